@@ -1,0 +1,334 @@
+"""Kafka's small value types and the enums that carry codes on the wire. Imports nothing of kafkapy.
+
+Everything here is immutable, so it may be shared by all threads.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid as _uuid
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple
+
+__all__ = [
+    "MAX_TOPIC_NAME_LENGTH",
+    "METADATA_TOPIC_ID",
+    "ONE_UUID",
+    "ZERO_UUID",
+    "AclOperation",
+    "AclPermissionType",
+    "CompressionType",
+    "ConfigResourceType",
+    "ConfigSource",
+    "ConfigType",
+    "CoordinatorType",
+    "Endpoint",
+    "IsolationLevel",
+    "ListOffsetsTimestamp",
+    "Node",
+    "OffsetAndMetadata",
+    "PatternType",
+    "ResourceType",
+    "SecurityProtocol",
+    "TimestampType",
+    "TopicIdPartition",
+    "TopicPartition",
+    "random_uuid",
+    "uuid_from_string",
+    "uuid_to_string",
+]
+
+MAX_TOPIC_NAME_LENGTH: Final = 249
+"""Longest topic name in characters: a log directory's name with its partition and suffix must fit in 255."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition, named as clients name it. Ordered by topic, then partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition together with its topic's id, which a deleted and re-created topic does not share."""
+
+    topic_id: _uuid.UUID
+    topic: str
+    partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The same partition without the id."""
+        return TopicPartition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{uuid_to_string(self.topic_id)}:{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: the next offset to read, the member's note, and the leader epoch of the last record read."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class SecurityProtocol(IntEnum):
+    """What stands between the socket and the Kafka frames. Source: org.apache.kafka.common.security.auth."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+    @property
+    def tls(self) -> bool:
+        """Whether the bytes are TLS."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def sasl(self) -> bool:
+        """Whether a SASL exchange comes before any other request."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A listener: its name (upper case), address and security protocol.
+
+    An empty `host` means every interface; `port` 0 asks the kernel for a free port.
+    """
+
+    listener_name: str
+    host: str
+    port: int
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    def with_port(self, port: int) -> Endpoint:
+        """The same endpoint on the port that was bound."""
+        return Endpoint(self.listener_name, self.host, port, self.security_protocol)
+
+    @property
+    def connection_string(self) -> str:
+        """NAME://host:port, as in the `listeners` key and the broker's znode; IPv6 hosts are bracketed."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener_name}://{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return self.connection_string
+
+
+class Node(NamedTuple):
+    """A broker as a client sees it: id, the address of one listener, and its rack."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this stands for no broker (id -1)."""
+        return self.id < 0
+
+
+# --- topic ids ----------------------------------------------------------------------------------------------------
+
+ZERO_UUID: Final = _uuid.UUID(int=0)
+"""The topic id that means "none"."""
+ONE_UUID: Final = _uuid.UUID(int=1)
+METADATA_TOPIC_ID: Final = ONE_UUID
+"""Reserved for the cluster metadata topic of KRaft, so never given to a topic."""
+
+
+def random_uuid() -> _uuid.UUID:
+    """A random (version 4) id for a topic or a cluster, never a reserved one.
+
+    Its text never starts with "-", so that command lines do not take it for an option.
+    """
+    while True:
+        value = _uuid.uuid4()
+        # The first base64 character is the top six bits; "-" is 62 in the url-safe alphabet.
+        if value.int >> 122 != 62 and value not in (ZERO_UUID, ONE_UUID):
+            return value
+
+
+def uuid_to_string(value: _uuid.UUID) -> str:
+    """Kafka's text of an id: 22 characters of url-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes)[:22].decode("ascii")
+
+
+def uuid_from_string(text: str) -> _uuid.UUID:
+    """The id for Kafka's text of it. ValueError when the text is not 16 bytes of url-safe base64."""
+    if len(text) > 24:
+        raise ValueError(f"{text[:32]!r} is too long to be the base64 text of an id")
+    try:
+        raw = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not url-safe base64") from error
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} holds {len(raw)} bytes; an id has 16")
+    return _uuid.UUID(bytes=raw)
+
+
+# --- enums with codes on the wire ---------------------------------------------------------------------------------
+
+
+class IsolationLevel(IntEnum):
+    """How far a fetch may read: to the high watermark, or to the last stable offset (KIP-98)."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class TimestampType(IntEnum):
+    """Who stamps a record: bit 3 of a batch's attributes. -1 is magic 0, which has no timestamp."""
+
+    NO_TIMESTAMP_TYPE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def config_name(self) -> str:
+        """The value of message.timestamp.type."""
+        return {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}[self.value]
+
+
+class CompressionType(IntEnum):
+    """The codec in bits 0 to 2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def config_name(self) -> str:
+        """The lower-case name used in configurations. compression.type says "uncompressed" for NONE on topics."""
+        return self.name.lower()
+
+
+class ListOffsetsTimestamp(IntEnum):
+    """The negative timestamps of ListOffsets that name a place instead of a time."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+class CoordinatorType(IntEnum):
+    """The key_type of FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+class ResourceType(IntEnum):
+    """What an ACL protects. Source: org.apache.kafka.common.resource.ResourceType."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the resource name of an ACL is compared (KIP-290)."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What an ACL allows or denies. Source: org.apache.kafka.common.acl.AclOperation."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermissionType(IntEnum):
+    """Whether an ACL allows or denies."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class ConfigResourceType(IntEnum):
+    """The resource_type of DescribeConfigs and AlterConfigs."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a configuration value comes from: the config_source of DescribeConfigs, the strongest first by rank."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+class ConfigType(Enum):
+    """The type of a configuration value; `code` is the config_type of DescribeConfigs."""
+
+    UNKNOWN = ("unknown", 0)
+    BOOLEAN = ("boolean", 1)
+    STRING = ("string", 2)
+    INT = ("int", 3)
+    SHORT = ("short", 4)
+    LONG = ("long", 5)
+    DOUBLE = ("double", 6)
+    LIST = ("list", 7)
+    CLASS = ("class", 8)
+    PASSWORD = ("password", 9)
+
+    @property
+    def label(self) -> str:
+        """The lower-case name used in the documentation."""
+        return self.value[0]
+
+    @property
+    def code(self) -> int:
+        """The code on the wire (int8)."""
+        return self.value[1]
