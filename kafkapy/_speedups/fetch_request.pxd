@@ -1,0 +1,7 @@
+"""Fetch (api key 1): served versions 4 to 18, wholly in the data plane. See data_plane.pxd for the contract with the Processor."""
+
+from kafkapy._speedups.data_plane cimport DataPlaneState, Frame, Outcome
+
+cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil
+cdef void fetch_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
+cdef void fetch_cancel(DataPlaneState* plane, void* parked) noexcept nogil

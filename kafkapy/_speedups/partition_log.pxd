@@ -1,0 +1,173 @@
+"""One partition's log: the object that both planes share.
+
+Data-plane threads call the `log_*` functions without the GIL. Python holds a `PartitionLog`, which owns one reference. Every function
+locks the log's mutex itself, holds it for memory work and one pwrite only, and never calls into Python. Anything that would
+need a slow system call (a new segment) parks the caller: see LOG_PARK_SEGMENT.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libcpp.string cimport string
+from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.event_queue cimport EventQueueState
+from kafkapy._speedups.posix cimport pthread_mutex_t
+from kafkapy._speedups.record_batch cimport RecordError
+from kafkapy._speedups.segment cimport SegmentState
+
+# ---- waiting --------------------------------------------------------------------------------------------------------------------
+
+cdef enum WaitKind:
+    WAIT_HIGH_WATERMARK = 0     # until high watermark > threshold (or LSO for read_committed: use WAIT_LAST_STABLE_OFFSET)
+    WAIT_LAST_STABLE_OFFSET = 1
+    WAIT_LOG_END = 2            # follower fetch: until log end offset > threshold
+    WAIT_SEGMENT = 3            # until a prepared segment is installed
+
+# Called outside the mutex, from whichever thread made the condition true; also when the log goes offline, is deleted, or loses
+# leadership, so a woken request must look again. Must not block and must not call log_* functions.
+ctypedef void (*wake_function)(void* owner, uint64_t token) noexcept nogil
+
+cdef struct Waiter:
+    int kind                    # WaitKind
+    int64_t threshold
+    wake_function wake
+    void* owner
+    uint64_t token
+
+# ---- append ---------------------------------------------------------------------------------------------------------------------
+
+cdef enum AppendStatus:
+    LOG_APPENDED = 0            # result is filled; duplicate of an idempotent batch too (result.duplicate)
+    LOG_REFUSED = 1             # result.error says why; nothing was written
+    LOG_PARK_SEGMENT = 2        # full and no segment prepared: the waiter given was registered, SEGMENT_WANTED posted; run again when woken
+    LOG_PARK_VALIDATE = 3       # a worker must look into the records first (compressed batch on a compacted topic, another codec ...)
+
+cdef struct AppendOptions:
+    int8_t required_acks        # with -1: refused with NOT_ENOUGH_REPLICAS when the ISR is below min.insync.replicas
+    int16_t api_version         # of Produce, for zstd (7+) and one-batch (3+) rules; -1 for internal appends (several batches, control allowed)
+    bint validated              # a worker has validated or converted the records already: skip LOG_PARK_VALIDATE
+    int32_t current_leader_epoch    # -1: not checked
+    int64_t now_ms
+
+cdef struct AppendResult:
+    int16_t error               # Kafka error code
+    bint duplicate
+    int64_t base_offset
+    int64_t last_offset
+    int64_t log_append_time_ms  # -1 with CreateTime
+    int64_t log_start_offset
+    int32_t leader_id           # with NOT_LEADER_OR_FOLLOWER and epoch errors: for the response's current leader
+    int32_t leader_epoch
+    int64_t required_high_watermark     # acks=-1 is satisfied when the high watermark reaches this (== last_offset + 1)
+    const char* message         # static text or NULL
+    RecordError* record_errors  # malloc'ed (free() by the caller) or NULL
+    int32_t record_error_count
+
+# ---- read -----------------------------------------------------------------------------------------------------------------------
+
+cdef enum FetchIsolation:
+    READ_UNCOMMITTED = 0        # up to the high watermark
+    READ_COMMITTED = 1          # up to the last stable offset
+    READ_LOG_END = 2            # followers
+
+cdef struct AbortedTransaction:
+    int64_t producer_id
+    int64_t first_offset
+
+cdef struct ReadResult:
+    int16_t error               # OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, 0
+    SegmentState* segment       # referenced for the caller (segment_unref when sent), NULL when there are no bytes
+    int64_t position            # in segment.fd
+    int64_t length              # bytes; whole batches unless cut by max_bytes (never below the first batch when min_one_batch)
+    int64_t high_watermark
+    int64_t last_stable_offset
+    int64_t log_start_offset
+    int64_t log_end_offset
+    int32_t leader_id
+    int32_t leader_epoch
+    int32_t diverging_epoch     # -1 when not diverging (KIP-595)
+    int64_t diverging_end_offset
+    AbortedTransaction* aborted # malloc'ed (free() by the caller) or NULL
+    int32_t aborted_count       # -1: null array (READ_UNCOMMITTED)
+
+# ---- the state -------------------------------------------------------------------------------------------------------------------
+
+cdef struct LogCounters:        # atomics, read by the metrics collector
+    int64_t bytes_in
+    int64_t bytes_out
+    int64_t messages_in
+    int64_t produce_requests
+    int64_t fetch_requests
+    int64_t failed_produce_requests
+    int64_t failed_fetch_requests
+    int64_t bytes_rejected
+
+cdef struct LogConfigState:     # replaced under the mutex by PartitionLog.update_config
+    int32_t max_message_bytes
+    int64_t segment_bytes
+    int64_t segment_ms
+    int64_t segment_jitter_ms
+    int32_t index_interval_bytes
+    int32_t segment_index_bytes
+    int8_t compression_codec    # Codec, or -1 for "producer"
+    bint log_append_time
+    bint compacted
+    bint validate_compressed    # kafkapy.validate.compressed=full
+    int64_t timestamp_before_max_ms
+    int64_t timestamp_after_max_ms
+    int32_t min_in_sync_replicas
+    int64_t flush_messages
+
+cdef cppclass LogPrivate        # producer state, leader epochs, transactions: known to partition_log.pyx only
+
+cdef cppclass LogState:
+    pthread_mutex_t mutex
+    int64_t references          # atomic
+    int64_t id                  # handle in events
+    string topic
+    uint8_t topic_id[16]
+    int32_t partition
+    LogConfigState config
+    # leadership, set by the control plane
+    bint leader
+    int32_t leader_id
+    int32_t leader_epoch
+    int32_t in_sync_replicas    # size of the ISR; 1 means the high watermark follows the log end
+    # offsets
+    int64_t log_start_offset
+    int64_t log_end_offset
+    int64_t high_watermark
+    int64_t last_stable_offset
+    int64_t recovery_point
+    int32_t offline_errno       # not 0: every operation answers KAFKA_STORAGE_ERROR
+    bint deleted
+    vector[SegmentState*] segments      # by base offset; the last one is active
+    SegmentState* prepared      # next active segment, or NULL
+    vector[Waiter] waiters
+    EventQueueState* events
+    bint announce_high_watermark
+    LogCounters counters
+    LogPrivate* own
+
+cdef void log_ref(LogState* log) noexcept nogil
+cdef void log_unref(LogState* log) noexcept nogil
+
+# Validates the one (or, for internal appends, each) batch in data, patches offset, epoch and append time in place, writes it, advances the log end
+# and, when this broker is the whole ISR, the high watermark; then wakes waiters. `waiter` is used only for LOG_PARK_SEGMENT.
+cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter,
+                             AppendResult* result) noexcept nogil
+
+# A snapshot of what may be read from `offset`: at most max_bytes, except that with min_one_batch the first batch comes whole.
+cdef void log_read(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
+                   int32_t current_leader_epoch, int32_t last_fetched_epoch, ReadResult* result) noexcept nogil
+
+# 1 when the condition already holds (nothing registered), else 0 and the waiter stays until it fires once or is removed.
+cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil
+cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil
+
+# A follower's fetch position (replica fetch); advances the high watermark to the smallest position in the ISR.
+cdef void log_follower_position(LogState* log, int32_t replica_id, int64_t log_end_offset) noexcept nogil
+
+cdef class PartitionLog:
+    cdef LogState* state
+    cdef object __weakref__

@@ -1,0 +1,54 @@
+"""The system calls and primitives of the data plane that Cython's own libc and posix packages do not declare."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_rwlock_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t*, const void*)
+    int pthread_mutex_destroy(pthread_mutex_t*)
+    int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_rwlock_init(pthread_rwlock_t*, const void*)
+    int pthread_rwlock_destroy(pthread_rwlock_t*)
+    int pthread_rwlock_rdlock(pthread_rwlock_t*)
+    int pthread_rwlock_wrlock(pthread_rwlock_t*)
+    int pthread_rwlock_unlock(pthread_rwlock_t*)
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int EFD_NONBLOCK, EFD_CLOEXEC
+    int eventfd(unsigned int initval, int flags)
+    int eventfd_read(int fd, uint64_t* value)
+    int eventfd_write(int fd, uint64_t value)
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int out_fd, int in_fd, int64_t* offset, size_t count)
+
+cdef extern from "<time.h>" nogil:
+    """
+    #include <stdint.h>
+    static inline int64_t kp_clock_ns(clockid_t clock) {
+        struct timespec t;
+        clock_gettime(clock, &t);
+        return (int64_t)t.tv_sec * 1000000000LL + t.tv_nsec;
+    }
+    static inline int64_t kp_monotonic_ns(void) { return kp_clock_ns(CLOCK_MONOTONIC); }
+    static inline int64_t kp_wall_ms(void) { return kp_clock_ns(CLOCK_REALTIME) / 1000000; }
+    """
+    int64_t monotonic_ns "kp_monotonic_ns"()
+    int64_t wall_clock_ms "kp_wall_ms"()
+
+cdef extern from * nogil:
+    """
+    #include <stdint.h>
+    static inline int64_t kp_atomic_add(int64_t* p, int64_t n) { return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL); }
+    static inline void kp_atomic_count(int64_t* p, int64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
+    static inline int64_t kp_atomic_load(int64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+    static inline void kp_atomic_store(int64_t* p, int64_t n) { __atomic_store_n(p, n, __ATOMIC_RELEASE); }
+    """
+    int64_t atomic_add "kp_atomic_add"(int64_t* p, int64_t n)      # returns the new value; acquire-release
+    void atomic_count "kp_atomic_count"(int64_t* p, int64_t n)     # statistics: relaxed
+    int64_t atomic_load "kp_atomic_load"(int64_t* p)
+    void atomic_store "kp_atomic_store"(int64_t* p, int64_t n)

@@ -1,0 +1,111 @@
+"""Record batch, message format v2 (KIP-98): the header, its checks and what a broker patches in place.
+
+    offset size field
+         0    8 base offset                    not covered by the CRC; set by the broker
+         8    4 batch length                   bytes that follow this field
+        12    4 partition leader epoch         not covered by the CRC; set by the broker
+        16    1 magic                          2
+        17    4 CRC-32C                        of everything from the attributes to the end
+        21    2 attributes                     bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
+        23    4 last offset delta
+        27    8 base timestamp (ms)
+        35    8 max timestamp (ms)
+        43    8 producer id
+        51    2 producer epoch
+        53    4 base sequence
+        57    4 record count
+        61      records
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+cdef enum:
+    BASE_OFFSET_AT = 0
+    BATCH_LENGTH_AT = BASE_OFFSET_AT + 8
+    LEADER_EPOCH_AT = BATCH_LENGTH_AT + 4
+    LOG_OVERHEAD = LEADER_EPOCH_AT              # base offset and length: what is not counted in the length
+    MAGIC_AT = LEADER_EPOCH_AT + 4
+    CRC_AT = MAGIC_AT + 1
+    ATTRIBUTES_AT = CRC_AT + 4
+    LAST_OFFSET_DELTA_AT = ATTRIBUTES_AT + 2
+    BASE_TIMESTAMP_AT = LAST_OFFSET_DELTA_AT + 4
+    MAX_TIMESTAMP_AT = BASE_TIMESTAMP_AT + 8
+    PRODUCER_ID_AT = MAX_TIMESTAMP_AT + 8
+    PRODUCER_EPOCH_AT = PRODUCER_ID_AT + 8
+    BASE_SEQUENCE_AT = PRODUCER_EPOCH_AT + 2
+    RECORD_COUNT_AT = BASE_SEQUENCE_AT + 4
+    BATCH_HEADER_SIZE = RECORD_COUNT_AT + 4     # 61
+
+cdef enum:
+    MAGIC_V2 = 2
+    CODEC_MASK = 0x07
+    TIMESTAMP_TYPE_FLAG = 0x08
+    TRANSACTIONAL_FLAG = 0x10
+    CONTROL_FLAG = 0x20
+    DELETE_HORIZON_FLAG = 0x40
+
+cdef enum Codec:
+    CODEC_NONE = 0
+    CODEC_GZIP = 1
+    CODEC_SNAPPY = 2
+    CODEC_LZ4 = 3
+    CODEC_ZSTD = 4
+
+cdef enum BatchStatus:
+    BATCH_OK = 0
+    BATCH_INCOMPLETE = 1        # fewer bytes than the header or the length field says
+    BATCH_BAD_LENGTH = 2        # a length no batch can have (negative, below the header's size)
+    BATCH_BAD_MAGIC = 3
+    BATCH_BAD_CRC = 4
+    BATCH_BAD_STRUCTURE = 5     # counts, deltas, varints, trailing bytes: the records do not add up
+
+cdef struct BatchHeader:
+    int64_t base_offset
+    int32_t size                # whole batch in bytes, LOG_OVERHEAD included
+    int32_t leader_epoch
+    int8_t magic
+    uint32_t crc
+    int16_t attributes
+    int32_t last_offset_delta
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t record_count
+
+# Parses the header of the batch that starts at data; `available` bytes may be read. Does not check the CRC and reads only the header.
+cdef BatchStatus batch_header_parse(const uint8_t* data, int64_t available, BatchHeader* out) noexcept nogil
+# BATCH_OK or BATCH_BAD_CRC for a whole batch of `size` bytes (header.size).
+cdef BatchStatus batch_check_crc(const uint8_t* data, int64_t size) noexcept nogil
+# Patches what the CRC does not cover.
+cdef void batch_stamp(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil
+# message.timestamp.type=LogAppendTime: sets the flag and the max timestamp, and computes the CRC anew.
+cdef void batch_stamp_append_time(uint8_t* data, int64_t size, int64_t append_time_ms) noexcept nogil
+
+# --- record-level validation of what a client produced (LogValidator) ---
+
+cdef enum RecordProblem:
+    RECORD_NULL_KEY = 1         # compacted topic: INVALID_RECORD
+    RECORD_BAD_TIMESTAMP = 2    # outside message.timestamp.before/after.max.ms: INVALID_TIMESTAMP
+
+cdef struct RecordError:
+    int32_t batch_index
+    int32_t problem             # RecordProblem
+
+cdef struct ValidationRules:
+    bint needs_keys             # cleanup.policy contains compact
+    bint log_append_time        # message.timestamp.type=LogAppendTime (then record timestamps are not checked)
+    int64_t timestamp_before_max_ms
+    int64_t timestamp_after_max_ms
+    int64_t now_ms
+
+cdef enum:
+    MAX_RECORD_ERRORS = 100
+
+# Walks every record of an UNCOMPRESSED batch (CRC checked before): varints, lengths, offset deltas 0..count-1, header counts, no
+# trailing bytes, and the rules. BATCH_OK, or BATCH_BAD_STRUCTURE. Per-record problems (at most MAX_RECORD_ERRORS) are written to `errors` and
+# counted in `error_count`. `max_timestamp_offset_delta` is the delta of the first record with the max timestamp found.
+cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header, const ValidationRules* rules,
+                                     RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
+                                     int32_t* max_timestamp_offset_delta) noexcept nogil

@@ -1,0 +1,71 @@
+"""A reply on its way out: malloc'ed memory pieces and file regions, in order, sent without copying file bytes.
+
+Built by whoever answers (fetch_request.pyx, produce_request.pyx, request_channel.pyx for Python's replies), written out and freed by the Processor that
+owns the connection. The first piece starts with the 4-byte frame size.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.segment cimport SegmentState, segment_ref, segment_unref
+from kafkapy._speedups.wire cimport ByteBuffer, buffer_init
+
+cdef struct Piece:
+    uint8_t* data               # owned, malloc'ed; NULL for a file region
+    SegmentState* segment       # referenced; NULL for memory
+    int64_t position            # of the next byte to send, in data or in the file
+    int64_t remaining
+
+cdef cppclass Send:
+    vector[Piece] pieces
+    size_t current              # the piece being sent
+    int64_t size                # bytes in total
+    int64_t remaining
+
+
+cdef inline Send* send_new() noexcept nogil:
+    cdef Send* send = new Send()
+    send.current = 0
+    send.size = 0
+    send.remaining = 0
+    return send
+
+
+cdef inline void send_take_buffer(Send* send, ByteBuffer* buffer) noexcept nogil:
+    """Appends the buffer's bytes as a piece and leaves the buffer empty: the Send owns the memory from here."""
+    cdef Piece piece
+    if buffer.size:
+        piece.data = buffer.data
+        piece.segment = NULL
+        piece.position = 0
+        piece.remaining = buffer.size
+        send.pieces.push_back(piece)
+        send.size += piece.remaining
+        send.remaining += piece.remaining
+    else:
+        free(buffer.data)
+    buffer_init(buffer)
+
+
+cdef inline void send_take_region(Send* send, SegmentState* segment, int64_t position, int64_t length) noexcept nogil:
+    """Appends a file region and takes over the caller's reference to the segment."""
+    cdef Piece piece
+    piece.data = NULL
+    piece.segment = segment
+    piece.position = position
+    piece.remaining = length
+    send.pieces.push_back(piece)
+    send.size += length
+    send.remaining += length
+
+
+cdef inline void send_free(Send* send) noexcept nogil:
+    cdef size_t i
+    if send == NULL:
+        return
+    for i in range(send.pieces.size()):
+        free(send.pieces[i].data)
+        if send.pieces[i].segment != NULL:
+            segment_unref(send.pieces[i].segment)
+    del send
