@@ -1,0 +1,520 @@
+"""The broker's configuration: all keys, and `BrokerConfig`, one immutable reading of them.
+
+Source: kafka.server.KafkaConfig.
+
+    config = BrokerConfig.from_properties(load_properties("config/server.properties").override(["broker.id=1"]))
+    config.get_int("num.network.threads"), config.listeners, config.log_dirs
+
+A value comes from the first of: the broker's dynamic configuration, the cluster-wide dynamic configuration, the
+properties file, the default. A dynamic change makes a new `BrokerConfig` (`with_dynamic`); nobody's is ever changed.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, TypeVar, cast
+
+from kafkapy.config.broker_keys import LOG_KEYS, REPLICATION_KEYS, SERVER_KEYS, SOCKET_KEYS
+from kafkapy.config.config_def import MAX_INT, ConfigDef, ConfigKey, Password, UpdateMode, format_value
+from kafkapy.config.coordinator_keys import GROUP_KEYS, KRAFT_KEYS, REMOTE_KEYS, TRANSACTION_KEYS
+from kafkapy.config.entries import ConfigEntry, ConfigSynonym
+from kafkapy.config.listeners import parse_listeners, parse_map, parse_protocol_map, split_list
+from kafkapy.config.properties import Properties, load_properties
+from kafkapy.config.security_keys import SASL_KEYS, SSL_KEYS, TOKEN_KEYS, ZOOKEEPER_KEYS
+from kafkapy.errors import ConfigError
+from kafkapy.types import ConfigSource, Endpoint, SecurityProtocol
+
+T = TypeVar("T")
+
+KEY_GROUPS: Final[Mapping[str, tuple[ConfigKey, ...]]] = {
+    "Server": SERVER_KEYS,
+    "Sockets": SOCKET_KEYS,
+    "Logs": LOG_KEYS,
+    "Replication and quotas": REPLICATION_KEYS,
+    "Groups": GROUP_KEYS,
+    "Transactions": TRANSACTION_KEYS,
+    "TLS": SSL_KEYS,
+    "SASL": SASL_KEYS,
+    "Delegation tokens and secrets": TOKEN_KEYS,
+    "Remote storage": REMOTE_KEYS,
+    "ZooKeeper": ZOOKEEPER_KEYS,
+    "KRaft": KRAFT_KEYS,
+}
+"""The keys in the order of the reference page."""
+
+BROKER_CONFIG_DEF: Final = ConfigDef(key for group in KEY_GROUPS.values() for key in group)
+"""Kafka's and kafkapy's own broker keys. Keys of plugins are in `PluginManager.broker_config_def()`."""
+
+LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<base>.+)")
+
+SYNONYM_CHAINS: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+"""Keys that say the same thing in other units, the strongest first."""
+
+_CHAIN_OF: Final = {name: chain for chain in SYNONYM_CHAINS for name in chain}
+MS_PER_MINUTE: Final = 60_000
+MS_PER_HOUR: Final = 3_600_000
+
+
+class BrokerConfig:
+    """One reading of the broker's configuration, checked key by key and across keys. Immutable; any thread may read it.
+
+    Made by the server at start (from the properties file) and by the dynamic configuration (`with_dynamic`).
+    ConfigError when a key is unknown, a value is not allowed, or two keys contradict each other.
+    """
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        dynamic: Mapping[str, str] | None = None,
+        dynamic_default: Mapping[str, str] | None = None,
+        definition: ConfigDef = BROKER_CONFIG_DEF,
+    ) -> None:
+        self.definition = definition
+        self.static = static
+        self.dynamic: Mapping[str, str] = dict(dynamic or {})
+        self.dynamic_default: Mapping[str, str] = dict(dynamic_default or {})
+        self._layers: tuple[tuple[ConfigSource, Mapping[str, str]], ...] = (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, self.dynamic),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default),
+            (ConfigSource.STATIC_BROKER_CONFIG, static),
+        )
+        self._values: dict[str, Any] = definition.defaults()
+        # Weakest first, so that a stronger layer overwrites a weaker one and every layer is checked.
+        for source, layer in reversed(self._layers):
+            for name, raw in layer.items():
+                self._values[name] = self._parse(name, raw, source)
+        self._check()
+
+    @classmethod
+    def from_properties(cls, properties: Properties, definition: ConfigDef = BROKER_CONFIG_DEF) -> BrokerConfig:
+        """Read a parsed properties file; errors name its lines."""
+        return cls(properties, definition=definition)
+
+    @classmethod
+    def load(cls, path: str, overrides: Iterable[str] = (), definition: ConfigDef = BROKER_CONFIG_DEF) -> BrokerConfig:
+        """Read a properties file with ``key=value`` overrides applied over it."""
+        return cls(load_properties(path).override(overrides), definition=definition)
+
+    def with_dynamic(
+        self, dynamic: Mapping[str, str] | None = None, dynamic_default: Mapping[str, str] | None = None
+    ) -> BrokerConfig:
+        """A new configuration with these dynamic layers in place of this one's (None keeps a layer)."""
+        return BrokerConfig(
+            self.static,
+            self.dynamic if dynamic is None else dynamic,
+            self.dynamic_default if dynamic_default is None else dynamic_default,
+            self.definition,
+        )
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Any:
+        """The effective value of a key. KeyError when there is no such key."""
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def get_int(self, name: str) -> int:
+        """An int, short or long that has a value."""
+        return self._typed(name, int)
+
+    def get_optional_int(self, name: str) -> int | None:
+        """An int, short or long, None when it is not set and has no default."""
+        return cast("int | None", self._values[name])
+
+    def get_double(self, name: str) -> float:
+        """A double that has a value."""
+        return self._typed(name, float)
+
+    def get_bool(self, name: str) -> bool:
+        """A boolean that has a value."""
+        return self._typed(name, bool)
+
+    def get_str(self, name: str) -> str:
+        """A string or class that has a value."""
+        return self._typed(name, str)
+
+    def get_optional_str(self, name: str) -> str | None:
+        """A string or class, None when it is not set and has no default."""
+        return cast("str | None", self._values[name])
+
+    def get_list(self, name: str) -> list[str]:
+        """A list; empty when it is not set."""
+        return list(self._values[name] or ())
+
+    def get_password(self, name: str) -> Password | None:
+        """A secret, None when it is not set."""
+        return cast("Password | None", self._values[name])
+
+    def is_set(self, name: str) -> bool:
+        """Whether a file, a command line or a dynamic configuration gives the key a value."""
+        return any(name in layer for _, layer in self._layers)
+
+    def with_prefix(self, prefix: str) -> dict[str, Any]:
+        """All values whose key begins with the prefix, under the rest of their name."""
+        return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
+
+    def for_listener(self, listener_name: str, name: str, mechanism: str | None = None) -> Any:
+        """The value of a key for one listener (and SASL mechanism): the most specific prefix wins."""
+        prefix = f"listener.name.{listener_name.lower()}."
+        if mechanism is not None:
+            specific = f"{prefix}{mechanism.lower()}.{name}"
+            if specific in self._values:
+                return self._values[specific]
+        return self._values.get(prefix + name, self._values[name])
+
+    def plain(self) -> dict[str, str | None]:
+        """Every value as text, secrets hidden: what is logged at start."""
+        return {name: self._shown(name, value) for name, value in sorted(self._values.items())}
+
+    # --- derived values ---------------------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        """broker.id, or node.id where only that is set; -1 when the id is to be found in meta.properties or made."""
+        return self.get_int("broker.id") if self.get_int("broker.id") >= 0 else self.get_int("node.id")
+
+    @property
+    def metadata_store(self) -> str:
+        """embedded or zookeeper."""
+        explicit = self.get_optional_str("kafkapy.metadata.store")
+        return explicit or ("zookeeper" if self["zookeeper.connect"] else "embedded")
+
+    @cached_property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The log directories in the given order: log.dirs, else log.dir."""
+        explicit = self.get_optional_str("log.dirs")
+        return tuple(split_list(self.get_str("log.dir") if explicit is None else explicit))
+
+    @property
+    def metadata_log_dir(self) -> str:
+        """Directory of the embedded metadata store."""
+        return self.get_optional_str("metadata.log.dir") or self.log_dirs[0]
+
+    @cached_property
+    def security_protocols(self) -> dict[str, SecurityProtocol]:
+        """The protocol of each listener name (upper case)."""
+        name = "listener.security.protocol.map"
+        try:
+            protocols = parse_protocol_map(self.get_str(name))
+        except ValueError as error:
+            raise self._error(name, str(error)) from None
+        if not self.is_set(name):
+            # As in KRaft clusters without TLS and SASL: controller listeners need no entry of their own.
+            for controller in self.controller_listener_names:
+                protocols.setdefault(controller, SecurityProtocol.PLAINTEXT)
+        return protocols
+
+    @cached_property
+    def controller_listener_names(self) -> frozenset[str]:
+        """Listeners of KRaft controllers, which kafkapy does not open."""
+        return frozenset(item.upper() for item in split_list(self.get_optional_str("controller.listener.names") or ""))
+
+    @cached_property
+    def listeners(self) -> tuple[Endpoint, ...]:
+        """The addresses to bind, in order. An empty host means all interfaces, port 0 a free port."""
+        return self._endpoints("listeners", distinct_ports=True)
+
+    @cached_property
+    def advertised_listeners(self) -> tuple[Endpoint, ...]:
+        """The addresses clients are told, as configured: ports may be 0 and hosts empty (see `advertise`)."""
+        if self.get_optional_str("advertised.listeners") is None:
+            return self.listeners
+        return self._endpoints("advertised.listeners", distinct_ports=False)
+
+    def advertise(self, bound: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+        """The addresses clients are told once the sockets are bound.
+
+        A port of 0 becomes the port that was bound for that listener, an empty host this machine's name.
+        """
+        ports = {endpoint.listener_name: endpoint.port for endpoint in bound}
+        return tuple(
+            Endpoint(
+                endpoint.listener_name,
+                endpoint.host or socket.getfqdn(),
+                endpoint.port or ports[endpoint.listener_name],
+                endpoint.security_protocol,
+            )
+            for endpoint in self.advertised_listeners
+        )
+
+    @cached_property
+    def inter_broker_listener_name(self) -> str:
+        """The listener that brokers use among themselves (upper case)."""
+        name = self.get_optional_str("inter.broker.listener.name")
+        if name is not None:
+            return name.upper()
+        if not self.is_set("security.inter.broker.protocol") and len(self.advertised_listeners) == 1:
+            # A broker with one listener needs no second key to find it, whatever its name is.
+            return self.advertised_listeners[0].listener_name
+        return self.get_str("security.inter.broker.protocol")
+
+    @cached_property
+    def control_plane_listener_name(self) -> str | None:
+        """The listener of requests from the controller (upper case), None when it has none of its own."""
+        name = self.get_optional_str("control.plane.listener.name")
+        return None if name is None else name.upper()
+
+    @cached_property
+    def max_connections_per_ip_overrides(self) -> dict[str, int]:
+        """Limits of single hosts."""
+        name = "max.connections.per.ip.overrides"
+        try:
+            return {host: int(limit) for host, limit in parse_map(self.get_str(name)).items()}
+        except ValueError as error:
+            raise self._error(name, f"must be host:number, comma-separated ({error})") from None
+
+    @property
+    def log_roll_ms(self) -> int:
+        """Most age in ms of the active segment."""
+        ms = self.get_optional_int("log.roll.ms")
+        return self.get_int("log.roll.hours") * MS_PER_HOUR if ms is None else ms
+
+    @property
+    def log_roll_jitter_ms(self) -> int:
+        """Most ms taken off the roll time at random."""
+        ms = self.get_optional_int("log.roll.jitter.ms")
+        return self.get_int("log.roll.jitter.hours") * MS_PER_HOUR if ms is None else ms
+
+    @property
+    def log_flush_interval_ms(self) -> int:
+        """Most ms a message stays unflushed."""
+        ms = self.get_optional_int("log.flush.interval.ms")
+        return self.get_int("log.flush.scheduler.interval.ms") if ms is None else ms
+
+    @property
+    def log_retention_ms(self) -> int:
+        """Ms that records are kept; -1 for ever."""
+        ms = self.get_optional_int("log.retention.ms")
+        if ms is None:
+            minutes = self.get_optional_int("log.retention.minutes")
+            ms = self.get_int("log.retention.hours") * MS_PER_HOUR if minutes is None else minutes * MS_PER_MINUTE
+        return -1 if ms < 0 else ms
+
+    @property
+    def log_message_timestamp_before_max_ms(self) -> int:
+        """Most ms a timestamp may lie in the past."""
+        before = self.get_int("log.message.timestamp.before.max.ms")
+        difference = self.get_int("log.message.timestamp.difference.max.ms")
+        return before if self.is_set("log.message.timestamp.before.max.ms") else min(before, difference)
+
+    @property
+    def log_message_timestamp_after_max_ms(self) -> int:
+        """Most ms a timestamp may lie in the future."""
+        after = self.get_int("log.message.timestamp.after.max.ms")
+        difference = self.get_int("log.message.timestamp.difference.max.ms")
+        return after if self.is_set("log.message.timestamp.after.max.ms") else min(after, difference)
+
+    @property
+    def super_users(self) -> frozenset[str]:
+        """Principals that may do everything, as Type:name."""
+        return frozenset(item.strip() for item in self.get_str("super.users").split(";") if item.strip())
+
+    # --- DescribeConfigs --------------------------------------------------------------------------------------
+
+    def source_of(self, name: str) -> ConfigSource:
+        """Where the effective value of a key comes from."""
+        synonyms = self.synonyms(name)
+        return synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+
+    def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
+        """Every place that gives the key (or one that says the same in other units) a value, the strongest first."""
+        names: tuple[str, ...] = _CHAIN_OF.get(name, (name,))
+        listener = LISTENER_KEY.fullmatch(name)
+        if listener is not None:
+            key = self.key_for(name)
+            names = (name, key.name) if key is not None else (name,)
+        found = [
+            ConfigSynonym(candidate, self._shown(candidate, layer[candidate]), source)
+            for candidate in names
+            for source, layer in self._layers
+            if candidate in layer
+        ]
+        for candidate in names:
+            key = self.definition.get(candidate)
+            if key is not None and key.default is not None:
+                shown = None if key.sensitive else format_value(key.type, key.default)
+                found.append(ConfigSynonym(candidate, shown, ConfigSource.DEFAULT_CONFIG))
+        return tuple(found)
+
+    def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """The entries of these keys (None: all that are not internal). Names that are not keys are left out."""
+        wanted = self._values if names is None else [name for name in names if name in self._values]
+        entries = []
+        for name in wanted:
+            key = self.key_for(name)
+            if key is None or (names is None and key.internal and not self.is_set(name)):
+                continue
+            synonyms = self.synonyms(name)
+            entries.append(
+                ConfigEntry(
+                    name,
+                    None if key.sensitive else format_value(key.type, self._values[name]),
+                    key.update_mode is UpdateMode.READ_ONLY,
+                    synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+                    key.sensitive,
+                    synonyms,
+                    key.type,
+                    key.doc,
+                )
+            )
+        return entries
+
+    def key_for(self, name: str) -> ConfigKey | None:
+        """The key a name stands for: itself, or the key behind a listener (and mechanism) prefix."""
+        key = self.definition.get(name)
+        if key is None and (match := LISTENER_KEY.fullmatch(name)) is not None:
+            base = match["base"]
+            key = self.definition.get(base) or self.definition.get(base.partition(".")[2])
+        return key
+
+    # --- checks -----------------------------------------------------------------------------------------------
+
+    def _parse(self, name: str, raw: str, source: ConfigSource) -> Any:
+        line, where = None, None
+        if source is ConfigSource.STATIC_BROKER_CONFIG:
+            line, where = self._line(name)
+        key = self.key_for(name)
+        if key is None:
+            if self.definition.has_prefix(name) or name.startswith(self._remote_prefixes()):
+                return raw
+            raise self.definition.unknown_key(name, raw, line, where)
+        if source is not ConfigSource.STATIC_BROKER_CONFIG and key.update_mode is UpdateMode.READ_ONLY:
+            raise ConfigError(name, None if key.sensitive else raw, "cannot be changed while the broker runs")
+        return key.parse(raw, line, where, name)
+
+    def _remote_prefixes(self) -> tuple[str, ...]:
+        keys = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
+        return tuple(self.static.get(key) or self.definition[key].default for key in keys)
+
+    def _line(self, name: str) -> tuple[int | None, str | None]:
+        if isinstance(self.static, Properties):
+            return self.static.line_of(name), self.static.source_of(name)
+        return None, None
+
+    def _shown(self, name: str, value: Any) -> str | None:
+        key = self.key_for(name)
+        if key is None:
+            return str(value)
+        return None if key.sensitive else format_value(key.type, value)
+
+    def _error(self, name: str, reason: str) -> ConfigError:
+        line, where = self._line(name)
+        return ConfigError(name, self._shown(name, self._values[name]), reason, line, where)
+
+    def _typed(self, name: str, type_: type[T]) -> T:
+        value = self._values[name]
+        if not isinstance(value, type_):
+            raise TypeError(f"{name} is {value!r}, not {type_.__name__}")
+        return value
+
+    def _endpoints(self, name: str, distinct_ports: bool) -> tuple[Endpoint, ...]:
+        try:
+            endpoints = parse_listeners(self.get_str(name), self.security_protocols, distinct_ports)
+        except ValueError as error:
+            raise self._error(name, str(error)) from None
+        return tuple(item for item in endpoints if item.listener_name not in self.controller_listener_names)
+
+    def _require(self, condition: bool, name: str, reason: str) -> None:
+        if not condition:
+            raise self._error(name, reason)
+
+    def _check(self) -> None:
+        self._check_identity()
+        self._check_listeners()
+        self._check_log()
+        self._check_limits()
+
+    def _check_identity(self) -> None:
+        broker_id, node_id = self.get_int("broker.id"), self.get_int("node.id")
+        if self.is_set("broker.id") and self.is_set("node.id"):
+            self._require(broker_id == node_id, "node.id", f"must be the same as broker.id ({broker_id})")
+        name = "broker.id" if self.is_set("broker.id") else "node.id"
+        if self.get_bool("broker.id.generation.enable"):
+            # KRaft files number nodes above the reserved range; the limit only protects generated ids.
+            limit = self.get_int("reserved.broker.max.id") if name == "broker.id" else MAX_INT
+            allowed = f"must be between -1 and reserved.broker.max.id ({limit})"
+            self._require(-1 <= self.broker_id <= limit, name, allowed)
+        else:
+            self._require(self.broker_id >= 0, name, "must be 0 or more when broker.id.generation.enable is false")
+        if self.metadata_store == "zookeeper":
+            self._require(bool(self["zookeeper.connect"]), "zookeeper.connect", "must be set for the zookeeper store")
+        if not self["process.roles"]:
+            reason = "must not be set without process.roles"
+            self._require(not self.controller_listener_names, "controller.listener.names", reason)
+
+    def _check_listeners(self) -> None:
+        names = {endpoint.listener_name for endpoint in self.listeners}
+        self._require(bool(names), "listeners", "at least one listener must be defined")
+        advertised = {endpoint.listener_name for endpoint in self.advertised_listeners}
+        key = "advertised.listeners" if self.is_set("advertised.listeners") else "listeners"
+        self._require(bool(advertised), key, "at least one listener must be advertised")
+        valid = ", ".join(sorted(names))
+        self._require(advertised <= names, key, f"may only name listeners that are in listeners ({valid})")
+        for endpoint in self.advertised_listeners:
+            reason = "0.0.0.0 cannot be advertised to clients; set advertised.listeners to an address they can reach"
+            self._require(endpoint.host not in ("0.0.0.0", "::"), key, reason)
+        shown = ", ".join(sorted(advertised))
+        key = "inter.broker.listener.name"
+        if self.is_set(key):
+            both = "must not be set together with inter.broker.listener.name"
+            self._require(not self.is_set("security.inter.broker.protocol"), "security.inter.broker.protocol", both)
+        else:
+            key = "security.inter.broker.protocol"
+        known = self.inter_broker_listener_name in advertised
+        self._require(known, key, f"must name an advertised listener ({shown})")
+        control = self.control_plane_listener_name
+        if control is not None:
+            key = "control.plane.listener.name"
+            self._require(control in advertised, key, f"must name an advertised listener ({shown})")
+            different = control != self.inter_broker_listener_name
+            self._require(different, key, "must differ from the inter-broker listener")
+        protocol = self.security_protocols[self.inter_broker_listener_name]
+        if protocol.sasl:
+            key = "sasl.mechanism.inter.broker.protocol"
+            enabled = self.for_listener(self.inter_broker_listener_name, "sasl.enabled.mechanisms") or []
+            allowed = f"must be one of sasl.enabled.mechanisms ({', '.join(enabled)})"
+            self._require(self.get_str(key) in enabled, key, allowed)
+
+    def _check_log(self) -> None:
+        self._require(bool(self.log_dirs), "log.dirs", "at least one log directory must be given")
+        self._require(len(set(self.log_dirs)) == len(self.log_dirs), "log.dirs", "names a directory twice")
+        if self.is_set("log.roll.ms"):
+            self._require(self.log_roll_ms >= 1, "log.roll.ms", "must be at least 1")
+        if self.is_set("log.roll.jitter.ms"):
+            self._require(self.log_roll_jitter_ms >= 0, "log.roll.jitter.ms", "must be at least 0")
+        for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+            self._require(self[name] != 0, name, "must be at least 1, or -1 for no limit")
+        buffer, threads = self.get_int("log.cleaner.dedupe.buffer.size"), self.get_int("log.cleaner.threads")
+        roomy = threads == 0 or buffer // threads > 1024 * 1024
+        self._require(roomy, "log.cleaner.dedupe.buffer.size", "must be more than 1 MiB (1048576) per cleaner thread")
+
+    def _check_limits(self) -> None:
+        wait = self.get_int("replica.fetch.wait.max.ms")
+        for name in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
+            self._require(wait <= self.get_int(name), name, f"must be at least replica.fetch.wait.max.ms ({wait})")
+        queued, largest = self.get_int("queued.max.request.bytes"), self.get_int("socket.request.max.bytes")
+        reason = f"must be -1, or at least socket.request.max.bytes ({largest})"
+        self._require(queued <= 0 or queued >= largest, "queued.max.request.bytes", reason)
+        overrides = self.max_connections_per_ip_overrides
+        for host in overrides:
+            valid = re.fullmatch(r"[0-9a-zA-Z\-%._:]+", host) is not None
+            self._require(valid, "max.connections.per.ip.overrides", f"{host!r} is not a host")
+        if self.get_int("max.connections.per.ip") == 0:
+            reason = "may be 0 only together with max.connections.per.ip.overrides"
+            self._require(bool(overrides), "max.connections.per.ip", reason)
+        idle, delay = self.get_int("connections.max.idle.ms"), self.get_int("connection.failed.authentication.delay.ms")
+        reason = f"must be less than connections.max.idle.ms ({idle})"
+        self._require(idle < 0 or delay < idle, "connection.failed.authentication.delay.ms", reason)
+        protocols = self.get_list("group.coordinator.rebalance.protocols")
+        classic = any(item.lower() == "classic" for item in protocols)
+        self._require(classic, "group.coordinator.rebalance.protocols", "must contain classic")
