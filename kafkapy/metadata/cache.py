@@ -1,0 +1,231 @@
+"""The MetadataCache: what this broker tells clients about brokers, topics and partitions.
+
+It is filled by the controller's UpdateMetadata only. Readers take `cache.snapshot` once and use it for a whole answer;
+an update builds a new snapshot and puts it in place with one assignment, so a reader never sees half of an update.
+Source: kafka.server.metadata.ZkMetadataCache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from kafkapy.metadata.broker_requests import LEADER_DURING_DELETE, UpdateMetadata
+from kafkapy.metadata.topic_names import is_internal
+from kafkapy.metadata.znodes import BrokerRegistration
+from kafkapy.types import ZERO_UUID, Endpoint, Node, TopicPartition
+
+NO_CONTROLLER: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """One partition as clients see it. Immutable. `leader` is -1 when there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+    partition_epoch: int = 0
+    """Version of the state in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """One topic. Immutable but for `memo`; replaced as a whole when anything of it changes."""
+
+    name: str
+    topic_id: UUID
+    partitions: Mapping[int, PartitionMetadata]
+    """By number, in order. A new topic may show some of its partitions only, for a moment."""
+    is_internal: bool = False
+    memo: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+    """Parts of answers that handlers have computed from this topic. Keys must hold everything else that went in,
+    such as `MetadataSnapshot.brokers_version`."""
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions known."""
+        return len(self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSnapshot:
+    """Everything at one moment. Immutable; may be read on any thread."""
+
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    """Live brokers by id."""
+    brokers_version: int = 0
+    """Grows when `brokers` changes."""
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+    topic_names: Mapping[UUID, str] = field(default_factory=dict)
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        """The topic, or None."""
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicMetadata | None:
+        """The topic with that id, or None."""
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics.get(name)
+
+    def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
+        """The partition, or None when the topic or the partition is not known."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+    def nodes(self, listener_name: str) -> list[Node]:
+        """Live brokers with their address on a listener, by id. A broker without that listener is left out."""
+        found = []
+        for broker_id in sorted(self.brokers):
+            node = self.node(broker_id, listener_name)
+            if node is not None:
+                found.append(node)
+        return found
+
+    def node(self, broker_id: int, listener_name: str) -> Node | None:
+        """A live broker's address on a listener; None when it is not alive or has no such listener."""
+        broker = self.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoint(listener_name)
+        if broker is None or endpoint is None:
+            return None
+        return Node(broker_id, endpoint.host, endpoint.port, broker.rack)
+
+    def offline_replicas(self, partition: PartitionMetadata, listener_name: str | None = None) -> list[int]:
+        """Replicas that cannot be reached: on a failed log directory, on a dead broker, or without the listener."""
+        return [
+            replica
+            for replica in partition.replicas
+            if replica in partition.offline_replicas
+            or replica not in self.brokers
+            or (listener_name is not None and self.brokers[replica].endpoint(listener_name) is None)
+        ]
+
+
+class MetadataCache:
+    """The current snapshot, and its way to change. Updated on the control loop, read on any thread."""
+
+    def __init__(self, cluster_id: str | None = None) -> None:
+        self.snapshot = MetadataSnapshot()
+        self.cluster_id = cluster_id
+        self._changed = asyncio.Event()
+
+    # --- reading: short forms for one question; take `snapshot` to ask several ---------------------------------------
+
+    @property
+    def controller_id(self) -> int:
+        """The controlling broker, -1 when it is not known."""
+        return self.snapshot.controller_id
+
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        """All topics by name, internal ones too."""
+        return self.snapshot.topics
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        """The topic, or None."""
+        return self.snapshot.topic(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicMetadata | None:
+        """The topic with that id, or None."""
+        return self.snapshot.topic_by_id(topic_id)
+
+    def topic_id(self, name: str) -> UUID:
+        """The topic's id; ZERO_UUID for an unknown topic, as the wire wants it."""
+        topic = self.snapshot.topic(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
+        """The partition, or None."""
+        return self.snapshot.partition(topic, partition)
+
+    def brokers(self, listener_name: str) -> list[Node]:
+        """Live brokers with their address on a listener, by id."""
+        return self.snapshot.nodes(listener_name)
+
+    def endpoint(self, broker_id: int, listener_name: str) -> Endpoint | None:
+        """A live broker's advertised endpoint on a listener."""
+        broker = self.snapshot.brokers.get(broker_id)
+        return None if broker is None else broker.endpoint(listener_name)
+
+    def contains(self, topic: str | TopicPartition) -> bool:
+        """Whether the topic, or the partition, is known."""
+        if isinstance(topic, TopicPartition):
+            return self.partition(topic.topic, topic.partition) is not None
+        return topic in self.snapshot.topics
+
+    def non_existing(self, topics: Iterable[str]) -> set[str]:
+        """Those of the topics that are not known."""
+        known = self.snapshot.topics
+        return {name for name in topics if name not in known}
+
+    async def wait_for_change(self) -> None:
+        """Return after the next update. For answers that wait until a topic appears."""
+        await self._changed.wait()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def update(self, request: UpdateMetadata) -> list[TopicPartition]:
+        """Apply an UpdateMetadata; a partition whose leader is LEADER_DURING_DELETE goes. Those deleted."""
+        old = self.snapshot
+        deleted: list[TopicPartition] = []
+        changed: dict[str, dict[int, PartitionMetadata]] = {}
+        for (topic, number), each in request.partitions.items():
+            partitions = changed.get(topic)
+            if partitions is None:
+                known = old.topics.get(topic)
+                # A topic that was deleted and made again since: nothing of the old one may show through.
+                same = known is not None and known.topic_id == request.topic_ids.get(topic, known.topic_id)
+                partitions = changed[topic] = dict(known.partitions) if known is not None and same else {}
+            if each.state.leader == LEADER_DURING_DELETE:
+                if partitions.pop(number, None) is not None:
+                    deleted.append(TopicPartition(topic, number))
+            else:
+                state = each.state
+                partitions[number] = PartitionMetadata(
+                    number,
+                    state.leader,
+                    state.leader_epoch,
+                    each.replicas,
+                    state.isr,
+                    each.offline_replicas,
+                    max(0, state.version),
+                )
+        topics, names = old.topics, old.topic_names
+        if changed:
+            topics, names = self._with_topics(old, request, changed)
+        same_brokers = request.live_brokers == old.brokers
+        self.snapshot = MetadataSnapshot(
+            request.controller_id,
+            request.controller_epoch,
+            old.brokers if same_brokers else dict(request.live_brokers),
+            old.brokers_version + (not same_brokers),
+            topics,
+            names,
+        )
+        waiting, self._changed = self._changed, asyncio.Event()
+        waiting.set()
+        return deleted
+
+    @staticmethod
+    def _with_topics(
+        old: MetadataSnapshot, request: UpdateMetadata, changed: Mapping[str, dict[int, PartitionMetadata]]
+    ) -> tuple[dict[str, TopicMetadata], dict[UUID, str]]:
+        topics, names = dict(old.topics), dict(old.topic_names)
+        for name, partitions in changed.items():
+            known = topics.pop(name, None)
+            if known is not None:
+                names.pop(known.topic_id, None)
+            if not partitions:
+                continue
+            topic_id = request.topic_ids.get(name) or (known.topic_id if known is not None else ZERO_UUID)
+            topics[name] = TopicMetadata(name, topic_id, dict(sorted(partitions.items())), is_internal(name))
+            if topic_id != ZERO_UUID:
+                names[topic_id] = name
+        return topics, names

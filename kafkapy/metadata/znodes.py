@@ -1,0 +1,437 @@
+"""The layout of the metadata tree and the encoding of each node: Kafka 3.9's, so that its tools can read it.
+
+    /brokers/ids/<id>                            ephemeral; endpoints, rack; its created transaction is the broker epoch
+    /brokers/topics/<topic>                      topic id, replicas of each partition, running reassignments
+    /brokers/topics/<topic>/partitions/<p>/state leader, ISR, epochs
+    /brokers/seqid                               its version counts generated broker ids
+    /config/topics|brokers|clients|users/<name>  settings; /config/changes/config_change_<seq> tells of a change
+    /controller, /controller_epoch               ephemeral: who controls; how often that has changed
+    /admin/delete_topics/<topic>                 the topic is to be deleted
+    /isr_change_notification, /log_dir_event_notification, /latest_producer_id_block, /cluster/id, /feature
+
+Values are compact JSON in UTF-8, except /controller_epoch (a decimal number). Decoders ignore keys they do not know and
+raise ValueError for what is not such a node. Source: kafka.zk.ZkData.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from kafkapy.types import Endpoint, SecurityProtocol, TopicPartition, uuid_from_string, uuid_to_string
+
+BROKER_IDS: Final = "/brokers/ids"
+TOPICS: Final = "/brokers/topics"
+BROKER_SEQUENCE_ID: Final = "/brokers/seqid"
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+CONFIG: Final = "/config"
+CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
+ISR_CHANGES: Final = "/isr_change_notification"
+ISR_CHANGE_PREFIX: Final = "/isr_change_notification/isr_change_"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX: Final = "/log_dir_event_notification/log_dir_event_"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
+CLUSTER_ID: Final = "/cluster/id"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+FEATURE: Final = "/feature"
+
+CONFIG_TOPICS: Final = "topics"
+CONFIG_BROKERS: Final = "brokers"
+CONFIG_CLIENTS: Final = "clients"
+CONFIG_USERS: Final = "users"
+CONFIG_IPS: Final = "ips"
+CONFIG_TYPES: Final = (CONFIG_TOPICS, CONFIG_BROKERS, CONFIG_CLIENTS, CONFIG_USERS, CONFIG_IPS)
+DEFAULT_ENTITY: Final = "<default>"
+"""The name of the settings of all brokers (or clients, users) together."""
+
+PERSISTENT_PATHS: Final = (
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE_ID,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    *(f"{CONFIG}/{name}" for name in CONFIG_TYPES),
+)
+"""Nodes that every broker makes sure of at its start."""
+
+_ENDPOINT = re.compile(r"(?P<name>[^:/]+)://(?:\[(?P<v6>[0-9a-fA-F:.%]*)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decode(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{what} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is not a JSON object")
+    return value
+
+
+def _field(value: Mapping[str, Any], key: str, kind: type, what: str) -> Any:
+    found = value.get(key)
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise ValueError(f"{what} lacks a usable {key!r}")
+    return found
+
+
+# --- brokers ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """What a live broker says of itself in its node. Immutable."""
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    jmx_port: int = -1
+    epoch: int = -1
+    """The transaction that created the node: a broker that comes back has a higher one. Not part of the value."""
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """The advertised address of a listener."""
+        for endpoint in self.endpoints:
+            if endpoint.listener_name == listener_name:
+                return endpoint
+        return None
+
+
+def broker_path(broker_id: int) -> str:
+    """Where a broker registers itself."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def encode_broker(broker: BrokerRegistration, timestamp_ms: int | None = None) -> bytes:
+    """Version 5 of the value. `timestamp_ms` is now unless given."""
+    plain = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
+    value: dict[str, Any] = {
+        "features": {},
+        "listener_security_protocol_map": {e.listener_name: e.security_protocol.name for e in broker.endpoints},
+        "endpoints": [e.connection_string for e in broker.endpoints],
+        "jmx_port": broker.jmx_port,
+        "port": plain.port if plain else -1,
+        "host": plain.host if plain else None,
+        "version": 5,
+        "timestamp": str(int(time.time() * 1000) if timestamp_ms is None else timestamp_ms),
+    }
+    if broker.rack is not None:
+        value["rack"] = broker.rack
+    return _encode(value)
+
+
+def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerRegistration:
+    """Any version of the value, 1 to 5."""
+    what = f"the registration of broker {broker_id}"
+    value = _decode(data, what)
+    version = _field(value, "version", int, what)
+    if version < 1:
+        raise ValueError(f"{what} has the unsupported version {version}")
+    if version == 1:
+        host, port = _field(value, "host", str, what), _field(value, "port", int, what)
+        endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", host, port),)
+    else:
+        protocols = value.get("listener_security_protocol_map") or {p.name: p.name for p in SecurityProtocol}
+        endpoints = tuple(_parse_endpoint(text, protocols, what) for text in _field(value, "endpoints", list, what))
+    return BrokerRegistration(broker_id, endpoints, value.get("rack"), int(value.get("jmx_port", -1)), epoch)
+
+
+def _parse_endpoint(text: str, protocols: Mapping[str, str], what: str) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or match["name"] not in protocols:
+        raise ValueError(f"{what} has an endpoint {text!r} that cannot be read")
+    host = match["v6"] if match["v6"] is not None else match["host"]
+    try:
+        protocol = SecurityProtocol[protocols[match["name"]]]
+    except KeyError:
+        raise ValueError(f"{what} has an unknown security protocol {protocols[match['name']]!r}") from None
+    return Endpoint(match["name"], host, int(match["port"]), protocol)
+
+
+# --- topics and partitions ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """The brokers that hold a partition, the preferred leader first; and what a reassignment adds and removes."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        """Whether replicas are being moved."""
+        return bool(self.adding or self.removing)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """A topic as its node has it. `topic_id` is None for topics of brokers older than 2.8."""
+
+    topic_id: UUID | None
+    partitions: Mapping[int, ReplicaAssignment]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Leader and in-sync replicas of a partition as its state node has them. Immutable."""
+
+    NO_LEADER = -1
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    recovering: bool = False
+    """The leader was elected from outside the ISR and has not finished its recovery."""
+    version: int = -1
+    """The node's version, for conditional writes (the partition epoch on the wire). Not part of the value."""
+
+
+def topic_path(topic: str) -> str:
+    """Where a topic's assignment is."""
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(partition: TopicPartition) -> str:
+    """The parent of a partition's state."""
+    return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}"
+
+
+def partition_state_path(partition: TopicPartition) -> str:
+    """Where a partition's leader and ISR are."""
+    return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}/state"
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    """Version 3 of the value."""
+    items = sorted(assignment.partitions.items())
+    value: dict[str, Any] = {
+        "removing_replicas": {str(p): list(a.removing) for p, a in items if a.removing},
+        "partitions": {str(p): list(a.replicas) for p, a in items},
+    }
+    if assignment.topic_id is not None:
+        value["topic_id"] = uuid_to_string(assignment.topic_id)
+    value["adding_replicas"] = {str(p): list(a.adding) for p, a in items if a.adding}
+    value["version"] = 3
+    return _encode(value)
+
+
+def decode_topic(topic: str, data: bytes) -> TopicAssignment:
+    """Versions 1 to 3 of the value."""
+    what = f"the node of topic {topic}"
+    value = _decode(data, what)
+    adding, removing = value.get("adding_replicas") or {}, value.get("removing_replicas") or {}
+    try:
+        partitions = {
+            int(p): ReplicaAssignment(tuple(replicas), tuple(adding.get(p, ())), tuple(removing.get(p, ())))
+            for p, replicas in _field(value, "partitions", dict, what).items()
+        }
+    except TypeError as error:
+        raise ValueError(f"{what} has an assignment that cannot be read: {error}") from None
+    topic_id = value.get("topic_id")
+    return TopicAssignment(None if topic_id is None else uuid_from_string(topic_id), partitions)
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    """Version 1 of the value."""
+    value: dict[str, Any] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.recovering:
+        value["leader_recovery_state"] = 1
+    return _encode(value)
+
+
+def decode_partition_state(partition: TopicPartition, data: bytes, version: int) -> PartitionState:
+    """The value; `version` is the node's."""
+    what = f"the state of partition {partition}"
+    value = _decode(data, what)
+    return PartitionState(
+        leader=_field(value, "leader", int, what),
+        leader_epoch=_field(value, "leader_epoch", int, what),
+        isr=tuple(int(each) for each in _field(value, "isr", list, what)),
+        controller_epoch=_field(value, "controller_epoch", int, what),
+        recovering=value.get("leader_recovery_state", 0) == 1,
+        version=version,
+    )
+
+
+def delete_topic_path(topic: str) -> str:
+    """Where a topic is marked for deletion; the node is empty."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+# --- configuration ------------------------------------------------------------------------------------------------
+
+
+def sanitize(name: str) -> str:
+    """A user or client name as a node's name: percent-encoded (org.apache.kafka.common.utils.Sanitizer)."""
+    return quote(name, safe="-._~").replace("~", "%7E")
+
+
+def desanitize(name: str) -> str:
+    """The user or client name of a node's name."""
+    return unquote(name)
+
+
+def config_path(entity_type: str, name: str) -> str:
+    """Where the settings of an entity are; `name` is sanitized already, or DEFAULT_ENTITY."""
+    return f"{CONFIG}/{entity_type}/{name}"
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    """The settings of an entity."""
+    return _encode({"version": 1, "config": dict(sorted(config.items()))})
+
+
+def decode_config(data: bytes) -> dict[str, str]:
+    """The settings of an entity; none for an empty node."""
+    if not data:
+        return {}
+    config = _decode(data, "a configuration node").get("config")
+    if not isinstance(config, dict):
+        return {}
+    return {str(key): str(value) for key, value in config.items()}
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """Version 2 of a change notification; `entity_path` is like "topics/orders"."""
+    return _encode({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes) -> str:
+    """The entity path of a change notification of version 1 or 2."""
+    what = "a configuration change"
+    value = _decode(data, what)
+    if _field(value, "version", int, what) == 1:
+        return f"{_field(value, 'entity_type', str, what)}/{_field(value, 'entity_name', str, what)}"
+    return str(_field(value, "entity_path", str, what))
+
+
+# --- controller and cluster ---------------------------------------------------------------------------------------
+
+
+def encode_controller(broker_id: int, timestamp_ms: int | None = None) -> bytes:
+    """Version 2 of the value: which broker controls, since when."""
+    timestamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+    return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    """The id of the controlling broker."""
+    return int(_field(_decode(data, "the controller's node"), "brokerid", int, "the controller's node"))
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """A decimal number."""
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    """The number of elections so far."""
+    return int(data)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """The cluster's id (Kafka writes the version as text here)."""
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """The cluster's id."""
+    return str(_field(_decode(data, "the cluster's node"), "id", str, "the cluster's node"))
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """A block of producer ids that one broker may hand out: `first` to `last`, both included."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    """The latest block; the numbers are text because they may be longer than a JSON number."""
+    return _encode(
+        {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    """The latest block."""
+    what = "the producer id block"
+    value = _decode(data, what)
+    first, last = int(_field(value, "block_start", str, what)), int(_field(value, "block_end", str, what))
+    return ProducerIdBlock(_field(value, "broker", int, what), first, last)
+
+
+def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
+    """Which partitions' ISR a leader has changed."""
+    return _encode({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
+
+
+def decode_isr_change(data: bytes) -> list[TopicPartition]:
+    """Which partitions' ISR a leader has changed."""
+    entries = _decode(data, "an ISR change").get("partitions") or []
+    return [TopicPartition(each["topic"], each["partition"]) for each in entries]
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """A log directory of the broker has failed (event 1)."""
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker a log directory of which has failed."""
+    return int(_field(_decode(data, "a log directory event"), "broker", int, "a log directory event"))
+
+
+def encode_feature(status_enabled: bool, features: Mapping[str, int], version: int = 2) -> bytes:
+    """Finalized features (KIP-584), name to highest version level."""
+    levels = {name: {"max_version_level": level} for name, level in features.items()}
+    return _encode({"features": levels, "version": version, "status": int(status_enabled)})
+
+
+def decode_feature(data: bytes) -> tuple[bool, dict[str, int]]:
+    """Whether feature versioning is on, and the finalized features."""
+    value = _decode(data, "the feature node")
+    levels = value.get("features") or {}
+    return value.get("status") == 1, {name: int(level["max_version_level"]) for name, level in levels.items()}
+
+
+def sequence_number(name: str) -> int:
+    """The number at the end of a sequential node's name."""
+    return int(name[-10:])
+
+
+def in_sequence(names: Sequence[str]) -> list[str]:
+    """Names of sequential nodes, the oldest first."""
+    return sorted(names, key=sequence_number)
