@@ -1,0 +1,208 @@
+"""KafkaApis: from a request frame to its reply. Source: kafka.server.KafkaApis and kafka.network.SocketServer.
+
+The handler modules in `handlers/` are the dispatch table: each says which message it answers and in which versions, and ApiVersions is
+computed from that. Produce and Fetch are served by the data plane and only show up here in ApiVersions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import pkgutil
+import time
+from collections.abc import Awaitable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kafkapy.broker.context import BrokerContext, RequestContext
+from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.protocol.schema import DecodeError, Request, Response, VersionRange
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.request_channel import NetworkRequest
+
+logger = logging.getLogger("kafka.server.KafkaApis")
+request_logger = logging.getLogger("kafka.request.logger")
+TRACE: Final = 5
+
+API_VERSIONS: Final = 18
+
+DATA_PLANE_VERSIONS: Final = {
+    # KIP-896: versions 0 to 2 of Produce are shown though they are not served, because librdkafka up to 2.6 takes a broker
+    # whose Produce starts at 3 for one that knows no compression.
+    0: VersionRange(0, 13),
+    1: VersionRange(4, 18),
+}
+"""What ApiVersions shows for the APIs that the data plane serves itself."""
+
+
+class Handler(Protocol):
+    """What a module in `handlers/` declares; `error_response` is optional."""
+
+    REQUEST: type[Request]
+    RESPONSE: type[Response]
+    VERSIONS: VersionRange
+
+    def handle(self, context: RequestContext, request: Any) -> Awaitable[Response]:
+        """Answer one request."""
+
+
+class KafkaApis:
+    """Owns the dispatch table. Made by KafkaServer; `dispatch` is called on the control loop for every request the data plane
+    does not serve itself, and never raises."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self.broker = broker
+        self._handlers: dict[int, Handler] | None = None
+        self._in_flight: set[asyncio.Task[None]] = set()
+
+    @property
+    def handlers(self) -> dict[int, Handler]:
+        """API key to handler module. The modules are imported when this is first asked for."""
+        if self._handlers is None:
+            self._handlers = {handler.REQUEST.API_KEY: handler for handler in _scan()}
+        return self._handlers
+
+    def served(self) -> dict[int, VersionRange]:
+        """API key to the versions that ApiVersions shows, in order of the key."""
+        table = DATA_PLANE_VERSIONS | {key: handler.VERSIONS for key, handler in self.handlers.items()}
+        return dict(sorted(table.items()))
+
+    def dispatch(self, request: NetworkRequest) -> None:
+        """Serve one request: reply to it now, start a task that will, or close its connection."""
+        key, version = request.api_key, request.api_version
+        handler = self.handlers.get(key)
+        if handler is None:
+            self._refuse(request, f"API key {key} is not served")
+            return
+        unsupported = version not in handler.VERSIONS
+        if unsupported and key != API_VERSIONS:
+            self._refuse(request, f"{handler.REQUEST.NAME} version {version} is not served, only {handler.VERSIONS}")
+            return
+        context = self._context_of(request)
+        if unsupported:
+            # The client does not know yet what this broker serves: answered in version 0, the body is not looked at.
+            context.api_version = -1
+            message = handler.REQUEST()
+        else:
+            try:
+                message = handler.REQUEST.decode(request.body, version)
+            except DecodeError as error:
+                self._refuse(request, f"{handler.REQUEST.NAME} version {version} cannot be decoded: {error}")
+                return
+        task = asyncio.get_running_loop().create_task(self._serve(handler, request, context, message))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until what is being served has been answered, at most `timeout_s` seconds; what is left is cancelled."""
+        if self._in_flight:
+            _, late = await asyncio.wait(self._in_flight, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+
+    def _context_of(self, request: NetworkRequest) -> RequestContext:
+        return RequestContext(
+            self.broker,
+            request.api_key,
+            request.api_version,
+            request.correlation_id,
+            request.client_id,
+            request.connection_id,
+            request.listener_name,
+            request.security_protocol,
+            request.principal,
+            request.client_address,
+        )
+
+    async def _serve(self, handler: Handler, request: NetworkRequest, context: RequestContext, message: Request) -> None:
+        started = time.monotonic_ns()
+        version = max(context.api_version, 0)
+        response: Response | None
+        try:
+            response = await handler.handle(context, message)
+            payload = response.encode(version)
+        except asyncio.CancelledError:
+            request.close("the broker is stopping")
+            raise
+        except Exception as error:  # the only broad one: whatever a handler does, the client gets an answer
+            if isinstance(error, KafkaError):
+                logger.debug("%s from %s failed: %s", handler.REQUEST.NAME, context.client_address, error)
+            else:
+                logger.exception(
+                    "Unexpected error handling %s version %s from client %r at %s",
+                    handler.REQUEST.NAME,
+                    version,
+                    context.client_id,
+                    context.client_address,
+                )
+            response = error_response(handler, message, error)
+            if response is None:
+                self._refuse(request, f"{handler.REQUEST.NAME} has no response that could carry {code_of(error).name}")
+                return
+            payload = response.encode(version)
+        request.reply(payload)
+        if request_logger.isEnabledFor(logging.DEBUG):
+            self._log_request(handler, request, context, message, response, started)
+
+    def _refuse(self, request: NetworkRequest, why: str) -> None:
+        logger.info("Closing connection %s from %s: %s", request.connection_id, request.client_address, why)
+        request.close(why)
+
+    def _log_request(
+        self,
+        handler: Handler,
+        request: NetworkRequest,
+        context: RequestContext,
+        message: Request,
+        response: Response,
+        started_ns: int,
+    ) -> None:
+        now = time.monotonic_ns()
+        extra: dict[str, Any] = {
+            "api": handler.REQUEST.NAME.removesuffix("Request"),
+            "version": context.api_version,
+            "correlation": context.correlation_id,
+            "client": context.client_id,
+            "connection": context.connection_id,
+            "address": context.client_address,
+            "listener": context.listener_name,
+            "principal": context.principal,
+            "queue_ms": _milliseconds(started_ns - request.received_ns),
+            "local_ms": _milliseconds(now - started_ns),
+            "total_ms": _milliseconds(now - request.received_ns),
+        }
+        if request_logger.isEnabledFor(TRACE):
+            extra |= {"request": message, "response": response}
+        request_logger.debug("Completed request", extra=extra)
+
+
+def error_response(handler: Handler, request: Request, error: Exception) -> Response | None:
+    """The response of the request's own API that says `error`, or None when it has no place for one."""
+    code = code_of(error)
+    # What an unexpected exception says is for the log, not for the client.
+    message = str(error) if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR.message
+    own = getattr(handler, "error_response", None)
+    if own is not None:
+        made: Response = own(request, code, message)
+        return made
+    names = {field.name for field in handler.RESPONSE._fields}
+    if "error_code" not in names:
+        return None
+    response = handler.RESPONSE()
+    response.error_code = code  # type: ignore[attr-defined]
+    if "error_message" in names:
+        response.error_message = message  # type: ignore[attr-defined]
+    return response
+
+
+def _milliseconds(ns: int) -> str:
+    return f"{ns / 1e6:.3f}"
+
+
+def _scan() -> Iterator[Handler]:
+    """Every module of the handlers package."""
+    package = importlib.import_module("kafkapy.broker.handlers")
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            yield importlib.import_module(f"{package.__name__}.{module.name}")  # type: ignore[misc]

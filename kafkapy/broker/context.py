@@ -1,0 +1,167 @@
+"""What a handler is given: the broker's parts (`BrokerContext`) and the one request it serves (`RequestContext`).
+
+Source: kafka.server.AuthHelper for the authorization questions, kafka.network.RequestChannel.Request for the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy.errors import error_for
+from kafkapy.types import AclOperation, ResourceType, SecurityProtocol
+
+if TYPE_CHECKING:
+    from kafkapy.broker.dynamic_config import DynamicConfig
+    from kafkapy.broker.scheduler import KafkaScheduler
+    from kafkapy.config.broker import BrokerConfig
+    from kafkapy.controller.controller import KafkaController
+    from kafkapy.log.log_manager import LogManager
+    from kafkapy.metadata.cache import MetadataCache
+    from kafkapy.metadata.store import MetadataStore
+    from kafkapy.replica.replica_manager import ReplicaManager
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The one resource name of resource type CLUSTER."""
+
+NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
+"""What an authorized-operations field holds when it was not asked for."""
+
+_SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+    ),
+}
+
+
+@dataclass(slots=True)
+class BrokerContext:
+    """The parts of one running broker that handlers call. Built by KafkaServer at start; used on the control loop only."""
+
+    config: BrokerConfig
+    node_id: int
+    cluster_id: str
+    store: MetadataStore
+    metadata_cache: MetadataCache
+    controller: KafkaController
+    log_manager: LogManager
+    replica_manager: ReplicaManager
+    scheduler: KafkaScheduler
+    dynamic_config: DynamicConfig
+    authorizer: Any
+    """An authorizer of `kafkapy.security.authorizer`."""
+    apis: Any = None
+    """The `KafkaApis` that dispatches to the handlers; ApiVersions reads the served ranges from it."""
+
+
+class RequestContext:
+    """One decoded request on its way through a handler. Made by KafkaApis for each request; lives on the control loop's thread."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "broker",
+        "client_address",
+        "client_id",
+        "connection_id",
+        "correlation_id",
+        "listener_name",
+        "principal",
+        "security_protocol",
+    )
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        connection_id: int,
+        listener_name: str,
+        security_protocol: SecurityProtocol,
+        principal: Any,
+        client_address: str,
+    ) -> None:
+        self.broker = broker
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.connection_id = connection_id
+        self.listener_name = listener_name
+        self.security_protocol = security_protocol
+        self.principal = principal
+        self.client_address = client_address
+
+    def authorize(
+        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, log_if_denied: bool = True
+    ) -> bool:
+        """Whether the connection's principal may do `operation` on one resource."""
+        return self._decide([(operation, resource_type, name)], log_if_denied)[0]
+
+    def authorize_cluster(self, operation: AclOperation) -> None:
+        """Raises ClusterAuthorizationFailedError unless the principal may do `operation` on the cluster."""
+        if not self.authorize(operation, ResourceType.CLUSTER):
+            raise error_for(31, f"{operation.name} on the cluster is not allowed for {self.principal}")
+
+    def authorized_names(
+        self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, log_if_denied: bool = True
+    ) -> set[str]:
+        """Those of `names` on which the principal may do `operation`."""
+        asked = list(dict.fromkeys(names))
+        if not asked:
+            return set()
+        answers = self._decide([(operation, resource_type, name) for name in asked], log_if_denied)
+        return {name for name, allowed in zip(asked, answers, strict=True) if allowed}
+
+    def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The bit field of the operations the principal may do on a resource (KIP-430): bit n is AclOperation code n."""
+        operations = _SUPPORTED_OPERATIONS[resource_type]
+        answers = self._decide([(operation, resource_type, name) for operation in operations], False)
+        return sum(1 << operation for operation, allowed in zip(operations, answers, strict=True) if allowed)
+
+    def authorize_by_resource_type(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether there is any resource of the type on which the principal may do `operation` (KIP-679)."""
+        allowed: bool = self.broker.authorizer.authorize_by_resource_type(self, operation, resource_type)
+        return allowed
+
+    def _decide(self, questions: Sequence[tuple[AclOperation, ResourceType, str]], log_if_denied: bool) -> list[bool]:
+        return decide(self.broker.authorizer, self, questions, log_if_denied)
+
+
+def decide(
+    authorizer: Any, context: Any, questions: Sequence[tuple[AclOperation, ResourceType, str]], log_if_denied: bool
+) -> list[bool]:
+    """The authorizer's answers to (operation, resource type, name) questions, in their order. True is allowed."""
+    from kafkapy.security.authorizer.base import Action, AuthorizationResult
+
+    actions = [Action(operation, kind, name, log_if_denied=log_if_denied) for operation, kind, name in questions]
+    return [answer is AuthorizationResult.ALLOWED for answer in authorizer.authorize(context, actions)]
+
+
+Reply = Callable[[bytes], None]

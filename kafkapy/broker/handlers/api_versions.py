@@ -1,0 +1,43 @@
+"""ApiVersions, API key 18: versions 0 to 4.
+
+What this broker serves, computed from the handler modules. A version this broker does not know is answered in version 0 with
+UNSUPPORTED_VERSION and the whole list (KIP-511), so that any client can fall back. From version 3 on, a client that names itself with
+other characters than letters, digits, "-" and "." gets INVALID_REQUEST. Features: supported and finalized ones as a
+broker of 3.9 without KRaft shows them, which is none.
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafkapy.protocol.schema import VersionRange
+
+REQUEST = ApiVersionsRequest
+RESPONSE = ApiVersionsResponse
+VERSIONS = VersionRange(0, 4)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """The served versions; `context.api_version` is -1 for a request in a version this broker does not know."""
+    if context.api_version < 0:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    elif context.api_version >= 3 and not _valid(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    else:
+        error = ErrorCode.NONE
+    keys = [
+        ApiVersionsResponse.ApiKey(api_key=key, min_version=versions.low, max_version=versions.high)
+        for key, versions in context.broker.apis.served().items()
+    ]
+    return ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
+
+
+def _valid(request: ApiVersionsRequest) -> bool:
+    return all(_SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version))

@@ -1,0 +1,141 @@
+"""Timers and background work of the broker. Source: kafka.utils.KafkaScheduler.
+
+One task is one name. A coroutine function runs on the control loop; a plain function runs on one of `background.threads`
+worker threads, so that a slow disk never holds the loop. A period counts from the end of one run to the start of the next: a
+task never overlaps with itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+logger = logging.getLogger("kafka.utils.KafkaScheduler")
+
+Task = Callable[[], Any] | Callable[[], Awaitable[Any]]
+
+
+class ScheduledTask:
+    """One scheduled piece of work. Made by `KafkaScheduler.schedule`; `cancel` may be called on any thread."""
+
+    def __init__(self, scheduler: KafkaScheduler, name: str, fn: Task, period_ms: int) -> None:
+        self.name = name
+        self.cancelled = False
+        self._scheduler = scheduler
+        self._fn = fn
+        self._period_ms = period_ms
+        self._handle: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        """No further run is started. A run that is under way is left to finish."""
+        self.cancelled = True
+        self._scheduler._on_loop(self._disarm)
+
+    def _arm(self, delay_ms: float) -> None:
+        if not self.cancelled and not self._scheduler.closed:
+            self._handle = self._scheduler.loop.call_later(max(delay_ms, 0) / 1000, self._start)
+
+    def _disarm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if self._running is None:
+            self._scheduler._forget(self)
+
+    def _start(self) -> None:
+        self._handle = None
+        self._running = self._scheduler.loop.create_task(self._run(), name=f"kafka-scheduler-{self.name}")
+
+    async def _run(self) -> None:
+        try:
+            if inspect.iscoroutinefunction(self._fn):
+                await self._fn()
+            else:
+                await self._scheduler.run_blocking(cast(Callable[[], Any], self._fn))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            # A background task that fails once must be tried again at its next turn, as in Kafka.
+            logger.exception("Uncaught exception in scheduled task '%s'", self.name)
+        finally:
+            self._running = None
+            if self._period_ms >= 0 and not self.cancelled and not self._scheduler.closed:
+                self._arm(self._period_ms)
+            else:
+                self._scheduler._forget(self)
+
+
+class KafkaScheduler:
+    """Owns the background worker threads and every timer of the broker. Created and shut down on the control loop's thread by KafkaServer;
+    `schedule` may be called on any thread once started."""
+
+    def __init__(self, threads: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.closed = False
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="kafka-scheduler")
+        self._tasks: set[ScheduledTask] = set()
+
+    def schedule(self, name: str, fn: Task, delay_ms: int = 0, period_ms: int = -1) -> ScheduledTask:
+        """Run `fn` after `delay_ms` ms, then again `period_ms` ms after each run has ended (-1: once).
+
+        RuntimeError after `shutdown`.
+        """
+        if self.closed:
+            raise RuntimeError(f"task '{name}' cannot be scheduled: the scheduler has been shut down")
+        task = ScheduledTask(self, name, fn, period_ms)
+        self._on_loop(lambda: self._add(task, delay_ms))
+        return task
+
+    def schedule_once(self, name: str, fn: Task, delay_ms: int = 0) -> ScheduledTask:
+        """Run `fn` one time after `delay_ms` ms."""
+        return self.schedule(name, fn, delay_ms, -1)
+
+    async def run_blocking(self, fn: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a blocking call made on a worker thread. Awaited on the control loop."""
+        return await self.loop.run_in_executor(self._pool, fn, *arguments)
+
+    @property
+    def pending(self) -> int:
+        """Tasks that are waiting for their time or running."""
+        return len(self._tasks)
+
+    async def shutdown(self, timeout_s: float = 10.0) -> None:
+        """Cancel what waits, let what runs finish for at most `timeout_s` seconds, then end the threads."""
+        if self.closed:
+            return
+        self.closed = True
+        for task in list(self._tasks):
+            task.cancelled = True
+            task._disarm()
+        running = [task._running for task in self._tasks if task._running is not None]
+        if running:
+            _, late = await asyncio.wait(running, timeout=timeout_s)
+            for unfinished in late:
+                logger.warning("Scheduled task %s did not finish in %.0f s", unfinished.get_name(), timeout_s)
+                unfinished.cancel()
+        self._tasks.clear()
+        # Not waited for: a task stuck in a system call must not hold a stop for ever.
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _add(self, task: ScheduledTask, delay_ms: int) -> None:
+        if not task.cancelled and not self.closed:
+            self._tasks.add(task)
+            task._arm(delay_ms)
+
+    def _forget(self, task: ScheduledTask) -> None:
+        self._tasks.discard(task)
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        try:
+            here = asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            here = False
+        if here:
+            call()
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(call)

@@ -1,0 +1,143 @@
+"""Where the broker's log goes and how a line looks: `ts=... level=... logger=... key=value ... msg="..."` on stderr.
+
+A logging file is a properties file (config/logging.properties shows all keys):
+
+    root=INFO                              level of every logger that is not named
+    logger.kafka.request.logger=DEBUG      level of one logger and those below it; the names are Kafka's
+    output=stderr                          stderr, stdout, or the path of a file that is appended to
+    format=keyvalue                        keyvalue or json
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kafkapy.config.properties import load_properties
+from kafkapy.errors import ConfigError
+
+LOGGING_ENVIRONMENT: Final = "KAFKAPY_LOGGING"
+"""The environment variable that names a logging file where --logging is not given."""
+
+LEVELS: Final = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "WARNING": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "OFF": logging.CRITICAL + 10,
+}
+"""Kafka's level names and the numbers of Python's logging."""
+
+FORMATS: Final = ("keyvalue", "json")
+
+_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What was passed as `extra=`: the key=value part of a line."""
+    return {key: value for key, value in vars(record).items() if key not in _PLAIN}
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    if text and not any(char in text for char in ' "=\n\\\t\r'):
+        return text
+    # A line stays one line whatever a client has put into its client id.
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+class KeyValueFormatter(logging.Formatter):
+    """One line of key=value for each record; a traceback follows on lines of its own. Used by the handler's thread."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        parts = [
+            f"ts={_timestamp(record)}",
+            f"level={'WARN' if record.levelno == logging.WARNING else record.levelname}",
+            f"logger={record.name}",
+            f"thread={_quoted(record.threadName)}",
+            f"msg={_quoted(record.getMessage())}",
+        ]
+        parts += [f"{key}={_quoted(value)}" for key, value in fields_of(record).items()]
+        line = " ".join(parts)
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each record, tracebacks inside. Used by the handler's thread."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        import json
+
+        out: dict[str, Any] = {
+            "ts": _timestamp(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "thread": record.threadName,
+            "msg": record.getMessage(),
+        } | fields_of(record)
+        if record.exc_info:
+            out["exception"] = self.formatException(record.exc_info)
+        return json.dumps(out, default=str)
+
+
+def configure_logging(path: str | None = None, environment: Mapping[str, str] | None = None) -> None:
+    """Set up the root logger from a logging file (`path`, else the one the environment names), or INFO on stderr.
+
+    ConfigError for an unreadable file, an unknown key, level, format or output.
+    """
+    path = path or (os.environ if environment is None else environment).get(LOGGING_ENVIRONMENT)
+    levels: dict[str, int] = {"": logging.INFO}
+    output, form = "stderr", "keyvalue"
+    if path:
+        properties = load_properties(path)
+        for key, value in properties.items():
+            line = properties.line_of(key)
+            if key == "root" or key.startswith("logger."):
+                level = LEVELS.get(value.upper())
+                if level is None:
+                    raise ConfigError(key, value, f"must be one of {', '.join(LEVELS)}", line, path)
+                levels["" if key == "root" else key.removeprefix("logger.")] = level
+            elif key == "output":
+                output = value
+            elif key == "format":
+                if value not in FORMATS:
+                    raise ConfigError(key, value, f"must be one of {', '.join(FORMATS)}", line, path)
+                form = value
+            else:
+                raise ConfigError(key, value, "not a logging key (root, logger.<name>, output, format)", line, path)
+    handler = _handler(output, path)
+    handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
+    logging.addLevelName(LEVELS["TRACE"], "TRACE")
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    for name, level in levels.items():
+        logging.getLogger(name or None).setLevel(level)
+
+
+def _handler(output: str, source: str | None) -> logging.Handler:
+    if output in ("stderr", "stdout"):
+        return logging.StreamHandler(sys.stderr if output == "stderr" else sys.stdout)
+    try:
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        return logging.FileHandler(output, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("output", output, f"cannot be written: {error.strerror}", None, source) from error
