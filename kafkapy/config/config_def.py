@@ -1,8 +1,8 @@
 """Configuration keys as data: name, type, default, validator, documentation.
 
-Source: org.apache.kafka.common.config.ConfigDef. A `ConfigDef` is filled once at import (plugins may add keys before the
-broker's configuration is read) and is read-only afterwards, so every thread may use it. Values are parsed from text as
-Kafka parses them, and errors are `ConfigError`: key, value, what is allowed, and the line of the file.
+Source: org.apache.kafka.common.config.ConfigDef. A `ConfigDef` is filled once at import (plugins may add keys before
+the broker's configuration is read) and is read-only afterwards, so every thread may use it. Values are parsed from text
+as Kafka parses them, and errors are `ConfigError`: key, value, what is allowed, and the line of the file.
 """
 
 from __future__ import annotations

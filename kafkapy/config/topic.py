@@ -1,0 +1,375 @@
+"""Topic configuration: every topic key, its broker keys, and `LogConfig`, a topic's effective values.
+
+    log_config = LogConfig.create(broker_config, {"retention.ms": "60000"})
+    log_config.segment_bytes, log_config.retention_ms, log_config.compact
+
+A value comes from the topic's own configuration, else from the broker's key(s) for it, else from the default. Sources:
+org.apache.kafka.storage.internals.log.LogConfig, org.apache.kafka.server.config.ServerTopicConfigSynonyms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy.config.broker_keys import (
+    CLEANUP_POLICIES,
+    CODECS,
+    GZIP_LEVEL,
+    LZ4_LEVEL,
+    NO_EFFECT,
+    SEGMENT_BYTES,
+    TIMESTAMP_TYPES,
+    ZSTD_LEVEL,
+)
+from kafkapy.config.config_def import (
+    MAX_LONG,
+    ConfigDef,
+    ConfigKey,
+    Importance,
+    UpdateMode,
+    at_least,
+    between,
+    checked_by,
+    format_value,
+    matches,
+    non_empty,
+    one_of,
+)
+from kafkapy.config.entries import ConfigEntry, ConfigSynonym
+from kafkapy.errors import ConfigError
+from kafkapy.types import ConfigSource, ConfigType, TimestampType
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+DOUBLE, LIST = ConfigType.DOUBLE, ConfigType.LIST
+MEDIUM, LOW = Importance.MEDIUM, Importance.LOW
+DYNAMIC = UpdateMode.CLUSTER_WIDE
+MS_PER_MINUTE: Final = 60_000
+MS_PER_HOUR: Final = 3_600_000
+
+_THROTTLED = re.compile(r"\s*([0-9]+:[0-9]+)?\s*")
+_THROTTLED_REPLICAS = checked_by(
+    lambda items: list(items) == ["*"] or all(_THROTTLED.fullmatch(item) for item in items),
+    "*, or partition:broker pairs separated by commas",
+)
+
+
+def _key(name: str, type_: ConfigType, default: Any, validator: Any, importance: Importance, doc: str) -> ConfigKey:
+    return ConfigKey(name, type_, default, validator, importance, doc, DYNAMIC)
+
+
+TOPIC_CONFIG_DEF: Final = ConfigDef(
+    [
+        _key("cleanup.policy", LIST, ["delete"], CLEANUP_POLICIES, MEDIUM,
+             "What happens to old segments: delete (by time and size), compact (keep the last record of each key), or "
+             "both."),
+        _key("compression.gzip.level", INT, -1, GZIP_LEVEL, MEDIUM,
+             "Level for compression.type=gzip; -1 is the codec's default."),
+        _key("compression.lz4.level", INT, 9, LZ4_LEVEL, MEDIUM, "Level for compression.type=lz4."),
+        _key("compression.type", STRING, "producer", one_of(*CODECS), MEDIUM,
+             "Codec that batches are stored with; producer keeps the one they came with."),
+        _key("compression.zstd.level", INT, 3, ZSTD_LEVEL, MEDIUM, "Level for compression.type=zstd."),
+        _key("delete.retention.ms", LONG, 86400000, at_least(0), MEDIUM,
+             "How long in ms tombstones stay in a compacted log, so that a reader from the start still sees them."),
+        _key("file.delete.delay.ms", LONG, 60000, at_least(0), MEDIUM,
+             "Time in ms between taking a segment out of the log and deleting its file."),
+        _key("flush.messages", LONG, MAX_LONG, at_least(1), MEDIUM,
+             "Messages after which the log is flushed to disk. 1: after every batch."),
+        _key("flush.ms", LONG, MAX_LONG, at_least(0), MEDIUM, "Most ms a message stays unflushed."),
+        _key("follower.replication.throttled.replicas", LIST, [], _THROTTLED_REPLICAS, MEDIUM,
+             "Follower replicas whose fetches are throttled: partition:broker pairs, or *."),
+        _key("index.interval.bytes", INT, 4096, at_least(0), MEDIUM, "Bytes of log between two index entries."),
+        _key("leader.replication.throttled.replicas", LIST, [], _THROTTLED_REPLICAS, MEDIUM,
+             "Leader replicas whose sending is throttled: partition:broker pairs, or *."),
+        _key("local.retention.bytes", LONG, -2, at_least(-2), MEDIUM,
+             "Bytes of a tiered log that stay on local disk. -2: as many as retention.bytes."),
+        _key("local.retention.ms", LONG, -2, at_least(-2), MEDIUM,
+             "Ms that segments of a tiered log stay on local disk. -2: as long as retention.ms."),
+        _key("max.compaction.lag.ms", LONG, MAX_LONG, at_least(1), MEDIUM,
+             "Most ms a record may stay uncompacted. Compacted topics only."),
+        _key("max.message.bytes", INT, 1024 * 1024 + 12, at_least(0), MEDIUM,
+             "Largest record batch in bytes, after compression, that is accepted."),
+        _key("message.downconversion.enable", BOOLEAN, True, None, LOW,
+             "Whether records are converted to an old format for clients that fetch with an old version."),
+        _key("message.format.version", STRING, "3.0-IV1",
+             matches(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a version, as in 3.0 or 3.0-IV1"), MEDIUM, NO_EFFECT),
+        _key("message.timestamp.after.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
+             "Most ms a record's timestamp may lie ahead of the broker's clock (CreateTime only)."),
+        _key("message.timestamp.before.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
+             "Most ms a record's timestamp may lie behind the broker's clock (CreateTime only)."),
+        _key("message.timestamp.difference.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
+             "Deprecated: both bounds above in one, where they are not set."),
+        _key("message.timestamp.type", STRING, "CreateTime", TIMESTAMP_TYPES, MEDIUM,
+             "Whether records keep the producer's timestamp or get the time they were appended."),
+        _key("min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1), MEDIUM,
+             "Share of a log that must be uncleaned before it is compacted."),
+        _key("min.compaction.lag.ms", LONG, 0, at_least(0), MEDIUM,
+             "Least age in ms of a record before it may be compacted away."),
+        _key("min.insync.replicas", INT, 1, at_least(1), MEDIUM,
+             "Replicas that must be in sync for a produce with acks=all to be taken."),
+        _key("preallocate", BOOLEAN, False, None, MEDIUM,
+             "Whether the space of a segment is reserved at its creation."),
+        _key("remote.log.copy.disable", BOOLEAN, False, None, MEDIUM,
+             "Whether a tiered topic stops copying segments to remote storage."),
+        _key("remote.log.delete.on.disable", BOOLEAN, False, None, MEDIUM,
+             "Whether the remote data is deleted when remote.storage.enable is turned off."),
+        _key("remote.storage.enable", BOOLEAN, False, None, MEDIUM, "Whether the topic uses tiered storage."),
+        _key("retention.bytes", LONG, -1, None, MEDIUM, "Size in bytes a partition is cut down to. -1: no limit."),
+        _key("retention.ms", LONG, 604800000, at_least(-1), MEDIUM, "How long in ms records are kept. -1: for ever."),
+        _key("segment.bytes", INT, 1024 * 1024 * 1024, SEGMENT_BYTES, MEDIUM, "Largest size in bytes of a segment."),
+        _key("segment.index.bytes", INT, 10 * 1024 * 1024, at_least(4), MEDIUM, "Largest size in bytes of an index."),
+        _key("segment.jitter.ms", LONG, 0, at_least(0), MEDIUM,
+             "Most ms that are taken off segment.ms at random, so that segments do not all roll at once."),
+        _key("segment.ms", LONG, 604800000, at_least(1), MEDIUM, "A segment older than this many ms is rolled."),
+        _key("unclean.leader.election.enable", BOOLEAN, False, None, MEDIUM,
+             "Whether a replica that is not in sync may become leader as a last resort, at the price of lost records."),
+        _key("kafkapy.storage.backend", STRING, "local", non_empty(), LOW,
+             "Name of the registered storage backend that holds the topic's segments. Fixed at creation."),
+        _key("kafkapy.validate.compressed", STRING, "header", one_of("header", "full"), LOW,
+             "How compressed batches are checked: header (batch header and CRC) or full (every record too)."),
+    ]
+)
+"""Kafka's and kafkapy's own topic keys."""
+
+BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", MS_PER_HOUR)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", MS_PER_HOUR)),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", MS_PER_MINUTE),
+        ("log.retention.hours", MS_PER_HOUR),
+    ),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "message.format.version": (("log.message.format.version", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "message.timestamp.difference.max.ms": (("log.message.timestamp.difference.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.downconversion.enable": (("log.message.downconversion.enable", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "kafkapy.storage.backend": (("kafkapy.storage.backend", 1),),
+    "kafkapy.validate.compressed": (("kafkapy.validate.compressed", 1),),
+}
+"""The broker keys behind each topic key, strongest first, with the factor that turns their unit into the topic's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """A topic's effective configuration, one field per key (dots become underscores).
+
+    Immutable; any thread may read it. Made by the log manager when a log is loaded and whenever the topic's or the broker's configuration changes.
+    """
+
+    cleanup_policy: tuple[str, ...]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    follower_replication_throttled_replicas: tuple[str, ...]
+    index_interval_bytes: int
+    leader_replication_throttled_replicas: tuple[str, ...]
+    local_retention_bytes: int
+    local_retention_ms: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_downconversion_enable: bool
+    message_format_version: str
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_difference_max_ms: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    preallocate: bool
+    remote_log_copy_disable: bool
+    remote_log_delete_on_disable: bool
+    remote_storage_enable: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    unclean_leader_election_enable: bool
+    kafkapy_storage_backend: str
+    kafkapy_validate_compressed: str
+    overridden: frozenset[str] = frozenset()
+    """The keys that the topic itself sets."""
+
+    @classmethod
+    def create(cls, broker: BrokerConfig | None = None, overrides: Mapping[str, str] | None = None) -> LogConfig:
+        """Effective values from the broker's configuration (None: Kafka's defaults) and the topic's own.
+
+        ConfigError when an override is unknown or not allowed.
+        """
+        values: dict[str, Any] = TOPIC_CONFIG_DEF.defaults() if broker is None else broker_defaults(broker)
+        values.update(parse_overrides(overrides or {}))
+        arguments: dict[str, Any] = {
+            name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**arguments, overridden=frozenset(overrides or ()))
+
+    def get(self, name: str) -> Any:
+        """The value of a key by Kafka's name. KeyError when there is no such key."""
+        if name not in TOPIC_CONFIG_DEF:
+            raise KeyError(name)
+        return getattr(self, name.replace(".", "_"))
+
+    @property
+    def compact(self) -> bool:
+        """Whether the log is compacted."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Whether old segments are deleted by time and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Who stamps records."""
+        if self.message_timestamp_type == "LogAppendTime":
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """Most ms a timestamp may lie in the past, the deprecated key taken in."""
+        before = self.message_timestamp_before_max_ms
+        return before if before != MAX_LONG else self.message_timestamp_difference_max_ms
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """Most ms a timestamp may lie in the future, the deprecated key taken in."""
+        after = self.message_timestamp_after_max_ms
+        return after if after != MAX_LONG else self.message_timestamp_difference_max_ms
+
+    @property
+    def effective_local_retention_ms(self) -> int:
+        """Ms that segments stay on local disk."""
+        tiered = self.remote_storage_enable and self.local_retention_ms != -2
+        return self.local_retention_ms if tiered else self.retention_ms
+
+    @property
+    def effective_local_retention_bytes(self) -> int:
+        """Bytes that stay on local disk."""
+        tiered = self.remote_storage_enable and self.local_retention_bytes != -2
+        return self.local_retention_bytes if tiered else self.retention_bytes
+
+
+def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Any]:
+    """A topic's own configuration, parsed. ConfigError for an unknown key, None, or a value that is not allowed."""
+    values: dict[str, Any] = {}
+    for name, raw in overrides.items():
+        key = TOPIC_CONFIG_DEF.get(name)
+        if key is None:
+            raise TOPIC_CONFIG_DEF.unknown_key(name, raw)
+        if raw is None:
+            raise ConfigError(name, "null", f"must have a value ({key.type.label})")
+        values[name] = key.parse(raw)
+    return values
+
+
+def validate_overrides(
+    overrides: Mapping[str, str | None], broker: BrokerConfig | None = None, previous: Mapping[str, str] | None = None
+) -> None:
+    """Check a topic's configuration as CreateTopics and AlterConfigs do: each key, and keys against each other.
+
+    `previous` is the topic's configuration before the change. ConfigError (INVALID_CONFIG) says what is wrong.
+    """
+    parsed = parse_overrides(overrides)
+    defaults = TOPIC_CONFIG_DEF.defaults() if broker is None else broker_defaults(broker)
+    values = {**defaults, **parsed}
+
+    def require(condition: bool, name: str, reason: str) -> None:
+        if not condition:
+            raise ConfigError(name, format_value(TOPIC_CONFIG_DEF[name].type, values[name]), reason)
+
+    smallest, largest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    allowed = f"must be at most max.compaction.lag.ms ({largest})"
+    require(smallest <= largest, "min.compaction.lag.ms", allowed)
+    require(bool(values["cleanup.policy"]), "cleanup.policy", "must be delete, compact or both")
+    if previous is not None and "kafkapy.storage.backend" in parsed:
+        current = previous.get("kafkapy.storage.backend", defaults["kafkapy.storage.backend"])
+        same = parsed["kafkapy.storage.backend"] == current
+        require(same, "kafkapy.storage.backend", f"cannot be changed after creation (it is {current})")
+    if values["remote.storage.enable"]:
+        _require_tiered(values, broker, require)
+    elif previous is not None and str(previous.get("remote.storage.enable", "")).strip().lower() == "true":
+        deleting = bool(values["remote.log.delete.on.disable"])
+        reason = "cannot be turned off unless remote.log.delete.on.disable is true"
+        require(deleting, "remote.storage.enable", reason)
+
+
+def _require_tiered(values: Mapping[str, Any], broker: BrokerConfig | None, require: Any) -> None:
+    enabled = broker is None or broker.get_bool("remote.log.storage.system.enable")
+    require(enabled, "remote.storage.enable", "needs remote.log.storage.system.enable=true on the brokers")
+    require("compact" not in values["cleanup.policy"], "cleanup.policy", "tiered storage cannot hold compacted topics")
+    for unit in ("ms", "bytes"):
+        local, whole = values[f"local.retention.{unit}"], values[f"retention.{unit}"]
+        if whole != -1 and local != -2:
+            allowed = f"must not be above retention.{unit} ({whole})"
+            require(local != -1 and local <= whole, f"local.retention.{unit}", allowed)
+
+
+def broker_defaults(broker: BrokerConfig) -> dict[str, Any]:
+    """The value of every topic key for a topic that sets none itself."""
+    values = TOPIC_CONFIG_DEF.defaults()
+    for name, synonyms in BROKER_SYNONYMS.items():
+        for broker_key, factor in synonyms:
+            value = broker[broker_key]
+            if value is not None:
+                values[name] = value if factor == 1 else value * factor
+                break
+    values["retention.ms"] = broker.log_retention_ms
+    return values
+
+
+def describe_topic(
+    broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """A topic's entries for DescribeConfigs (None: all keys), with sources and synonyms as Kafka reports them."""
+    config = LogConfig.create(broker, {name: raw for name, raw in overrides.items() if name in TOPIC_CONFIG_DEF})
+    wanted = TOPIC_CONFIG_DEF.names if names is None else [name for name in names if name in TOPIC_CONFIG_DEF]
+    entries = []
+    for name in wanted:
+        key = TOPIC_CONFIG_DEF[name]
+        value = format_value(key.type, config.get(name))
+        synonyms: list[ConfigSynonym] = []
+        if name in overrides:
+            synonyms.append(ConfigSynonym(name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+        if name in BROKER_SYNONYMS:
+            synonyms += broker.synonyms(BROKER_SYNONYMS[name][0][0])
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        entries.append(ConfigEntry(name, value, False, source, key.sensitive, tuple(synonyms), key.type, key.doc))
+    return entries
