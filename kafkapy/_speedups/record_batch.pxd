@@ -19,6 +19,8 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
+from kafkapy._speedups.wire cimport ByteBuffer, Cursor
+
 cdef enum:
     BASE_OFFSET_AT = 0
     BATCH_LENGTH_AT = BASE_OFFSET_AT + 8
@@ -43,6 +45,9 @@ cdef enum:
     TRANSACTIONAL_FLAG = 0x10
     CONTROL_FLAG = 0x20
     DELETE_HORIZON_FLAG = 0x40
+
+cdef enum:
+    LEGACY_MIN_SIZE = 14                        # the smallest message (v0), by its length field; see records/legacy.py
 
 cdef enum Codec:
     CODEC_NONE = 0
@@ -75,6 +80,8 @@ cdef struct BatchHeader:
     int32_t record_count
 
 # Parses the header of the batch that starts at data; `available` bytes may be read. Does not check the CRC and reads only the header.
+# Always clears `out` first. BATCH_BAD_MAGIC still gives base_offset, size and magic, so that message sets of v0/v1 can be walked. With
+# BATCH_INCOMPLETE the header is filled once its 61 bytes are there (size > 0), else all zero.
 cdef BatchStatus batch_header_parse(const uint8_t* data, int64_t available, BatchHeader* out) noexcept nogil
 # BATCH_OK or BATCH_BAD_CRC for a whole batch of `size` bytes (header.size).
 cdef BatchStatus batch_check_crc(const uint8_t* data, int64_t size) noexcept nogil
@@ -109,3 +116,36 @@ cdef enum:
 cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header, const ValidationRules* rules,
                                      RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
                                      int32_t* max_timestamp_offset_delta) noexcept nogil
+
+
+# --- one record inside a batch ---
+#
+#    length varint (bytes that follow), attributes int8, timestamp delta varlong, offset delta varint, key (varint length, -1 null),
+#    value (the same), header count varint, then per header: key (varint length), value (varint length, -1 null). All zig-zag.
+
+cdef enum:
+    MIN_RECORD_SIZE = 7         # the length byte, attributes and five more one-byte fields
+    MIN_HEADER_SIZE = 2         # one byte for each length
+    NO_TIMESTAMP = -1
+
+cdef struct RecordView:
+    int64_t timestamp_delta
+    int32_t offset_delta
+    int32_t key_size            # -1: null
+    const uint8_t* key          # borrowed, as all pointers here
+    int32_t value_size          # -1: null
+    const uint8_t* value
+    int32_t header_count
+    const uint8_t* headers      # the first header
+    int64_t headers_size        # bytes of all headers, checked
+    int64_t size                # of the record with its length field
+
+# Reads one record and moves the cursor past it: BATCH_OK or BATCH_BAD_STRUCTURE. Headers are walked and checked, not kept.
+cdef BatchStatus record_read(Cursor* cursor, RecordView* out) noexcept nogil
+# Bytes that record_write will take for such a record (record.size and headers_size as given; offset and timestamp deltas count).
+cdef int64_t record_size(const RecordView* record) noexcept nogil
+# Appends the record. record.headers must hold headers_size bytes of encoded headers.
+cdef void record_write(ByteBuffer* out, const RecordView* record) noexcept nogil
+# Writes the 61 bytes of a header; header.size and record_count must be final. The CRC is computed by batch_refresh_crc, when the batch is whole.
+cdef void batch_header_write(uint8_t* data, const BatchHeader* header) noexcept nogil
+cdef void batch_refresh_crc(uint8_t* data, int64_t size) noexcept nogil
