@@ -1,0 +1,170 @@
+"""Apache Kafka in single-node KRaft mode, its jars resolved from Maven Central into a cache, and its command-line tools.
+
+Only for comparison and interoperability checks. Raises PeerMissingError where Java, Maven or Maven Central can't be had.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+VERSIONS = {"3.9": "3.9.1", "4.x": "4.1.1"}
+CACHE = Path(os.environ.get("KAFKAPY_PEER_CACHE", Path(__file__).parents[2] / ".cache" / "peers"))
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>kafkapy.peers</groupId><artifactId>apache-kafka</artifactId><version>1</version><packaging>pom</packaging><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>
+"""
+
+
+class PeerMissingError(RuntimeError):
+    """The peer can't be had here; the message says why."""
+
+
+def jars(version: str) -> Path:
+    """The folder with all jars of that release, fetched on the first call."""
+    release = VERSIONS.get(version, version)
+    folder = CACHE / f"apache-kafka-{release}"
+    if (folder / "complete").exists():
+        return folder / "libs"
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise PeerMissingError(f"{program} is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pom.xml").write_text(_POM.format(version=release))
+    fetched = subprocess.run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"],
+        cwd=folder, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    if fetched.returncode != 0:
+        raise PeerMissingError(f"Maven Central was not reached: {fetched.stdout.strip()[-300:]}")
+    (folder / "complete").touch()
+    return folder / "libs"
+
+
+def java(version: str, main: str, *arguments: str, options: tuple[str, ...] = ("-Xmx512m",)) -> list[str]:
+    """The command line that runs one of Kafka's main classes."""
+    return ["java", *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars(version)}/*", main, *arguments]
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers_api_versions(port: int) -> bool:
+    """True when a Kafka broker answers an ApiVersions request (version 0) on that port."""
+    request = b"\x00\x12\x00\x00\x00\x00\x00\x07\x00\x05probe"
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(len(request).to_bytes(4, "big") + request)
+            return connection.recv(8)[4:8] == b"\x00\x00\x00\x07"
+    except OSError:
+        return False
+
+
+class ApacheKafka:
+    """One broker-and-controller process with the JVM settings of Kafka's own start scripts. Same shape as kafkapy's BrokerProcess."""
+
+    def __init__(self, version: str, data_dir: Path | None = None, overrides: dict[str, str] | None = None) -> None:
+        self.version = version
+        self._temporary = tempfile.TemporaryDirectory(prefix="apache-kafka-") if data_dir is None else None
+        self.data_dir = Path(self._temporary.name) if self._temporary else Path(data_dir or ".")
+        self.overrides = dict(overrides or {})
+        self.port = free_port()
+        self.controller_port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log_path = self.data_dir / "broker.log"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        if self.process is None:
+            raise RuntimeError("the broker is not running")
+        return self.process.pid
+
+    def start(self, timeout_s: float = 120.0) -> ApacheKafka:
+        jars(self.version)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        config = self.data_dir / "server.properties"
+        keys = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.data_dir / "logs"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+        } | self.overrides
+        config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+        if not (self.data_dir / "logs" / "meta.properties").exists():
+            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+            subprocess.run(
+                java(self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)),
+                check=True, capture_output=True,
+            )  # fmt: skip
+        options = (
+            "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+            "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+        )  # fmt: skip
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                java(self.version, "kafka.Kafka", str(config), options=options), stdout=log, stderr=subprocess.STDOUT
+            )
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if answers_api_versions(self.port):
+                return self
+            time.sleep(0.05)
+        tail = self.log_path.read_bytes()[-2000:].decode(errors="replace")
+        self.kill()
+        raise RuntimeError(f"Apache Kafka {self.version} did not start: {tail}")
+
+    def stop(self, timeout_s: float = 60.0) -> int:
+        if self.process is None:
+            return 0
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout_s)
+        self.process = None
+        return code
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        self.kill()
+        if self._temporary:
+            self._temporary.cleanup()
+
+    def __enter__(self) -> ApacheKafka:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
