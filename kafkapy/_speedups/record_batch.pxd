@@ -117,6 +117,10 @@ cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const Ba
                                      RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
                                      int32_t* max_timestamp_offset_delta) noexcept nogil
 
+# The same walk over the records alone (`payload`), which a worker thread has decompressed; header is the batch's.
+cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const BatchHeader* header, const ValidationRules* rules,
+                               RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
+                               int32_t* max_timestamp_offset_delta) noexcept nogil
 
 # --- one record inside a batch ---
 #

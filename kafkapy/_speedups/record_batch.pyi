@@ -20,6 +20,7 @@ def stamp_append_time(data: Buffer, append_time_ms: int) -> None: ...
 def refresh_crc(data: Buffer) -> None: ...
 def check_records(
     data: Buffer,
+    payload: Buffer | None = None,
     *,
     needs_keys: bool = False,
     log_append_time: bool = False,

@@ -228,6 +228,13 @@ cdef inline bint timestamp_out_of_bounds(int64_t timestamp, const ValidationRule
 cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header, const ValidationRules* rules,
                                      RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
                                      int32_t* max_timestamp_offset_delta) noexcept nogil:
+    return records_check(data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, header, rules, errors, error_count, max_timestamp,
+                         max_timestamp_offset_delta)
+
+
+cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const BatchHeader* header, const ValidationRules* rules,
+                               RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
+                               int32_t* max_timestamp_offset_delta) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
     cdef int32_t i, problem
@@ -236,9 +243,9 @@ cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const Ba
     error_count[0] = 0
     max_timestamp[0] = NO_TIMESTAMP
     max_timestamp_offset_delta[0] = 0
-    if size < BATCH_HEADER_SIZE:
+    if size < 0:
         return BATCH_BAD_STRUCTURE
-    cursor_init(&c, data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE)
+    cursor_init(&c, payload, size)
     if header.record_count <= 0 or header.record_count > remaining(&c) // MIN_RECORD_SIZE:
         return BATCH_BAD_STRUCTURE
     if header.last_offset_delta != header.record_count - 1:
@@ -332,13 +339,15 @@ def refresh_crc(data):
         PyBuffer_Release(&view)
 
 
-def check_records(data, *, bint needs_keys=False, bint log_append_time=False, int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF,
+def check_records(data, payload=None, *, bint needs_keys=False, bint log_append_time=False, int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF,
                   int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF, int64_t now_ms=0):
     """The data plane's walk over one uncompressed batch: (status, [(batch_index, problem)], max timestamp in ms, its offset delta).
 
-    The header's own status is returned when the header is no good; then nothing was walked.
+    The header's own status is returned when the header is no good; then nothing was walked. With `payload` (the batch's records,
+    decompressed) those bytes are walked instead of the ones in the batch. Does not check the CRC.
     """
     cdef Py_buffer view
+    cdef Py_buffer inner
     cdef BatchHeader header
     cdef ValidationRules rules
     cdef RecordError[MAX_RECORD_ERRORS] errors
@@ -352,11 +361,17 @@ def check_records(data, *, bint needs_keys=False, bint log_append_time=False, in
     rules.now_ms = now_ms
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        with nogil:
-            status = batch_header_parse(<const uint8_t*>view.buf, view.len, &header)
-            if status == BATCH_OK:
+        status = batch_header_parse(<const uint8_t*>view.buf, view.len, &header)
+        if status == BATCH_OK and payload is None:
+            with nogil:
                 status = batch_check_records(<const uint8_t*>view.buf, header.size, &header, &rules, errors, &error_count,
                                              &max_timestamp, &offset_delta)
+        elif status == BATCH_OK:
+            PyObject_GetBuffer(payload, &inner, PyBUF_SIMPLE)
+            with nogil:
+                status = records_check(<const uint8_t*>inner.buf, inner.len, &header, &rules, errors, &error_count, &max_timestamp,
+                                       &offset_delta)
+            PyBuffer_Release(&inner)
     finally:
         PyBuffer_Release(&view)
     return <int>status, [(errors[i].batch_index, errors[i].problem) for i in range(error_count)], max_timestamp, offset_delta

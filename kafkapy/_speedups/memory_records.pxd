@@ -1,0 +1,46 @@
+"""Record batches for Python: views, decoding and building (see memory_records.pyx)."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kafkapy._speedups.record_batch cimport BatchHeader
+from kafkapy._speedups.wire cimport ByteBuffer
+
+
+cdef class Source:
+    cdef Py_buffer view
+
+
+cdef class Record:
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp
+    cdef readonly int timestamp_type
+    cdef readonly object key
+    cdef readonly object value
+    cdef int32_t header_count
+    cdef bytes raw_headers
+    cdef tuple decoded_headers
+
+
+cdef class BatchView:
+    cdef Source source
+    cdef const uint8_t* data
+    cdef BatchHeader header
+    cdef readonly Py_ssize_t position
+    cdef list decode_from(self, const uint8_t* payload, Py_ssize_t size)
+
+
+cdef class BatchIterator:
+    cdef Source source
+    cdef readonly Py_ssize_t position
+    cdef bint check_crc
+
+
+cdef class RecordBatchBuilder:
+    cdef ByteBuffer payload
+    cdef ByteBuffer scratch
+    cdef BatchHeader header
+    cdef int64_t limit
+    cdef int64_t last_offset_used
+    cdef readonly int64_t offset_of_max_timestamp
+    cdef bint base_known
+    cdef int32_t encode_headers(self, headers) except -1
