@@ -72,8 +72,8 @@ cdef cppclass Ask:
     int kind
     vector[string] questions
 
+# One request as the Processor hands it over. Valid until the outcome is final (reply, no reply, close) or cancelled.
 cdef struct Frame:
-    """One request as the Processor hands it over. Valid until the outcome is final (reply, no reply, close) or cancelled."""
     int16_t api_key
     int16_t api_version
     int32_t correlation_id
