@@ -1,0 +1,125 @@
+"""Records of consumer groups (KIP-848) in __consumer_offsets."""
+
+from uuid import UUID
+
+from kafkapy.protocol.schema import Record, Struct, array, bytes_, int8, int32, string, struct, uuid
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Record, versions="8"):
+    """Key of a member's current assignment."""
+
+    group_id: str = string()
+    member_id: str = string()
+
+
+class TopicPartitions(Struct):
+    """Partitions of one topic."""
+
+    topic_id: UUID = uuid()
+    partitions: list[int] = array(int32)
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Record, versions="0", flexible="0+"):
+    """The partitions that a member has and those it has yet to give up."""
+
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
+    partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions)
+
+
+class ConsumerGroupMemberMetadataKey(Record, versions="5"):
+    """Key of a member of a consumer group."""
+
+    group_id: str = string()
+    member_id: str = string()
+
+
+class ConsumerGroupMemberMetadataValue(Record, versions="0", flexible="0+"):
+    """A member of a consumer group: where it is, what it subscribes to and with which assignor."""
+
+    class ClassicMemberMetadata(Struct):
+        """What a member that still speaks the classic protocol needs during an upgrade."""
+
+        class SupportedProtocol(Struct):
+            name: str = string()
+            metadata: bytes = bytes_()
+
+        session_timeout_ms: int = int32()
+        supported_protocols: list[SupportedProtocol] = array(SupportedProtocol)
+
+    instance_id: str | None = string(nullable="0+")
+    rack_id: str | None = string(nullable="0+")
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: list[str] = array(string)
+    subscribed_topic_regex: str | None = string(nullable="0+")
+    rebalance_timeout_ms: int = int32(default=-1)
+    server_assignor: str | None = string(nullable="0+")
+    classic_member_metadata: ClassicMemberMetadata | None = struct(
+        ClassicMemberMetadata, nullable="0+", default=None, tag=0
+    )
+
+
+class ConsumerGroupMetadataKey(Record, versions="3"):
+    """Key of the epoch of a consumer group in __consumer_offsets."""
+
+    group_id: str = string()
+
+
+class ConsumerGroupMetadataValue(Record, versions="0", flexible="0+"):
+    """The epoch of a consumer group."""
+
+    epoch: int = int32()
+
+
+class ConsumerGroupPartitionMetadataKey(Record, versions="4"):
+    """Key of what a consumer group knows about its topics."""
+
+    group_id: str = string()
+
+
+class ConsumerGroupPartitionMetadataValue(Record, versions="0", flexible="0+"):
+    """The topics of a consumer group, with the number of partitions and their racks."""
+
+    class Topic(Struct):
+        class PartitionMetadata(Struct):
+            partition: int = int32()
+            racks: list[str] = array(string)
+
+        topic_id: UUID = uuid()
+        topic_name: str = string()
+        num_partitions: int = int32()
+        partition_metadata: list[PartitionMetadata] = array(PartitionMetadata)
+
+    topics: list[Topic] = array(Topic)
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Record, versions="7"):
+    """Key of a member's target assignment."""
+
+    group_id: str = string()
+    member_id: str = string()
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Record, versions="0", flexible="0+"):
+    """The partitions that a member is to get."""
+
+    class TopicPartitions(Struct):
+        topic_id: UUID = uuid()
+        partitions: list[int] = array(int32)
+
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Record, versions="6"):
+    """Key of the epoch of a target assignment."""
+
+    group_id: str = string()
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Record, versions="0", flexible="0+"):
+    """The epoch of a target assignment."""
+
+    assignment_epoch: int = int32()

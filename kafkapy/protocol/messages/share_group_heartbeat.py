@@ -1,0 +1,34 @@
+"""ShareGroupHeartbeat, API key 76."""
+
+from uuid import UUID
+
+from kafkapy.protocol.schema import Request, Response, Struct, array, int16, int32, string, struct, uuid
+
+
+class ShareGroupHeartbeatRequest(Request, key=76, versions="0-1", flexible="0+"):
+    """A member of a share group joins, lives or leaves (KIP-932)."""
+
+    group_id: str = string()
+    member_id: str = string()
+    member_epoch: int = int32()
+    rack_id: str | None = string(nullable="0+", default=None)
+    subscribed_topic_names: list[str] | None = array(string, nullable="0+", default=None)
+
+
+class ShareGroupHeartbeatResponse(Response, key=76, versions="0-1", flexible="0+"):
+    """The member's epoch and, where it changed, its assignment."""
+
+    class Assignment(Struct):
+        class TopicPartitions(Struct):
+            topic_id: UUID = uuid()
+            partitions: list[int] = array(int32)
+
+        topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(nullable="0+", default=None)
+    member_id: str | None = string(nullable="0+", default=None)
+    member_epoch: int = int32()
+    heartbeat_interval_ms: int = int32()
+    assignment: Assignment | None = struct(Assignment, nullable="0+", default=None)

@@ -1,0 +1,591 @@
+"""The language in which messages are declared: `Struct`, `Request`, `Response`, `Record` and one function per field
+type.
+
+A message is a class with all its versions. Indentation is the nesting on the wire, line order is the order on the wire:
+
+    class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
+        '''Tells the coordinator that a member is alive.'''
+
+        group_id: str = string()
+        generation_id: int = int32()
+        member_id: str = string()
+        group_instance_id: str | None = string("3+", nullable="3+", default=None)
+
+- The first argument of a field function is the versions that carry the field: "6+", "2-4", "3", all of them when
+  left out.
+- `nullable="7+"` says in which versions null is allowed. `default` is what the field is where it was not set or is
+  not carried; without it the type's zero (0, "", b"", [], False, ZERO_UUID; None for a nullable struct). A field
+  with an explicit default may be left out of the constructor in the eyes of a type checker as well.
+- `tag=0` puts the field into the tagged section of flexible versions, `tagged="12+"` in which of them (those that
+  carry it when left out).
+- A value other than the default in a field that the version does not carry is an EncodeError, unless the field is
+  `ignorable`.
+- `flexible="8+"` or None: in which versions lengths are compact and structs end with tagged fields (KIP-482).
+
+Instances are plain slotted objects with keyword constructors, equality and a readable repr; they are not hashable.
+Tagged fields that a declaration does not know survive in `_unknown_tags` ({tag: bytes} or None). A uuid is a
+`uuid.UUID`, the null one is `ZERO_UUID` (the shared object, whenever it is decoded); encoding takes 16 raw bytes as
+well. `records` decodes to a memoryview over the input, not a copy: it is good as long as the input is not reused.
+Every other value is a copy.
+
+A class compiles on first use to one flat plan per version, run by `kafkapy._speedups.codec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, dataclass_transform
+from uuid import UUID
+
+from kafkapy._speedups.codec import (
+    KINDS,
+    DecodeError,
+    EncodeError,
+    Layout,
+    Plan,
+    StructBase,
+    decode_message,
+    decode_message_from,
+    encode_message,
+    min_size_of,
+)
+from kafkapy.types import ZERO_UUID
+
+__all__ = [
+    "ZERO_UUID",
+    "DecodeError",
+    "EncodeError",
+    "Field",
+    "Message",
+    "Record",
+    "Request",
+    "Response",
+    "Struct",
+    "VersionRange",
+    "array",
+    "boolean",
+    "bytes_",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "records",
+    "string",
+    "struct",
+    "uint16",
+    "uint32",
+    "uuid",
+]
+
+NEWEST = 0x7FFF
+"""The highest version number that fits the int16 of the wire; what "3+" ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Versions `low` to `high`, both included; empty when low > high."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def parse(cls, text: str | None) -> VersionRange:
+        """ "3+", "2-4", "3", or None for no version. Raises ValueError."""
+        if text is None:
+            return NO_VERSION
+        low, dash, high = text.partition("-")
+        if dash:
+            return cls(int(low), int(high))
+        if text.endswith("+"):
+            return cls(int(text[:-1]), NEWEST)
+        return cls(int(text), int(text))
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.low <= version <= self.high
+
+    def __str__(self) -> str:
+        if self.low > self.high:
+            return "none"
+        if self.high == NEWEST:
+            return f"{self.low}+"
+        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
+
+
+NO_VERSION = VersionRange(0, -1)
+ALL_VERSIONS = VersionRange(0, NEWEST)
+
+
+class _Unset:
+    """Says that a declaration gave no default."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = _Unset()
+
+_ZEROS: dict[str, Any] = {
+    "boolean": False,
+    "int8": 0,
+    "int16": 0,
+    "uint16": 0,
+    "int32": 0,
+    "uint32": 0,
+    "int64": 0,
+    "float64": 0.0,
+    "uuid": ZERO_UUID,
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "array": [],
+}
+_NULLABLE_KINDS = frozenset({"string", "bytes", "records", "array", "struct"})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a declaration: its type, and in which versions it is carried, nullable and tagged."""
+
+    name: str
+    kind: str
+    versions: VersionRange
+    nullable: VersionRange
+    default: Any
+    ignorable: bool
+    tag: int | None
+    tagged: VersionRange
+    element: Field | None = None
+    struct: type[Struct] | None = None
+    compactable: bool = True
+
+
+def _field(
+    kind: str,
+    versions: str | None,
+    default: Any,
+    nullable: str | None = None,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+    *,
+    element: Field | None = None,
+    struct: type[Struct] | None = None,
+    compactable: bool = True,
+) -> Any:
+    carried = ALL_VERSIONS if versions is None else VersionRange.parse(versions)
+    if nullable is not None and kind not in _NULLABLE_KINDS:
+        raise TypeError(f"a field of type {kind} cannot be nullable")
+    if default is UNSET:
+        default = (None if nullable is not None else struct) if kind == "struct" else _ZEROS[kind]
+    elif default is None and nullable is None:
+        raise TypeError("a default of None needs nullable versions")
+    if tag is None and tagged is not None:
+        raise TypeError("tagged versions need a tag")
+    in_tags = NO_VERSION if tag is None else carried if tagged is None else VersionRange.parse(tagged)
+    can_be_null = VersionRange.parse(nullable)
+    return Field("", kind, carried, can_be_null, default, ignorable, tag, in_tags, element, struct, compactable)
+
+
+def boolean(
+    versions: str | None = None,
+    /,
+    *,
+    default: bool | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """True or False, one byte."""
+    return _field("boolean", versions, default, None, ignorable, tag, tagged)
+
+
+def int8(
+    versions: str | None = None,
+    /,
+    *,
+    default: int | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """A signed integer of 1 byte."""
+    return _field("int8", versions, default, None, ignorable, tag, tagged)
+
+
+def int16(
+    versions: str | None = None,
+    /,
+    *,
+    default: int | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """A signed integer of 2 bytes."""
+    return _field("int16", versions, default, None, ignorable, tag, tagged)
+
+
+def uint16(
+    versions: str | None = None,
+    /,
+    *,
+    default: int | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """An unsigned integer of 2 bytes."""
+    return _field("uint16", versions, default, None, ignorable, tag, tagged)
+
+
+def int32(
+    versions: str | None = None,
+    /,
+    *,
+    default: int | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """A signed integer of 4 bytes."""
+    return _field("int32", versions, default, None, ignorable, tag, tagged)
+
+
+def uint32(
+    versions: str | None = None,
+    /,
+    *,
+    default: int | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """An unsigned integer of 4 bytes."""
+    return _field("uint32", versions, default, None, ignorable, tag, tagged)
+
+
+def int64(
+    versions: str | None = None,
+    /,
+    *,
+    default: int | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """A signed integer of 8 bytes."""
+    return _field("int64", versions, default, None, ignorable, tag, tagged)
+
+
+def float64(
+    versions: str | None = None,
+    /,
+    *,
+    default: float | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """An IEEE 754 double, 8 bytes."""
+    return _field("float64", versions, default, None, ignorable, tag, tagged)
+
+
+def uuid(
+    versions: str | None = None,
+    /,
+    *,
+    default: UUID | _Unset = UNSET,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """A uuid.UUID, 16 bytes; ZERO_UUID stands for none."""
+    return _field("uuid", versions, default, None, ignorable, tag, tagged)
+
+
+def string(
+    versions: str | None = None,
+    /,
+    *,
+    default: str | _Unset | None = UNSET,
+    nullable: str | None = None,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+    compactable: bool = True,
+) -> Any:
+    """Text of at most 32767 bytes of UTF-8. `compactable=False` keeps the int16 length in flexible versions too."""
+    return _field("string", versions, default, nullable, ignorable, tag, tagged, compactable=compactable)
+
+
+def bytes_(
+    versions: str | None = None,
+    /,
+    *,
+    default: bytes | _Unset | None = UNSET,
+    nullable: str | None = None,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """Opaque bytes, copied out of the message."""
+    return _field("bytes", versions, default, nullable, ignorable, tag, tagged)
+
+
+def records(
+    versions: str | None = None,
+    /,
+    *,
+    default: bytes | _Unset | None = UNSET,
+    nullable: str | None = "0+",
+    ignorable: bool = False,
+) -> Any:
+    """Record batches: on the wire like bytes, decoded as a memoryview over the message. Any bytes-like object
+    encodes.
+    """
+    return _field("records", versions, default, nullable, ignorable)
+
+
+def array(
+    of: type[Struct] | Callable[..., Any],
+    versions: str | None = None,
+    /,
+    *,
+    default: list[Any] | _Unset | None = UNSET,
+    nullable: str | None = None,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """A list of structs (a Struct class is given) or of plain values (a field function is given: `array(int32)`)."""
+    if isinstance(of, type):
+        element: Field = _field("struct", None, UNSET, struct=of)
+    else:
+        element = of()
+    return _field("array", versions, default, nullable, ignorable, tag, tagged, element=element)
+
+
+def struct(
+    of: type[Struct],
+    versions: str | None = None,
+    /,
+    *,
+    default: _Unset | None = UNSET,
+    default_factory: type[Struct] | None = None,
+    nullable: str | None = None,
+    ignorable: bool = False,
+    tag: int | None = None,
+    tagged: str | None = None,
+) -> Any:
+    """One nested struct. `default_factory` is `of` again, where the constructor may leave it out."""
+    if default_factory not in (None, of):
+        raise TypeError("the default of a struct field is a new instance of its own type")
+    return _field("struct", versions, default, nullable, ignorable, tag, tagged, struct=of)
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    eq_default=True,
+    field_specifiers=(
+        boolean, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes_, records, array, struct,
+    ),
+)  # fmt: skip
+class StructType(type):
+    """Makes a struct class out of a declaration: fields become slots, the rest stays in the class body."""
+
+    _fields: tuple[Field, ...]
+    _layout: Layout
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> StructType:
+        fields = {key: value for key, value in namespace.items() if isinstance(value, Field)}
+        body = {key: value for key, value in namespace.items() if key not in fields}
+        body["__slots__"] = tuple(fields)
+        cls = super().__new__(mcs, name, bases, body, **options)
+        if fields and any(getattr(base, "_fields", ()) for base in bases):
+            raise TypeError(f"{name}: a struct with fields cannot be extended")
+        if fields or not getattr(cls, "_fields", ()):
+            cls._fields = tuple(_named(field, key) for key, field in fields.items())
+            cls._layout = Layout(cls, tuple(fields), tuple(field.default for field in fields.values()))
+        tags = [field.tag for field in cls._fields if field.tag is not None]
+        if len(tags) != len(set(tags)):
+            raise TypeError(f"{name}: two fields have the same tag")
+        return cls
+
+
+def _named(field: Field, name: str) -> Field:
+    element = None if field.element is None else _named(field.element, name)
+    return Field(
+        name,
+        field.kind,
+        field.versions,
+        field.nullable,
+        field.default,
+        field.ignorable,
+        field.tag,
+        field.tagged,
+        element,
+        field.struct,
+        field.compactable,
+    )
+
+
+class Struct(StructBase, metaclass=StructType):
+    """A group of fields inside a message. Its versions are those of the message it is used in. Belongs to one
+    thread at a time.
+    """
+
+
+class Message(Struct):
+    """A struct with versions of its own: what can be encoded and decoded. Subclass Request, Response or Record, not
+    this.
+    """
+
+    NAME: ClassVar[str]
+    """The class name, which is the protocol's name of the message."""
+    VERSIONS: ClassVar[VersionRange]
+    """Versions that are declared."""
+    FLEXIBLE: ClassVar[VersionRange]
+    """Versions with compact lengths and tagged fields."""
+
+    _plans: ClassVar[list[Plan | None]]
+
+    def __init_subclass__(cls, *, versions: str | None = None, flexible: str | None = None) -> None:
+        super().__init_subclass__()
+        if versions is None:
+            return
+        cls.NAME = cls.__name__
+        cls.VERSIONS = VersionRange.parse(versions)
+        cls.FLEXIBLE = VersionRange.parse(flexible)
+        cls._plans = [None] * (cls.VERSIONS.high + 1)
+
+    @classmethod
+    def _compile_plan(cls, version: int, error: type[ValueError]) -> Plan:
+        """The plan of one version, made on first use and kept. Raises `error` for a version that is not declared."""
+        if version not in cls.VERSIONS:
+            raise error(f"{cls.NAME} has no version {version}, only {cls.VERSIONS}")
+        plan = _compile(cls, version, version in cls.FLEXIBLE, {})
+        cls._plans[version] = plan
+        return plan
+
+    def encode(self, version: int) -> bytes:
+        """The message in that version, without header and frame size. Raises EncodeError."""
+        return encode_message(self, version)
+
+    @classmethod
+    def decode(cls, buffer: bytes | bytearray | memoryview, version: int, *, exact: bool = True) -> Self:
+        """A message from its bytes. Raises DecodeError, and for bytes left over too unless `exact` is off."""
+        message: Self = decode_message(cls, buffer, version, exact)
+        return message
+
+    @classmethod
+    def decode_from(cls, buffer: bytes | bytearray | memoryview, offset: int, version: int) -> tuple[Self, int]:
+        """A message that starts at `offset`, and the offset of the byte after it. Raises DecodeError."""
+        found: tuple[Self, int] = decode_message_from(cls, buffer, offset, version)
+        return found
+
+
+class Request(Message):
+    """A request of the API with key `API_KEY`."""
+
+    API_KEY: ClassVar[int]
+
+    def __init_subclass__(cls, *, key: int, versions: str, flexible: str | None = None) -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+        cls.API_KEY = key
+
+
+class Response(Message):
+    """A response of the API with key `API_KEY`."""
+
+    API_KEY: ClassVar[int]
+
+    def __init_subclass__(cls, *, key: int, versions: str, flexible: str | None = None) -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+        cls.API_KEY = key
+
+
+class Record(Message):
+    """A structure outside of requests: keys and values in internal topics, control records, what consumers tell
+    each other.
+
+    Most are stored behind an int16 that says their version, which `encode_versioned` and `decode_versioned` add and
+    read.
+    """
+
+    def __init_subclass__(cls, *, versions: str, flexible: str | None = None) -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+
+    def encode_versioned(self, version: int) -> bytes:
+        """An int16 with the version, then the record. Raises EncodeError."""
+        return encode_message(self, version, version.to_bytes(2, "big", signed=True))
+
+    @classmethod
+    def decode_versioned(
+        cls, buffer: bytes | bytearray | memoryview, *, newer_as_newest: bool = False
+    ) -> tuple[int, Self]:
+        """(version, record) from an int16 with the version and the record. Raises DecodeError.
+
+        With `newer_as_newest` a version newer than any declared is read as the newest one and what it adds at the
+        end is left unread, which is how members of a consumer group read each other's metadata.
+        """
+        if len(buffer) < 2:
+            raise DecodeError(f"{cls.NAME}: {len(buffer)} bytes cannot hold a version")
+        version = int.from_bytes(buffer[:2], "big", signed=True)
+        newer = newer_as_newest and version > cls.VERSIONS.high
+        record, end = cls.decode_from(buffer, 2, cls.VERSIONS.high if newer else version)
+        if end != len(buffer) and not newer_as_newest:
+            raise DecodeError(f"{cls.NAME} version {version}: {len(buffer) - end} bytes are left over")
+        return version, record
+
+
+def _compile(cls: type[Struct], version: int, flexible: bool, done: dict[type[Struct], Plan]) -> Plan:
+    if cls in done:
+        return done[cls]
+    positional: list[tuple[Any, ...]] = []
+    tagged: list[tuple[Any, ...]] = []
+    absent: list[tuple[Any, ...]] = []
+    min_size = 0
+    for field in cls._fields:
+        if version not in field.versions:
+            absent.append(_operation(field, version, flexible, done, carried=False))
+        elif flexible and version in field.tagged:
+            tagged.append(_operation(field, version, flexible, done))
+        else:
+            operation = _operation(field, version, flexible, done)
+            positional.append(operation)
+            min_size += _smallest(operation)
+    tagged.sort(key=lambda operation: int(operation[6]))
+    plan = Plan(cls, version, flexible, positional, tagged, absent, min_size + (1 if flexible else 0))
+    done[cls] = plan
+    return plan
+
+
+def _operation(
+    field: Field, version: int, flexible: bool, done: dict[type[Struct], Plan], *, carried: bool = True
+) -> tuple[Any, ...]:
+    """The tuple that `Plan` takes for a field. The structs inside a field that is not carried are not compiled."""
+    inner: Any = None
+    if carried and field.struct is not None:
+        inner = _compile(field.struct, version, flexible, done)
+    elif carried and field.element is not None:
+        inner = _operation(field.element, version, flexible, done)
+    tag = field.tag if field.tag is not None and flexible and version in field.tagged else -1
+    return (
+        KINDS[field.kind],
+        field.name,
+        field.default,
+        flexible and field.compactable,
+        version in field.nullable,
+        field.ignorable,
+        tag,
+        inner,
+    )
+
+
+def _smallest(operation: tuple[Any, ...]) -> int:
+    kind, _name, _default, compact, nullable, _ignorable, _tag, inner = operation
+    if kind == KINDS["struct"]:
+        return 1 if nullable else int(inner.min_size)
+    return min_size_of(kind, compact)
