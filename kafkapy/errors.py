@@ -23,6 +23,7 @@ __all__ = [
     "ConfigError",
     "ErrorCode",
     "KafkaError",
+    "PluginError",
     "RetriableError",
     "code_of",
     "error_class",
@@ -241,6 +242,10 @@ class ConfigError(KafkaError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (ConfigError, (self.key, self.value, self.reason, self.line, self.source))
+
+
+class PluginError(KafkaError):
+    """A plugin could not be loaded, or two plugins claim the same name. The message names the plugin and says why."""
 
 
 def class_name(code: ErrorCode) -> str:

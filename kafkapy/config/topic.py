@@ -182,7 +182,8 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
 class LogConfig:
     """A topic's effective configuration, one field per key (dots become underscores).
 
-    Immutable; any thread may read it. Made by the log manager when a log is loaded and whenever the topic's or the broker's configuration changes.
+    Immutable; any thread may read it. Made by the log manager when a log is loaded and whenever the topic's or the
+    broker's configuration changes.
     """
 
     cleanup_policy: tuple[str, ...]

@@ -1,0 +1,143 @@
+"""Every hook a plugin may implement. The docstring of a hook is its contract.
+
+A plugin is a distribution with an entry point in the group ``kafkapy`` that names a module (or object) with functions
+marked ``@kafkapy.plugins.hookimpl`` and named like the hooks below; it takes only the arguments it wants. Built-in
+authorizers, storage backends and so on are registered through the same hooks.
+
+Hooks are called at start or on rare events, never per record or batch. `register_*` hooks are called once, on the main
+thread before the broker starts; what they return goes into plain tables, and a name that two plugins claim is an error.
+Event hooks are called on the control loop: they must return soon, and an error in one is logged and goes no further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pluggy
+
+if TYPE_CHECKING:
+    from click import Command
+
+    from kafkapy.config.broker import BrokerConfig
+    from kafkapy.config.config_def import ConfigKey
+    from kafkapy.security.authorizer.base import Authorizer
+    from kafkapy.types import TopicPartition
+
+PROJECT = "kafkapy"
+hookspec = pluggy.HookspecMarker(PROJECT)
+
+
+# --- registration -------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def register_authorizers() -> Mapping[str, Callable[[], Authorizer]]:  # type: ignore[empty-body]
+    """Authorizers by name, for the key authorizer.class.name.
+
+    Each value is called without arguments and gives a `kafkapy.security.authorizer.base.Authorizer`; the broker then
+    calls its `configure(config)` once. Built in: ``allow_all``.
+    """
+
+
+@hookspec
+def register_storage_backends() -> Mapping[str, Callable[[BrokerConfig], Any]]:  # type: ignore[empty-body]
+    """Storage backends by name, for the broker and topic key kafkapy.storage.backend.
+
+    Each value is called with the broker's configuration and gives a `kafkapy.log.backends.base.StorageBackend`, which
+    makes, opens, lists, seals and deletes segments and hands out file descriptors. The data plane reads and writes those
+    itself, so a backend is never on the path of a record. Called on worker threads. Built in: ``local``, ``memory``.
+    """
+
+
+@hookspec
+def register_partitioners() -> Mapping[str, Callable[..., Any]]:  # type: ignore[empty-body]
+    """Partitioners for the producer by name, for its key partitioner.class.
+
+    Each value is called with the producer's configuration and gives an object with
+    ``partition(topic, key, value, partitions) -> int``, where partitions is the number of partitions.
+    """
+
+
+@hookspec
+def register_assignors() -> Mapping[str, Callable[..., Any]]:  # type: ignore[empty-body]
+    """Assignors by name, for the keys partition.assignment.strategy (clients) and group.consumer.assignors (broker).
+
+    Each value is called without arguments. A classic assignor has ``name`` and ``assign(cluster, subscriptions)``; a
+    server-side one has ``name`` and ``assign(group_spec, topic_describer)`` (KIP-848).
+    """
+
+
+@hookspec
+def register_quota_managers() -> Mapping[str, Callable[[BrokerConfig], Any]]:  # type: ignore[empty-body]
+    """Quota policies by name, for the key client.quota.callback.class.
+
+    Each value is called with the broker's configuration and gives an object with
+    ``quota_limit(quota_type, tags) -> float | None`` (bytes per second for produce and fetch, percent of a thread
+    for request, mutations per second for controller mutation; None is no limit) and an ``epoch`` that grows with each change.
+    """
+
+
+@hookspec
+def register_sasl_mechanisms() -> Mapping[str, Callable[..., Any]]:  # type: ignore[empty-body]
+    """SASL mechanisms of the server by name (upper case), for the key sasl.enabled.mechanisms.
+
+    Each value is called with the listener's name and the broker's configuration for each new connection and gives an
+    object with ``evaluate(token: bytes) -> bytes``, ``complete: bool`` and ``principal``.
+    """
+
+
+@hookspec
+def register_metrics_reporters() -> Mapping[str, Callable[[BrokerConfig], Any]]:  # type: ignore[empty-body]
+    """Metrics reporters by name, for the key metric.reporters.
+
+    Each value is called with the broker's configuration and gives an object with ``start(collectors)`` and ``close()``;
+    collectors are `prometheus_client` collectors that read the broker's counters when they are asked.
+    """
+
+
+@hookspec
+def register_commands() -> Iterable[Command]:  # type: ignore[empty-body]
+    """Click commands that are added to the ``kafkapy`` command line, under their own names."""
+
+
+@hookspec
+def register_config_keys() -> Iterable[ConfigKey | str]:  # type: ignore[empty-body]
+    """Broker configuration keys of the plugin: a `ConfigKey` each, or the beginning of keys that pass as they are.
+
+    They are read, checked, documented and described like Kafka's own. Use a beginning of your own: ``myplugin.``.
+    """
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def broker_started(broker: Any, config: BrokerConfig) -> None:
+    """The broker is in state RUNNING: its listeners accept connections. `broker` is the `KafkaServer`."""
+
+
+@hookspec
+def broker_stopping(broker: Any) -> None:
+    """The broker begins its stop; clients are still served. Called once, also when the start failed half way."""
+
+
+@hookspec
+def topic_created(topic: str, topic_id: UUID, partitions: int, configs: Mapping[str, str]) -> None:
+    """A topic exists. `configs` are the keys the topic itself sets. Called on the controller's broker."""
+
+
+@hookspec
+def topic_deleted(topic: str, topic_id: UUID) -> None:
+    """A topic is gone from the metadata; its files go after file.delete.delay.ms. Called on the controller's broker."""
+
+
+@hookspec
+def segment_sealed(topic_partition: TopicPartition, base_offset: int, next_offset: int, size: int) -> None:
+    """A segment was rolled and takes no more records. Offsets base_offset to next_offset - 1, `size` in bytes."""
+
+
+@hookspec
+def group_rebalanced(group_id: str, generation: int, members: Sequence[str]) -> None:
+    """A group finished a rebalance and is stable in a new generation. `members` are member ids; none: it is empty."""

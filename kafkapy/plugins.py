@@ -1,0 +1,270 @@
+"""Plugins: found through entry points, registered with pluggy, put into tables by name. The hooks are in `hookspecs`.
+
+    plugins = PluginManager.load(disabled=["broken"])
+    config = BrokerConfig.load(path, overrides, plugins.broker_config_def())
+    authorizer = plugins.create_authorizer(config)
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pluggy
+
+from kafkapy import hookspecs
+from kafkapy.config.broker import BROKER_CONFIG_DEF, BrokerConfig
+from kafkapy.config.config_def import ConfigDef, ConfigKey
+from kafkapy.errors import ConfigError, PluginError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from click import Command
+
+    from kafkapy.security.authorizer.base import Authorizer
+
+ENTRY_POINT_GROUP: Final = "kafkapy"
+hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
+"""Marks a plugin's functions as implementations of the hooks they are named after."""
+
+BUILTIN_PLUGINS: Final[Sequence[str]] = (
+    "kafkapy.security.authorizer.allow_all",
+    "kafkapy.log.backends.local",
+    "kafkapy.log.backends.memory",
+)
+"""Modules that register what kafkapy itself brings."""
+
+AUTHORIZER_ALIASES: Final[Mapping[str, str]] = {
+    "": "allow_all",
+    "kafka.security.authorizer.AclAuthorizer": "acl",
+    "kafka.security.auth.SimpleAclAuthorizer": "acl",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer": "acl",
+}
+"""What Kafka's class names, and no name, stand for."""
+
+logger = logging.getLogger("kafkapy.plugins")
+
+
+class PluginManager:
+    """Owns the loaded plugins and the tables of what they registered. Made once at start, on the main thread.
+
+    The tables are made when they are first asked for and then only read, on any thread; `notify` is called on the
+    control loop. PluginError when a plugin cannot be loaded, or two of them claim the same name.
+    """
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+
+    @classmethod
+    def load(cls, disabled: Iterable[str] = (), builtins: Iterable[str] = BUILTIN_PLUGINS) -> PluginManager:
+        """The built-in plugins and all installed ones, but for those entry-point names that are disabled."""
+        manager = cls()
+        for module in builtins:
+            try:
+                manager.register(importlib.import_module(module), module)
+            except ImportError as error:
+                raise PluginError(f"built-in plugin {module} cannot be loaded: {error}") from error
+        skip = set(disabled)
+        for entry_point in installed_entry_points():
+            if entry_point.name in skip:
+                logger.info("plugin %s is disabled", entry_point.name)
+                continue
+            manager.register(_load(entry_point), entry_point.name)
+        return manager
+
+    def register(self, plugin: object, name: str) -> None:
+        """Add one plugin: a module or an object with hook implementations."""
+        try:
+            self._manager.register(plugin, name)
+            self._manager.check_pending()
+        except (ValueError, pluggy.PluginValidationError) as error:
+            raise PluginError(f"plugin {name} cannot be registered: {error}") from error
+
+    @property
+    def names(self) -> list[str]:
+        """The plugins that are loaded, in the order they were."""
+        return [name for name, _ in self._manager.list_name_plugin()]
+
+    # --- tables -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def authorizers(self) -> Mapping[str, Callable[[], Authorizer]]:
+        """Authorizer factories by name."""
+        return self._table("register_authorizers")
+
+    @cached_property
+    def storage_backends(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
+        """Storage-backend factories by name."""
+        return self._table("register_storage_backends")
+
+    @cached_property
+    def partitioners(self) -> Mapping[str, Callable[..., Any]]:
+        """Partitioner factories by name."""
+        return self._table("register_partitioners")
+
+    @cached_property
+    def assignors(self) -> Mapping[str, Callable[..., Any]]:
+        """Assignor factories by name."""
+        return self._table("register_assignors")
+
+    @cached_property
+    def quota_managers(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
+        """Quota-manager factories by name."""
+        return self._table("register_quota_managers")
+
+    @cached_property
+    def sasl_mechanisms(self) -> Mapping[str, Callable[..., Any]]:
+        """SASL-mechanism factories by name."""
+        return self._table("register_sasl_mechanisms")
+
+    @cached_property
+    def metrics_reporters(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
+        """Metrics-reporter factories by name."""
+        return self._table("register_metrics_reporters")
+
+    @cached_property
+    def commands(self) -> Mapping[str, Command]:
+        """Click commands by name."""
+        items = ((command.name or "", command, plugin) for plugin, command in self._items("register_commands"))
+        return self._unique("register_commands", items)
+
+    def broker_config_def(self) -> ConfigDef:
+        """Kafka's and kafkapy's broker keys together with those of plugins."""
+        keys: list[ConfigKey] = []
+        prefixes: list[str] = []
+        for plugin, item in self._items("register_config_keys"):
+            if isinstance(item, str):
+                prefixes.append(item)
+                continue
+            if not isinstance(item, ConfigKey):
+                raise PluginError(f"plugin {plugin}: register_config_keys gave {item!r}, not a ConfigKey or a prefix")
+            if item.name in BROKER_CONFIG_DEF or any(item.name == key.name for key in keys):
+                raise PluginError(f"plugin {plugin}: configuration key {item.name} is already defined")
+            keys.append(item)
+        return BROKER_CONFIG_DEF.extended(keys, prefixes) if keys or prefixes else BROKER_CONFIG_DEF
+
+    # --- making things ----------------------------------------------------------------------------------------
+
+    def create_authorizer(self, config: BrokerConfig) -> Authorizer:
+        """The configured authorizer, configured. ConfigError when authorizer.class.name names none."""
+        key = "authorizer.class.name"
+        name = config.get_str(key)
+        factory = self._lookup(key, AUTHORIZER_ALIASES.get(name, name), self.authorizers, name)
+        authorizer: Authorizer = factory()
+        authorizer.configure(config)
+        return authorizer
+
+    def create_storage_backend(self, config: BrokerConfig, name: str | None = None) -> Any:
+        """A storage backend by name (None: the broker's default). ConfigError when no plugin registered the name."""
+        key = "kafkapy.storage.backend"
+        name = config.get_str(key) if name is None else name
+        return self._lookup(key, name, self.storage_backends, name)(config)
+
+    def create_metrics_reporters(self, config: BrokerConfig) -> list[Any]:
+        """The configured metrics reporters. ConfigError when metric.reporters names one that is not registered."""
+        key = "metric.reporters"
+        return [self._lookup(key, name, self.metrics_reporters, name)(config) for name in config.get_list(key)]
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    def notify(self, event: str, **arguments: Any) -> None:
+        """Call an event hook of every plugin that has it. Errors are logged with the plugin's name, no more."""
+        caller: pluggy.HookCaller = getattr(self._manager.hook, event)
+        for implementation in caller.get_hookimpls():
+            try:
+                implementation.function(*(arguments[name] for name in implementation.argnames))
+            except Exception:
+                # A plugin is foreign code: whatever it raises must not stop the broker, nor the plugins after it.
+                logger.exception("plugin %s failed in %s", implementation.plugin_name, event)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _results(self, hook: str) -> Iterator[tuple[str, Any]]:
+        """(plugin name, result) of a register hook, built-ins first."""
+        caller: pluggy.HookCaller = getattr(self._manager.hook, hook)
+        for implementation in caller.get_hookimpls():
+            try:
+                yield implementation.plugin_name, implementation.function()
+            except Exception as error:
+                raise PluginError(f"plugin {implementation.plugin_name} failed in {hook}: {error!r}") from error
+
+    def _items(self, hook: str) -> Iterator[tuple[str, Any]]:
+        for plugin, result in self._results(hook):
+            for item in result:
+                yield plugin, item
+
+    def _table(self, hook: str) -> dict[str, Any]:
+        items = ((name, value, plugin) for plugin, result in self._results(hook) for name, value in result.items())
+        return self._unique(hook, items)
+
+    def _unique(self, hook: str, items: Iterable[tuple[str, Any, str]]) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        owners: dict[str, str] = {}
+        for name, value, plugin in items:
+            if name in table:
+                raise PluginError(f"plugin {plugin}: {hook} gave the name {name!r}, which {owners[name]} has already")
+            table[name] = value
+            owners[name] = plugin
+        return table
+
+    def _lookup(self, key: str, name: str, table: Mapping[str, Any], configured: str) -> Any:
+        if name not in table:
+            raise ConfigError(key, configured, f"must be one of {', '.join(sorted(table))}")
+        return table[name]
+
+
+def installed_entry_points() -> list[EntryPoint]:
+    """The entry points of the group ``kafkapy`` in all installed distributions, by name.
+
+    `importlib.metadata` takes tens of ms to import and to read every distribution, a good part of the broker's start;
+    so it is asked only when some distribution's entry_points.txt names the group.
+    """
+    if not any(_names_group(directory) for directory in dict.fromkeys(sys.path)):
+        return []
+    from importlib.metadata import entry_points
+
+    found: dict[str, EntryPoint] = {}
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        first = found.setdefault(entry_point.name, entry_point)
+        if first.value != entry_point.value:
+            raise PluginError(f"two plugins are named {entry_point.name}: {first.value} and {entry_point.value}")
+    return [found[name] for name in sorted(found)]
+
+
+def _names_group(directory: str) -> bool:
+    """Whether a directory of sys.path may hold a distribution with our group. A zip archive always may."""
+    try:
+        with os.scandir(directory or ".") as entries:
+            distributions = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return Path(directory).is_file()
+    header = f"[{ENTRY_POINT_GROUP}]".encode()
+    for path in distributions:
+        try:
+            with open(os.path.join(path, "entry_points.txt"), "rb") as file:  # noqa: PTH118, PTH123 - Path is slower
+                if header in file.read():
+                    return True
+        except OSError:
+            continue
+    return False
+
+
+def _load(entry_point: EntryPoint) -> object:
+    try:
+        return entry_point.load()
+    except Exception as error:
+        # A plugin's import may raise anything; the name of the plugin is what its user needs to see.
+        distribution = entry_point.dist.name if entry_point.dist is not None else "unknown distribution"
+        reason = f"{type(error).__name__}: {error}"
+        hint = f"kafkapy.plugins.disabled={entry_point.name} starts without it"
+        raise PluginError(
+            f"plugin {entry_point.name} ({distribution}, {entry_point.value}) cannot be loaded: {reason}; {hint}"
+        ) from error

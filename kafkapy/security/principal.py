@@ -1,0 +1,41 @@
+"""The principal: who a connection acts as. Source: org.apache.kafka.common.security.auth.KafkaPrincipal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+USER_TYPE: Final = "User"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPrincipal:
+    """A type (nearly always ``User``) and a name. Immutable; made when a connection has authenticated.
+
+    `token_authenticated` says that a delegation token was used; it is no part of the identity.
+    """
+
+    type: str
+    name: str
+    token_authenticated: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KafkaPrincipal) and self.type == other.type and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.name))
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> KafkaPrincipal:
+        """The principal for ``Type:name``. ValueError when there is no colon, or nothing before or after it."""
+        type_, colon, name = text.partition(":")
+        if not colon or not type_ or not name:
+            raise ValueError(f"{text!r} is not of the form Type:name")
+        return cls(type_, name)
+
+
+ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
+"""Everybody on a listener without authentication."""
