@@ -1,5 +1,6 @@
-from typing_extensions import Buffer
 from typing import Final
+
+from typing_extensions import Buffer
 
 IMPLEMENTATION: Final[str]
 

@@ -89,6 +89,9 @@ cdef BatchStatus batch_check_crc(const uint8_t* data, int64_t size) noexcept nog
 cdef void batch_stamp(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil
 # message.timestamp.type=LogAppendTime: sets the flag and the max timestamp, and computes the CRC anew.
 cdef void batch_stamp_append_time(uint8_t* data, int64_t size, int64_t append_time_ms) noexcept nogil
+# message.timestamp.type=CreateTime: makes the header say the max timestamp that batch_check_records found. The CRC is computed anew only
+# when the header said another, so the usual batch costs nothing.
+cdef void batch_stamp_max_timestamp(uint8_t* data, int64_t size, int64_t max_timestamp) noexcept nogil
 
 # --- record-level validation of what a client produced (LogValidator) ---
 

@@ -112,6 +112,12 @@ cdef void batch_stamp_append_time(uint8_t* data, int64_t size, int64_t append_ti
     batch_refresh_crc(data, size)
 
 
+cdef void batch_stamp_max_timestamp(uint8_t* data, int64_t size, int64_t max_timestamp) noexcept nogil:
+    if load_int64(data + MAX_TIMESTAMP_AT) != max_timestamp:
+        store_int64(data + MAX_TIMESTAMP_AT, max_timestamp)
+        batch_refresh_crc(data, size)
+
+
 cdef void batch_header_write(uint8_t* data, const BatchHeader* header) noexcept nogil:
     store_int64(data + BASE_OFFSET_AT, header.base_offset)
     store_int32(data + BATCH_LENGTH_AT, header.size - LOG_OVERHEAD)
@@ -323,6 +329,18 @@ def stamp_append_time(data, int64_t append_time_ms):
         if view.len < BATCH_HEADER_SIZE:
             raise ValueError(f"{view.len} bytes are less than the header of a record batch ({BATCH_HEADER_SIZE})")
         batch_stamp_append_time(<uint8_t*>view.buf, view.len, append_time_ms)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def stamp_max_timestamp(data, int64_t max_timestamp):
+    """Makes the header of a writable, whole batch say this max timestamp (ms), its CRC with it. ValueError when shorter than a header."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
+    try:
+        if view.len < BATCH_HEADER_SIZE:
+            raise ValueError(f"{view.len} bytes are less than the header of a record batch ({BATCH_HEADER_SIZE})")
+        batch_stamp_max_timestamp(<uint8_t*>view.buf, view.len, max_timestamp)
     finally:
         PyBuffer_Release(&view)
 

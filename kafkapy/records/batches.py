@@ -1,0 +1,90 @@
+"""Record batches with their codecs: what every package above uses to read and write records.
+
+    for batch in iter_batches(response.records, check_crc=True):
+        for record in decode_records(batch):
+            ...
+
+    builder = RecordBatchBuilder(max_size=16_384)
+    builder.append(timestamp_ms, b"key", b"value", [("trace", b"1")])
+    data = builder.build(CompressionType.ZSTD)
+
+The bytes are walked by the compiled kafkapy._speedups.memory_records. Nothing here is shared between threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kafkapy._speedups import memory_records
+from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
+from kafkapy.records import legacy
+from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
+from kafkapy.types import CompressionType
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["BatchView", "Record", "RecordBatchBuilder", "decode_records", "iter_batches", "iter_records"]
+
+
+def decode_records(batch: BatchView, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
+    """The records of one batch, of any message format and codec, with absolute offsets. Does not check a v2 CRC.
+
+    max_bytes bounds what a compressed batch may open to. InvalidRecordError or CorruptMessageError for bytes that make
+    no records, MessageTooLargeError past max_bytes.
+    """
+    if batch.magic < 2:
+        return legacy.decode_message(batch.to_bytes(), max_bytes=max_bytes)
+    if batch.codec:
+        return batch.decode(decompress(batch.codec, batch.payload(), max_bytes=max_bytes))
+    return batch.decode()
+
+
+def iter_records(
+    data: Buffer, *, check_crc: bool = False, control: bool = False, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[Record]:
+    """Every record in a buffer of batches; those of control batches only when asked for. Raises as decode_records."""
+    for batch in iter_batches(data, check_crc=check_crc):
+        if control or not batch.is_control:
+            yield from decode_records(batch, max_bytes=max_bytes)
+
+
+class RecordBatchBuilder(memory_records.RecordBatchBuilder):
+    """Collects records into one v2 batch (see the compiled base class) and compresses it.
+
+    Owns its buffer; made by producers, coordinators and tools, used by one thread at a time.
+    """
+
+    def build(  # type: ignore[override]  # the base class is handed the compressed bytes
+        self,
+        codec: int = CompressionType.NONE,
+        *,
+        level: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+        leader_epoch: int = -1,
+        log_append_time: int | None = None,
+        last_offset: int | None = None,
+    ) -> bytes:
+        """The batch as bytes, its records compressed by `codec` at `level` (None: Kafka's default).
+
+        log_append_time (ms) makes the batch LogAppendTime. last_offset is kept as the batch's last offset when
+        compaction took out the records at the end; with it a batch may be empty. The builder may go on afterwards.
+        ValueError for arguments that make no batch.
+        """
+        return super().build(
+            codec,
+            compressed=compress(codec, self.payload_bytes(), level) if codec else None,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+            control=control,
+            leader_epoch=leader_epoch,
+            log_append_time=log_append_time,
+            last_offset=last_offset,
+        )

@@ -1,0 +1,243 @@
+"""What a worker thread does to a produce that the data plane parked: look into the records, convert them if need be.
+
+The data plane checks uncompressed v2 batches by itself. It parks the rest: compressed batches of a compacted topic,
+another codec asked for by compression.type, `kafkapy.validate.compressed=full`, and message formats v0 and v1. The
+answer is either records to append (one v2 batch, its offsets counting from 0, producer fields as they were) or an error
+with what the Produce response says about single records (KIP-467).
+
+Source: org.apache.kafka.storage.internals.log.LogValidator, with these differences: a batch that a producer marked
+LogAppendTime is always refused (Kafka lets some pass with the mark taken off), bytes behind the last whole batch are
+refused instead of cut off, and data that its codec cannot read is INVALID_RECORD, not UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kafkapy._speedups import record_batch
+from kafkapy._speedups.memory_records import BatchView, Record, iter_batches, replace_payload
+from kafkapy.errors import CorruptMessageError, ErrorCode, KafkaError, MessageTooLargeError, code_of
+from kafkapy.records import legacy
+from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
+from kafkapy.types import CompressionType
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["RecordRules", "ValidationOutcome", "validate_records"]
+
+_NO_BOUND: Final = 0x7FFFFFFFFFFFFFFF
+_NO_TIMESTAMP: Final = -1
+_MAX_RECORD_ERRORS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRules:
+    """What a topic asks of its records, from its configuration.
+
+    Immutable; made by the control loop, read by worker threads.
+    """
+
+    needs_keys: bool = False
+    """cleanup.policy contains compact."""
+    codec: CompressionType | None = None
+    """compression.type; None is "producer": as it came."""
+    level: int | None = None
+    """compression.<codec>.level; None is the codec's default."""
+    log_append_time: bool = False
+    """message.timestamp.type is LogAppendTime."""
+    timestamp_before_max_ms: int = _NO_BOUND
+    timestamp_after_max_ms: int = _NO_BOUND
+    max_message_bytes: int = 0x7FFFFFFF
+    """max.message.bytes: of the batch as it came and as it is stored."""
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+    """What a batch may open to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationOutcome:
+    """Records to append, or why not. Immutable; made by a worker, read by the control loop."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    record_errors: list[tuple[int, str]] = field(default_factory=list)
+    """(index in the batch, message), at most 100."""
+    records: bytes | None = None
+    """One v2 batch with base offset 0, when there is no error."""
+    record_count: int = 0
+    max_timestamp: int = _NO_TIMESTAMP
+    """In ms; the append time with LogAppendTime."""
+    offset_of_max_timestamp: int = 0
+    """Delta of the first record with it from the batch's base offset."""
+    changed: bool = False
+    """Whether records are other bytes than those that came: converted, compressed anew or stamped."""
+
+
+class _Refused(Exception):
+    """Carries the outcome out of the checks."""
+
+    def __init__(self, error: ErrorCode, message: str, record_errors: list[tuple[int, str]] | None = None) -> None:
+        super().__init__(message)
+        self.outcome = ValidationOutcome(error, message, record_errors or [])
+
+
+def validate_records(data: Buffer, rules: RecordRules, *, now_ms: int) -> ValidationOutcome:
+    """Checks the records of one produced partition and converts them as the rules ask. Never raises for what they hold.
+
+    `data` is one v2 batch, or a message set of v0 or v1. Blocking work (a codec) for a worker thread, not for the loop.
+    """
+    try:
+        batches = list(iter_batches(data))
+        if not batches:
+            raise _Refused(ErrorCode.CORRUPT_MESSAGE, "the records hold no whole batch")
+        if batches[-1].position + batches[-1].size != memoryview(data).nbytes:
+            raise _Refused(ErrorCode.CORRUPT_MESSAGE, "the records end inside a batch")
+        if any(batch.magic != batches[0].magic for batch in batches):
+            raise _Refused(ErrorCode.INVALID_RECORD, "the records mix message formats")
+        for batch in batches:
+            _check_size(batch.size, rules)
+        if batches[0].magic < 2:
+            return _validate_legacy(data, batches, rules, now_ms)
+        if len(batches) > 1:
+            raise _Refused(ErrorCode.INVALID_RECORD, "a produce of message format v2 holds one batch per partition")
+        return _validate_batch(batches[0], rules, now_ms)
+    except _Refused as refused:
+        return refused.outcome
+    except KafkaError as error:
+        return ValidationOutcome(code_of(error), str(error))
+
+
+def _check_size(size: int, rules: RecordRules) -> None:
+    if size > rules.max_message_bytes:
+        raise _Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size} bytes is over max.message.bytes ({rules.max_message_bytes})",
+        )
+
+
+def _validate_batch(batch: BatchView, rules: RecordRules, now_ms: int) -> ValidationOutcome:
+    batch.ensure_valid()
+    count = batch.record_count
+    if batch.is_control:
+        raise _Refused(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if count <= 0 or batch.last_offset_delta != count - 1:
+        raise _Refused(
+            ErrorCode.INVALID_RECORD,
+            f"the batch claims {count} records with offsets up to {batch.last_offset_delta} from its base",
+        )
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
+        raise _Refused(ErrorCode.INVALID_RECORD, f"producer {batch.producer_id} sent sequence {batch.base_sequence}")
+    payload = _opened(batch, rules)
+    status, problems, max_timestamp, offset_of_max = record_batch.check_records(
+        batch.to_bytes(),
+        payload,
+        needs_keys=rules.needs_keys,
+        log_append_time=rules.log_append_time,
+        timestamp_before_max_ms=rules.timestamp_before_max_ms,
+        timestamp_after_max_ms=rules.timestamp_after_max_ms,
+        now_ms=now_ms,
+    )
+    if status != record_batch.OK:
+        raise _Refused(ErrorCode.INVALID_RECORD, f"the records of the batch do not add up to the {count} it claims")
+    _refuse(problems, rules, now_ms)
+    codec = batch.codec if rules.codec is None else rules.codec
+    append_time = now_ms if rules.log_append_time else None
+    changed = True
+    if codec != batch.codec:
+        packed = compress(codec, payload, rules.level)
+        out = replace_payload(batch, packed, codec=codec, log_append_time=append_time, max_timestamp=max_timestamp)
+    elif append_time is not None or max_timestamp != batch.max_timestamp:
+        out = replace_payload(
+            batch, batch.payload(), codec=codec, log_append_time=append_time, max_timestamp=max_timestamp
+        )
+    else:
+        out = batch.to_bytes()
+        changed = False
+    _check_size(len(out), rules)
+    return ValidationOutcome(
+        records=out,
+        record_count=count,
+        max_timestamp=max_timestamp if append_time is None else append_time,
+        offset_of_max_timestamp=offset_of_max if append_time is None else 0,
+        changed=changed,
+    )
+
+
+def _opened(batch: BatchView, rules: RecordRules) -> memoryview:
+    if not batch.codec:
+        return batch.payload()
+    try:
+        return decompress(batch.codec, batch.payload(), max_bytes=rules.max_decompressed_bytes)
+    except CorruptMessageError as error:
+        # The CRC is right, so sending it again cannot help, and CORRUPT_MESSAGE would have clients try.
+        raise _Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _validate_legacy(data: Buffer, batches: list[BatchView], rules: RecordRules, now_ms: int) -> ValidationOutcome:
+    messages = list(legacy.iter_messages(data))
+    codec = CompressionType(messages[0].codec) if messages[0].codec <= CompressionType.LZ4 else None
+    if codec is None:
+        raise _Refused(ErrorCode.INVALID_RECORD, f"codec {messages[0].codec} is none of message format v0 or v1")
+    if len(messages) > 1 and any(message.codec for message in messages):
+        raise _Refused(ErrorCode.INVALID_RECORD, "a produce holds one compressed message set per partition")
+    try:
+        records = legacy.decode_message_set(data, max_bytes=rules.max_decompressed_bytes)
+    except MessageTooLargeError:
+        raise
+    except KafkaError as error:
+        raise _Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+    _refuse(_problems(records, rules, now_ms), rules, now_ms)
+    append_time = now_ms if rules.log_append_time else None
+    out = legacy.up_convert(
+        records,
+        codec if rules.codec is None else rules.codec,
+        level=rules.level if rules.codec is not None else None,
+        log_append_time=append_time,
+        base_offset=0,
+    )
+    _check_size(len(out), rules)
+    newest = max(range(len(records)), key=lambda i: records[i].timestamp)
+    return ValidationOutcome(
+        records=out,
+        record_count=len(records),
+        max_timestamp=records[newest].timestamp if append_time is None else append_time,
+        offset_of_max_timestamp=newest if append_time is None else 0,
+        changed=True,
+    )
+
+
+def _problems(records: list[Record], rules: RecordRules, now_ms: int) -> list[tuple[int, int]]:
+    """The data plane's record checks, for records of v0 and v1."""
+    problems = []
+    for index, record in enumerate(records):
+        age = now_ms - record.timestamp
+        if rules.needs_keys and record.key is None:
+            problems.append((index, record_batch.NULL_KEY))
+        elif record.timestamp_type == 1 or (
+            not rules.log_append_time
+            and record.timestamp != _NO_TIMESTAMP
+            and (age > rules.timestamp_before_max_ms or -age > rules.timestamp_after_max_ms or record.timestamp < 0)
+        ):
+            problems.append((index, record_batch.BAD_TIMESTAMP))
+        if len(problems) == _MAX_RECORD_ERRORS:
+            break
+    return problems
+
+
+def _refuse(problems: list[tuple[int, int]], rules: RecordRules, now_ms: int) -> None:
+    if not problems:
+        return
+    texts = {
+        record_batch.NULL_KEY: "a record of a compacted topic must have a key",
+        record_batch.BAD_TIMESTAMP: (
+            f"the timestamp is not within [{now_ms - rules.timestamp_before_max_ms}, "
+            f"{now_ms + rules.timestamp_after_max_ms}] or is marked LogAppendTime, which only a broker may do"
+        ),
+    }
+    late = any(problem == record_batch.BAD_TIMESTAMP for _, problem in problems)
+    raise _Refused(
+        ErrorCode.INVALID_TIMESTAMP if late else ErrorCode.INVALID_RECORD,
+        "records were refused for their timestamps" if late else "records without a key were refused",
+        [(index, texts[problem]) for index, problem in problems],
+    )
