@@ -13,6 +13,7 @@ from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 SPEEDUPS = Path("kafkapy") / "_speedups"
@@ -20,6 +21,7 @@ DEBUG = os.environ.get("KAFKAPY_DEBUG") == "1"
 SANITIZE = os.environ.get("KAFKAPY_SANITIZE", "")
 ONLY = {name for name in os.environ.get("KAFKAPY_EXT", "").split(",") if name}
 JOBS = os.cpu_count() or 1
+VARIANT = "-".join(word for word in ("cython", "debug" if DEBUG else "", SANITIZE) if word)
 
 compile_args = ["-std=c++17", "-pthread", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function"]
 link_args = ["-pthread"]
@@ -44,9 +46,23 @@ directives = {
 }
 
 
+def flags_file() -> Path:
+    """A file that is touched when the flags are others than at the last build, so that every kernel is built again."""
+    path = Path("build") / "flags"
+    text = f"{VARIANT} {' '.join(compile_args + link_args)}\n"
+    known = path.read_text() if path.exists() else None
+    if known != text:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        if known is None and not DEBUG and not SANITIZE:
+            os.utime(path, (0, 0))
+    return path
+
+
 def extensions() -> list[Extension]:
     """One Extension per .pyx file; KAFKAPY_EXT narrows the list."""
     os.chdir(ROOT)
+    flags = str(flags_file())
     return [
         Extension(
             f"kafkapy._speedups.{source.stem}",
@@ -55,16 +71,34 @@ def extensions() -> list[Extension]:
             extra_compile_args=compile_args,
             extra_link_args=link_args,
             define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
+            depends=[flags],
         )
         for source in sorted(SPEEDUPS.glob("*.pyx"))
         if not ONLY or source.stem in ONLY
     ]
 
 
+class BuildKernels(build_ext):
+    """Compiles the kernels, and for a wheel takes those that were built in place already and are up to date."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile one kernel, or copy it."""
+        in_place = ROOT / SPEEDUPS / Path(self.get_ext_fullpath(ext.name)).name
+        inputs = [*ext.sources, *ext.depends]
+        current = in_place.exists() and all(os.stat(path).st_mtime <= in_place.stat().st_mtime for path in inputs)
+        if self.inplace or not current:
+            super().build_extension(ext)
+            return
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.copy_file(str(in_place), str(target))
+
+
 setup(
+    cmdclass={"build_ext": BuildKernels},
     ext_modules=cythonize(
         extensions(),
-        build_dir="build/cython",
+        build_dir=f"build/{VARIANT}",
         nthreads=0 if ONLY else JOBS,
         annotate=DEBUG,
         compiler_directives=directives,

@@ -46,8 +46,9 @@ def register_storage_backends() -> Mapping[str, Callable[[BrokerConfig], Any]]: 
     """Storage backends by name, for the broker and topic key kafkapy.storage.backend.
 
     Each value is called with the broker's configuration and gives a `kafkapy.log.backends.base.StorageBackend`, which
-    makes, opens, lists, seals and deletes segments and hands out file descriptors. The data plane reads and writes those
-    itself, so a backend is never on the path of a record. Called on worker threads. Built in: ``local``, ``memory``.
+    makes, opens, lists, seals and deletes segments and hands out file descriptors. The data plane reads and writes
+    those itself, so a backend is never on the path of a record. Called on worker threads.
+    Built in: ``local``, ``memory``.
     """
 
 
@@ -74,8 +75,9 @@ def register_quota_managers() -> Mapping[str, Callable[[BrokerConfig], Any]]:  #
     """Quota policies by name, for the key client.quota.callback.class.
 
     Each value is called with the broker's configuration and gives an object with
-    ``quota_limit(quota_type, tags) -> float | None`` (bytes per second for produce and fetch, percent of a thread
-    for request, mutations per second for controller mutation; None is no limit) and an ``epoch`` that grows with each change.
+    ``quota_limit(quota_type, tags) -> float | None`` (bytes per second for produce and fetch, percent of a thread for
+    request, mutations per second for controller mutation; None is no limit) and an ``epoch`` that grows with every
+    change.
     """
 
 

@@ -1,0 +1,101 @@
+# Everything sets up what it needs first and does nothing where nothing has changed. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := build/stamps
+CONFIG ?= config/server.properties
+ARGS ?=
+
+KERNELS := $(wildcard kafkapy/_speedups/*.pyx kafkapy/_speedups/*.pxd kafkapy/*.pxd)
+MODULES := $(notdir $(basename $(wildcard kafkapy/_speedups/*.pyx)))
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+export PYTHON
+
+.PHONY: help build serve test lint asan soak perf interop-java wheel docs clean
+
+help:
+	@echo 'build         .venv with kafkapy-server in it'
+	@echo 'serve         build, then a broker on config/server.properties (CONFIG=, ARGS="--override k=v")'
+	@echo 'test          build, lint, and all tests but the long ones (ARGS=... goes to pytest)'
+	@echo 'lint          ruff, mypy, stubtest'
+	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
+	@echo 'soak          the tests that run for long'
+	@echo 'perf          benchmarks'
+	@echo 'interop-java  the command-line tools of Apache Kafka against the broker'
+	@echo 'wheel         a wheel in dist/'
+	@echo 'docs          write docs/configuration.md anew'
+	@echo 'clean         remove what was built, but not .venv'
+
+# --- set-up -------------------------------------------------------------------------------------------------------
+
+build: $(STAMPS)/install
+
+$(STAMPS)/venv: pyproject.toml scripts/requirements.py scripts/system-packages
+	@mkdir -p $(STAMPS)
+	scripts/system-packages build
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python scripts/requirements.py build runtime > build/requirements.txt
+	$(PIP) install -q -r build/requirements.txt
+	@touch $@
+
+$(STAMPS)/kernels: $(STAMPS)/venv setup.py $(KERNELS)
+	$(BIN)/python setup.py -q build_ext --inplace
+	@touch $@
+
+# The kernels are built already, so this only writes the entry point and the link to this directory.
+$(STAMPS)/install: $(STAMPS)/kernels pyproject.toml setup.py
+	$(PIP) install -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(STAMPS)/test-venv: $(STAMPS)/venv pyproject.toml
+	$(BIN)/python scripts/requirements.py test lint > build/requirements-test.txt
+	$(PIP) install -q -r build/requirements-test.txt
+	@touch $@
+
+# --- running ------------------------------------------------------------------------------------------------------
+
+serve: build
+	@exec $(BIN)/kafkapy-server $(CONFIG) $(ARGS)
+
+# --- checking -----------------------------------------------------------------------------------------------------
+
+# Lint and tests both run whatever the other says; pytest's summary comes last.
+test: build $(STAMPS)/test-venv
+	@scripts/system-packages test
+	@lint=0; $(MAKE) --no-print-directory lint || { lint=1; echo 'make lint FAILED (see above); the tests run all the same'; }; \
+	$(BIN)/python -m pytest $(ARGS) && exit $$lint
+
+lint: build $(STAMPS)/test-venv
+	$(BIN)/ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m mypy.stubtest --concise --allowlist scripts/stubtest-allowlist.txt --ignore-unused-allowlist \
+		--ignore-disjoint-bases $(MODULES:%=kafkapy._speedups.%)
+
+asan: build $(STAMPS)/test-venv
+	scripts/asan $(ARGS)
+
+soak: build $(STAMPS)/test-venv
+	@scripts/system-packages test
+	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
+
+perf: build $(STAMPS)/test-venv
+	$(BIN)/python perf/run.py $(ARGS)
+
+interop-java: build $(STAMPS)/test-venv
+	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop $(ARGS)
+
+# --- making -------------------------------------------------------------------------------------------------------
+
+wheel: build
+	rm -rf build/lib.* build/bdist.*
+	$(PIP) wheel -q --no-build-isolation --no-deps -w dist .
+	@ls dist/*.whl
+
+docs: build
+	$(BIN)/python -m kafkapy.config.reference
+
+clean:
+	rm -rf build dist *.egg-info kafkapy/_speedups/*.so
+	find kafkapy tests -name __pycache__ -type d -prune -exec rm -rf {} +

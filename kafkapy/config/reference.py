@@ -1,0 +1,88 @@
+"""Writes docs/configuration.md from the keys themselves: `python -m kafkapy.config.reference [--check]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kafkapy.config.broker import KEY_GROUPS, SYNONYM_CHAINS
+from kafkapy.config.config_def import MAX_DOUBLE, MAX_INT, MAX_LONG, ConfigKey, format_value
+from kafkapy.config.topic import BROKER_SYNONYMS, TOPIC_CONFIG_DEF
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
+_LIMITS = {MAX_INT: "2147483647 (no limit)", MAX_LONG: "9223372036854775807 (no limit)", MAX_DOUBLE: "no limit"}
+
+_HEAD = """\
+# Configuration
+
+<!-- Written by `make docs` from kafkapy/config; changes belong there. -->
+
+The keys are those of Apache Kafka 3.9, with its defaults, and a few of kafkapy's own (`kafkapy.*`, `metrics.listeners`).
+The broker reads them from a properties file; `--override key=value` on the command line goes over the file:
+
+    kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override log.dirs=/tmp/data
+
+A key that does not exist, or a value that is not allowed, stops the start with one sentence: key, value, what is allowed,
+and the line of the file. Keys of plugins are known once the plugin is installed.
+
+**Update** says whether a broker key may change while the broker runs: *read-only*, for one broker (*per-broker*), or for
+all of them (*cluster-wide*). Keys of TLS and SASL, and the connection limits, may be set for one listener:
+`listener.name.<listener>.<key>`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for title, keys in KEY_GROUPS.items():
+        parts.append(f"\n## Broker: {title}\n")
+        parts.extend(_section(keys, broker=True))
+    parts.append("\n## Topics\n")
+    parts.append("Set with CreateTopics and AlterConfigs; a topic that sets nothing takes the broker's key.\n")
+    parts.extend(_section(TOPIC_CONFIG_DEF, broker=False))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _section(keys: Iterable[ConfigKey], broker: bool) -> Iterator[str]:
+    chains = {name: chain for chain in SYNONYM_CHAINS for name in chain}
+    for key in keys:
+        if key.internal:
+            continue
+        yield f"### `{key.name}`\n"
+        yield f"{key.doc}\n"
+        facts = [f"Type: {key.type.label}", f"Default: {_default(key)}"]
+        if key.allowed:
+            facts.append(f"Allowed: {key.allowed}")
+        facts.append(f"Importance: {key.importance.value}")
+        if broker:
+            facts.append(f"Update: {key.update_mode.value}")
+            same = [f"`{name}`" for name in chains.get(key.name, ()) if name != key.name]
+            if same:
+                facts.append(f"Also: {', '.join(same)}")
+        elif key.name in BROKER_SYNONYMS:
+            facts.append("Broker: " + ", ".join(f"`{name}`" for name, _ in BROKER_SYNONYMS[key.name]))
+        yield " · ".join(facts) + "\n"
+
+
+def _default(key: ConfigKey) -> str:
+    if key.default is None:
+        return "not set"
+    if not isinstance(key.default, (str, list)) and key.default in _LIMITS:
+        return _LIMITS[key.default]
+    text = format_value(key.type, key.default)
+    return f"`{text}`" if text else "empty"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with --check say whether it is what would be written (exit code 1 when it is not)."""
+    text = page()
+    if "--check" in arguments:
+        return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text else 1
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
