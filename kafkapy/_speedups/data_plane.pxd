@@ -10,6 +10,7 @@ The Processor owns connections and frames. It gives a decoded header and the bod
                        (monotonic), or *_cancel(parked) when the connection is gone. Each resume again ends in an Outcome.
     OUTCOME_ASK        like PARKED without a deadline, but Python must decide something first: outcome.ask says what. The Processor
                        posts the frame to the RequestChannel; Python's answer is put where outcome.ask says and the request is resumed.
+                       Only the answer resumes it: a wake that arrives meanwhile is stale and is ignored.
     OUTCOME_CLOSE      the connection is closed (outcome.message says why, static text, logged once)
 
 Counters are relaxed atomics, read by the metrics collector.
@@ -24,7 +25,9 @@ from kafkapy._speedups.event_queue cimport EventQueueState
 from kafkapy._speedups.fetch_session cimport FetchSessionCacheState
 from kafkapy._speedups.partition_log cimport LogState, wake_function
 from kafkapy._speedups.partition_table cimport PartitionTableState
+from kafkapy._speedups.posix cimport pthread_rwlock_t
 from kafkapy._speedups.send cimport Send
+from kafkapy._speedups.wire cimport ByteBuffer
 
 cdef enum ApiKey:
     API_PRODUCE = 0
@@ -54,6 +57,13 @@ cdef cppclass ApiCounters:
     int64_t total_ns                # frame complete to last byte of the reply given to the kernel
     int64_t total_histogram[32]     # count of requests with total time < 2**i microseconds
 
+cdef cppclass NodeEndpoint:
+    """Where clients of one listener reach a broker."""
+    string host
+    int32_t port
+    string rack
+    bint has_rack
+
 cdef cppclass DataPlaneState:
     int32_t node_id
     PartitionTableState* partitions
@@ -63,6 +73,8 @@ cdef cppclass DataPlaneState:
     int32_t fetch_max_bytes
     string advertised_host          # for node endpoints in Produce v10+/Fetch v16+ replies (per listener: see Frame)
     ApiCounters apis[128]
+    pthread_rwlock_t endpoints_lock
+    unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
 
 cdef enum AskKind:
     ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache
@@ -103,6 +115,10 @@ cdef struct Outcome:
     int64_t deadline_ns
     Ask* ask                        # owned by the parked state; valid until it is resumed or cancelled
     const char* message
+
+# Writes the NodeEndpoints array (compact, with the tagged fields of its elements) for those of `node_ids` that the listener knows; returns how
+# many that were, and writes nothing when there are none.
+cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* node_ids, ByteBuffer* out) noexcept nogil
 
 cdef class DataPlane:
     cdef DataPlaneState* state

@@ -8,11 +8,16 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.partition_log cimport LogState
 from kafkapy._speedups.posix cimport pthread_rwlock_t
 
+cdef struct LeaderHint:
+    int32_t leader_id               # -1: not known
+    int32_t leader_epoch
+
 cdef cppclass TopicEntry:
     int64_t references              # atomic: fetch sessions and parked requests keep entries beyond a delete
     string name
     uint8_t topic_id[16]
     vector[LogState*] partitions    # by partition number; NULL where not hosted
+    vector[LeaderHint] leaders      # by partition number; who leads what is not hosted here
     int32_t partition_count         # known to the cluster, hosted or not
     bint deleted
 
@@ -33,6 +38,11 @@ cdef LookupStatus partition_by_id(PartitionTableState* t, const uint8_t* topic_i
 # The topic's name for an id ("" when unknown), for authorization of requests by id.
 cdef bint topic_name_of(PartitionTableState* t, const uint8_t* topic_id, string* name) noexcept nogil
 cdef bint topic_id_of(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, uint8_t* topic_id) noexcept nogil
+# Who leads a partition that is not hosted here, as far as the control plane said; {-1, -1} when it did not.
+cdef LeaderHint partition_leader(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, int32_t partition) noexcept nogil
 
 cdef class PartitionTable:
     cdef PartitionTableState* state
+    cdef dict logs                  # (topic, partition) -> PartitionLog: the Python owners
+    cdef void unlink(self, TopicEntry* entry) noexcept nogil
+    cdef void forget_logs(self, str topic)

@@ -8,7 +8,8 @@ from kafkapy._speedups.partition_log cimport LogState
 cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil
 cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
 cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil
-# A worker's answer to ASK_VALIDATE for partition entry `index` of a parked produce: its log and records (borrowed), then either replaced bytes (copied) or an error.
+# A worker's answer to ASK_VALIDATE for partition entry `index` of a parked produce: its log and records (borrowed), then either replaced bytes (copied;
+# NULL: they are good as they are) or an error.
 cdef LogState* produce_records_to_validate(void* parked, int32_t index, const uint8_t** data, int64_t* size) noexcept nogil
 cdef void produce_replace_records(void* parked, int32_t index, const uint8_t* data, int64_t size) noexcept nogil
 cdef void produce_refuse_records(void* parked, int32_t index, int16_t error, const char* message, Py_ssize_t message_size,

@@ -1,0 +1,1 @@
+"""Has no Python interface: used by the request kernels (authorization.pxd)."""

@@ -1,0 +1,132 @@
+"""A Produce body, versions 3 to 13 (Kafka's ProduceRequest).
+
+    transactional id    nullable string
+    acks                int16: 0, 1, -1
+    timeout ms          int32: how long acks=-1 may wait
+    topics              array
+      topic             v3-12: name string | v13: topic id uuid | partitions | v9+: tagged fields
+      partition         index int32 | records nullable bytes | v9+: tagged fields
+    v9+: tagged fields
+
+Strings, bytes and arrays are compact from v9 on. Nothing is copied: names and records are borrowed from the frame.
+"""
+
+from libc.stdint cimport int16_t, int32_t, uint8_t
+from libc.string cimport memset
+
+from kafkapy._speedups.produce_state cimport PARTITION_PENDING, ProducePartition, ProduceTopic
+from kafkapy._speedups.wire cimport (
+    Cursor,
+    cursor_init,
+    read_array_length,
+    read_bytes,
+    read_int16,
+    read_int32,
+    read_string,
+    remaining,
+    skip_tagged_fields,
+    take,
+)
+
+cdef enum:
+    FLEXIBLE_VERSION = 9
+    TOPIC_ID_VERSION = 13
+    TOPIC_ID_SIZE = 16
+    MAX_PARTITIONS = 200000         # in one request: bounds what a frame of tiny partitions costs in memory
+
+
+cdef bint produce_decode(ProduceState* state) noexcept nogil:
+    cdef int16_t version = state.frame.api_version
+    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef ProduceTopic topic
+    cdef ProducePartition partition
+    cdef Cursor c
+    cdef int32_t topic_count
+    cdef int32_t partition_count
+    cdef int32_t size
+    cdef int32_t i
+    cdef int32_t j
+    memset(&partition.result, 0, sizeof(partition.result))
+    partition.result.base_offset = -1
+    partition.result.last_offset = -1
+    partition.result.log_append_time_ms = -1
+    partition.result.log_start_offset = -1
+    partition.result.leader_id = -1
+    partition.result.leader_epoch = -1
+    partition.replaced = NULL
+    partition.validated = False
+    partition.stage = PARTITION_PENDING
+    partition.log = NULL
+    cursor_init(&c, state.frame.body, state.frame.body_size)
+    state.transactional_id = read_string(&c, flexible, &state.transactional_id_size)
+    state.acks = read_int16(&c)
+    state.timeout_ms = read_int32(&c)
+    topic_count = read_array_length(&c, flexible)
+    if c.error or topic_count < 0:
+        return False
+    for i in range(topic_count):
+        topic.name = NULL
+        topic.name_size = 0
+        topic.topic_id = NULL
+        if version >= TOPIC_ID_VERSION:
+            topic.topic_id = take(&c, TOPIC_ID_SIZE)
+        else:
+            topic.name = read_string(&c, flexible, &topic.name_size)
+            if topic.name_size < 0:
+                return False
+        partition_count = read_array_length(&c, flexible)
+        if c.error or partition_count < 0 or <size_t>partition_count > MAX_PARTITIONS - state.partitions.size():
+            return False
+        topic.first = state.partitions.size()
+        topic.count = <size_t>partition_count
+        for j in range(partition_count):
+            partition.topic = state.topics.size()
+            partition.index = read_int32(&c)
+            partition.records = read_bytes(&c, flexible, &size)
+            partition.records_size = size
+            if flexible:
+                skip_tagged_fields(&c)
+            if c.error:
+                return False
+            state.partitions.push_back(partition)
+        if flexible:
+            skip_tagged_fields(&c)
+        if c.error or state.topics.size() >= MAX_PARTITIONS:
+            return False
+        state.topics.push_back(topic)
+    if flexible:
+        skip_tagged_fields(&c)
+    return not c.error and remaining(&c) == 0
+
+
+def decode(int16_t version, bytes body):
+    """What the data plane reads from a Produce body, or None when it would close the connection: for tests and for the request log.
+
+    {"transactional_id": bytes | None, "acks": int, "timeout_ms": int, "topics": [(name or topic id as bytes, [(index, records | None)])]}
+    """
+    cdef ProduceState state
+    cdef ProducePartition* partition
+    cdef ProduceTopic* topic
+    cdef size_t i
+    cdef size_t j
+    state.frame.api_version = version
+    state.frame.body = <uint8_t*><const uint8_t*>body
+    state.frame.body_size = len(body)
+    if not produce_decode(&state):
+        return None
+    topics = []
+    for i in range(state.topics.size()):
+        topic = &state.topics[i]
+        partitions = []
+        for j in range(topic.first, topic.first + topic.count):
+            partition = &state.partitions[j]
+            records = None if partition.records_size < 0 else (<const char*>partition.records)[:partition.records_size]
+            partitions.append((partition.index, records))
+        if topic.topic_id != NULL:
+            topics.append(((<const char*>topic.topic_id)[:TOPIC_ID_SIZE], partitions))
+        else:
+            topics.append(((<const char*>topic.name)[:topic.name_size], partitions))
+    transactional_id = None
+    if state.transactional_id_size >= 0:
+        transactional_id = (<const char*>state.transactional_id)[:state.transactional_id_size]
+    return {"transactional_id": transactional_id, "acks": state.acks, "timeout_ms": state.timeout_ms, "topics": topics}

@@ -1,0 +1,570 @@
+"""Produce (api key 0), versions 3 to 13: decode, authorize, append, wait for acks, reply (Kafka's KafkaApis.handleProduceRequest and DelayedProduce).
+
+Versions 0 to 2 are shown in ApiVersions because old librdkafka versions need to see them, but the connection of one that uses them is
+closed, as Kafka 4 does (KIP-896, KAFKA-18659).
+
+A request goes through three stages and can park in each:
+
+    AUTHORIZE   all questions the connection's cache cannot answer are asked at once; nothing was appended yet
+    APPEND      each partition once. A full segment or records that a worker must look into park the request; partitions that are done stay done
+    WAIT        acks=-1: until the high watermark has passed every appended batch, leadership is lost, or the time is over
+
+The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Two entries for one partition are appended and
+answered in order. Not done here: quotas (throttle time is 0) and the coordinator's verification of transactional batches (KIP-890).
+"""
+
+from libc.stdint cimport int8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.authorization cimport (
+    DECISION_ALLOWED,
+    DECISION_DENIED,
+    DECISION_UNKNOWN,
+    RESOURCE_TOPIC,
+    RESOURCE_TRANSACTIONAL_ID,
+    Decision,
+    authorization_begin,
+    authorization_check,
+)
+from kafkapy._speedups.data_plane cimport (
+    API_PRODUCE,
+    ASK_AUTHORIZE,
+    ASK_VALIDATE,
+    OPERATION_WRITE,
+    OUTCOME_ASK,
+    OUTCOME_CLOSE,
+    OUTCOME_NO_REPLY,
+    OUTCOME_PARKED,
+    OUTCOME_REPLY,
+)
+from kafkapy._speedups.error_codes cimport (
+    ERROR_INVALID_RECORD,
+    ERROR_INVALID_REQUIRED_ACKS,
+    ERROR_INVALID_TOPIC_EXCEPTION,
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_NONE,
+    ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_REQUEST_TIMED_OUT,
+    ERROR_TOPIC_AUTHORIZATION_FAILED,
+    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ERROR_UNKNOWN_SERVER_ERROR,
+    ERROR_UNKNOWN_TOPIC_ID,
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+)
+from kafkapy._speedups.partition_log cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    LOG_PARK_VALIDATE,
+    WAIT_HIGH_WATERMARK,
+    WAIT_SEGMENT,
+    AppendOptions,
+    AppendResult,
+    AppendStatus,
+    Waiter,
+    log_append,
+    log_remove_waiters,
+    log_unref,
+    log_wait,
+)
+from kafkapy._speedups.partition_table cimport (
+    LOOKUP_NOT_HOSTED,
+    LOOKUP_OK,
+    LeaderHint,
+    LookupStatus,
+    partition_by_name,
+    partition_leader,
+    topic_name_of,
+)
+from kafkapy._speedups.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
+from kafkapy._speedups.produce_decode cimport produce_decode
+from kafkapy._speedups.produce_response cimport produce_response_build
+from kafkapy._speedups.produce_state cimport (
+    PARTITION_DONE,
+    PARTITION_PENDING,
+    PARTITION_WAITING,
+    PRODUCE_APPEND,
+    PRODUCE_AUTHORIZE,
+    PRODUCE_WAIT,
+    ProducePartition,
+    ProduceState,
+    ProduceTopic,
+)
+from kafkapy._speedups.record_batch cimport ATTRIBUTES_AT, BATCH_HEADER_SIZE, MAGIC_AT, MAGIC_V2, TRANSACTIONAL_FLAG, RecordError
+from kafkapy._speedups.wire cimport load_int16
+
+cdef enum:
+    MIN_VERSION = 3
+    MAX_VERSION = 13
+    ACKS_ALL = -1
+    ACKS_NONE = 0
+    ACKS_LEADER = 1
+    SEGMENT_WAIT_MS = 30000         # the least a request waits for a new segment, whatever its own timeout says: nothing was appended yet
+    MAX_MESSAGE_SIZE = 1000
+    NS_PER_MS = 1000000
+
+cdef const char* UNSUPPORTED = b"a Produce request of a version that is not served (0 to 2 were removed, KIP-896)"
+cdef const char* MALFORMED = b"a Produce request that cannot be decoded"
+cdef const char* FAILED_WITHOUT_ACKS = b"an error while serving a Produce request with acks=0"
+cdef const char* OUT_OF_MEMORY = b"no memory for a Produce reply"
+cdef const char* ADMIN_CLIENT_ID = b"__admin_client"
+
+
+# ---- the state ------------------------------------------------------------------------------------------------------------------
+
+cdef ProduceState* state_new(Frame* frame) noexcept nogil:
+    cdef ProduceState* state = new ProduceState()
+    state.frame = frame[0]
+    state.stage = PRODUCE_AUTHORIZE
+    state.segment_deadline_ns = 0
+    state.acks_deadline_ns = 0
+    state.ask.kind = ASK_AUTHORIZE
+    return state
+
+
+cdef void state_free(ProduceState* state) noexcept nogil:
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if state.partitions[i].log != NULL:
+            log_unref(state.partitions[i].log)
+        free(state.partitions[i].replaced)
+        free(state.partitions[i].result.record_errors)
+    del state
+
+
+cdef void fail(ProducePartition* partition, int16_t error) noexcept nogil:
+    partition.result.error = error
+    partition.stage = PARTITION_DONE
+
+
+cdef void remove_waiters(ProduceState* state) noexcept nogil:
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if state.partitions[i].log != NULL and state.partitions[i].stage != PARTITION_DONE:
+            log_remove_waiters(state.partitions[i].log, state.frame.wake_owner, state.frame.token)
+
+
+cdef void close_with(ProduceState* state, const char* message, Outcome* outcome) noexcept nogil:
+    outcome.kind = OUTCOME_CLOSE
+    outcome.message = message
+    state_free(state)
+
+
+cdef void finish(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
+    """Everything is decided: the reply, or what takes its place with acks=0."""
+    cdef bint failed = False
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if state.partitions[i].result.error != ERROR_NONE:
+            failed = True
+            break
+    if failed:
+        atomic_count(&plane.apis[<int>API_PRODUCE].errors, 1)
+    if state.acks == ACKS_NONE:
+        if failed:
+            close_with(state, FAILED_WITHOUT_ACKS, outcome)
+            return
+        outcome.kind = OUTCOME_NO_REPLY
+        state_free(state)
+        return
+    outcome.send = produce_response_build(plane, state)
+    if outcome.send == NULL:
+        close_with(state, OUT_OF_MEMORY, outcome)
+        return
+    outcome.kind = OUTCOME_REPLY
+    state_free(state)
+
+
+# ---- stage 1: authorization, look-up ----------------------------------------------------------------------------------------
+
+cdef bint has_transactional_records(ProduceState* state) noexcept nogil:
+    cdef ProducePartition* partition
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if (partition.records_size >= BATCH_HEADER_SIZE and <int8_t>partition.records[MAGIC_AT] == MAGIC_V2
+                and load_int16(partition.records + ATTRIBUTES_AT) & TRANSACTIONAL_FLAG):
+            return True
+    return False
+
+
+cdef bint is_internal_topic(const string& name) noexcept nogil:
+    return name.compare(b"__consumer_offsets") == 0 or name.compare(b"__transaction_state") == 0 or name.compare(b"__share_group_state") == 0
+
+
+cdef bint from_admin_client(Frame* frame) noexcept nogil:
+    return frame.client_id_size == 14 and memcmp(frame.client_id, ADMIN_CLIENT_ID, 14) == 0
+
+
+cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topic, ProducePartition* partition) noexcept nogil:
+    cdef LookupStatus status = partition_by_name(
+        plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(), partition.index, &partition.log)
+    cdef LeaderHint hint
+    if status == LOOKUP_OK or status == LOOKUP_NOT_HOSTED:
+        if partition.records_size <= 0:
+            fail(partition, ERROR_INVALID_RECORD)
+            partition.result.message = b"a partition of a Produce request must have exactly one record batch"
+        elif state.acks != ACKS_ALL and state.acks != ACKS_LEADER and state.acks != ACKS_NONE:
+            fail(partition, ERROR_INVALID_REQUIRED_ACKS)
+        elif is_internal_topic(topic.resolved) and not from_admin_client(&state.frame):
+            fail(partition, ERROR_INVALID_TOPIC_EXCEPTION)
+        elif status == LOOKUP_NOT_HOSTED:
+            fail(partition, ERROR_NOT_LEADER_OR_FOLLOWER)
+            hint = partition_leader(plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(), partition.index)
+            partition.result.leader_id = hint.leader_id
+            partition.result.leader_epoch = hint.leader_epoch
+    else:
+        fail(partition, ERROR_UNKNOWN_TOPIC_OR_PARTITION)
+
+
+cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
+    """False when questions must be asked first. Else every partition that cannot be appended to has its error, and the others their log."""
+    cdef Decision decision
+    cdef ProduceTopic* topic
+    cdef ProducePartition* partition
+    cdef bint transactional = has_transactional_records(state)
+    cdef bint transaction_denied = False
+    cdef vector[int] decisions
+    cdef size_t i
+    cdef size_t j
+    state.asked.clear()
+    state.ask.kind = ASK_AUTHORIZE
+    state.ask.questions.clear()
+    if transactional:
+        if state.transactional_id_size < 0:
+            transaction_denied = True
+        else:
+            decision = authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID, state.transactional_id,
+                                           state.transactional_id_size, &state.asked, &state.ask.questions)
+            transaction_denied = decision == DECISION_DENIED
+    for i in range(state.topics.size()):
+        topic = &state.topics[i]
+        if topic.topic_id != NULL:
+            if topic.resolved.empty() and not topic_name_of(plane.partitions, topic.topic_id, &topic.resolved):
+                decisions.push_back(DECISION_ALLOWED)       # an unknown id tells nothing about a topic
+                continue
+        elif topic.resolved.empty() and topic.name_size > 0:
+            topic.resolved.assign(<const char*>topic.name, topic.name_size)
+        decisions.push_back(authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TOPIC, topic.resolved.data(),
+                                                topic.resolved.size(), &state.asked, &state.ask.questions))
+    if state.ask.questions.size():
+        outcome.kind = OUTCOME_ASK
+        outcome.ask = &state.ask
+        outcome.parked = state
+        return False
+    for i in range(state.topics.size()):
+        topic = &state.topics[i]
+        for j in range(topic.first, topic.first + topic.count):
+            partition = &state.partitions[j]
+            if transaction_denied:
+                fail(partition, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            elif topic.topic_id != NULL and topic.resolved.empty():
+                fail(partition, ERROR_UNKNOWN_TOPIC_ID)
+            elif decisions[i] == DECISION_DENIED:
+                fail(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)
+            else:
+                look_up(plane, state, topic, partition)
+    return True
+
+
+# ---- stage 2: append ------------------------------------------------------------------------------------------------------------
+
+cdef bint waits_for_earlier(ProduceState* state, size_t index, vector[size_t]* parked) noexcept nogil:
+    """An earlier entry for the same partition is still parked: this one must not overtake it."""
+    cdef size_t i
+    for i in range(parked.size()):
+        if state.partitions[parked[0][i]].log == state.partitions[index].log:
+            return True
+    return False
+
+
+cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nogil:
+    """Takes the reason, and hides offsets that mean nothing. Record errors keep the log start offset, as Kafka does."""
+    partition.result = result[0]
+    partition.result.base_offset = -1
+    partition.result.last_offset = -1
+    partition.result.log_append_time_ms = -1
+    if partition.result.error == ERROR_NONE:
+        partition.result.error = ERROR_UNKNOWN_SERVER_ERROR
+    partition.stage = PARTITION_DONE
+
+
+cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
+    """False when the request was parked or asked about; the outcome says which."""
+    cdef ProducePartition* partition
+    cdef AppendOptions options
+    cdef AppendResult result
+    cdef AppendStatus status
+    cdef Waiter waiter
+    cdef vector[size_t] parked
+    cdef string question
+    cdef bint wants_segment = False
+    cdef size_t i
+    options.required_acks = <int8_t>state.acks
+    options.api_version = state.frame.api_version
+    options.current_leader_epoch = -1
+    options.now_ms = wall_clock_ms()
+    waiter.kind = WAIT_SEGMENT
+    waiter.threshold = 0
+    waiter.wake = state.frame.wake
+    waiter.owner = state.frame.wake_owner
+    waiter.token = state.frame.token
+    state.ask.kind = ASK_VALIDATE
+    state.ask.questions.clear()
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if partition.stage != PARTITION_PENDING:
+            continue
+        if parked.size() and waits_for_earlier(state, i, &parked):
+            continue
+        options.validated = partition.validated
+        clear_result(&result)
+        status = log_append(partition.log, <uint8_t*>partition.records, partition.records_size, &options, &waiter, &result)
+        if status == LOG_APPENDED:
+            partition.result = result
+            partition.result.error = ERROR_NONE
+            partition.stage = PARTITION_WAITING if state.acks == ACKS_ALL else PARTITION_DONE
+        elif status == LOG_PARK_SEGMENT:
+            wants_segment = True
+            parked.push_back(i)
+        elif status == LOG_PARK_VALIDATE:
+            question.clear()
+            append_decimal(&question, i)
+            state.ask.questions.push_back(question)
+            parked.push_back(i)
+        else:
+            refuse(partition, &result)
+    if state.ask.questions.size():
+        # Only the answer may resume the request now; the append after it asks for the segment again if that is still not there.
+        if wants_segment:
+            remove_waiters(state)
+        outcome.kind = OUTCOME_ASK
+        outcome.ask = &state.ask
+        outcome.parked = state
+        return False
+    if wants_segment:
+        if state.segment_deadline_ns == 0:
+            state.segment_deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
+        outcome.kind = OUTCOME_PARKED
+        outcome.deadline_ns = state.segment_deadline_ns
+        outcome.parked = state
+        return False
+    return True
+
+
+cdef void clear_result(AppendResult* result) noexcept nogil:
+    result.error = ERROR_NONE
+    result.duplicate = False
+    result.base_offset = -1
+    result.last_offset = -1
+    result.log_append_time_ms = -1
+    result.log_start_offset = -1
+    result.leader_id = -1
+    result.leader_epoch = -1
+    result.required_high_watermark = 0
+    result.message = NULL
+    result.record_errors = NULL
+    result.record_error_count = 0
+
+
+cdef void append_decimal(string* text, size_t value) noexcept nogil:
+    if value >= 10:
+        append_decimal(text, value // 10)
+    text.push_back(<char>(48 + value % 10))
+
+
+# ---- stage 3: acks=-1 -----------------------------------------------------------------------------------------------------------
+
+cdef void check_acks(ProducePartition* partition) noexcept nogil:
+    """Kafka's Partition.checkEnoughReplicasReachOffset: done when the high watermark has passed the batch or this broker leads no more."""
+    cdef LogState* log = partition.log
+    cdef int16_t error = ERROR_NONE
+    cdef bint done = True
+    pthread_mutex_lock(&log.mutex)
+    if log.offline_errno:
+        error = ERROR_KAFKA_STORAGE_ERROR
+    elif log.deleted:
+        error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+    elif not log.leader:
+        error = ERROR_NOT_LEADER_OR_FOLLOWER
+        partition.result.leader_id = log.leader_id
+        partition.result.leader_epoch = log.leader_epoch
+    elif log.high_watermark >= partition.result.required_high_watermark:
+        if log.in_sync_replicas < log.config.min_in_sync_replicas:
+            error = ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    else:
+        done = False
+    pthread_mutex_unlock(&log.mutex)
+    if done:
+        partition.result.error = error
+        partition.stage = PARTITION_DONE
+
+
+cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) noexcept nogil:
+    """False when the request was parked.
+
+    First the waiters are registered, then the condition is looked at: leadership lost between the append and the registration wakes nobody, but is seen
+    by the look; lost after it, it wakes.
+    """
+    cdef ProducePartition* partition
+    cdef Waiter waiter
+    cdef size_t i
+    cdef size_t waiting = 0
+    for i in range(state.partitions.size()):
+        if state.partitions[i].stage == PARTITION_WAITING:
+            check_acks(&state.partitions[i])
+            waiting += state.partitions[i].stage == PARTITION_WAITING
+    if waiting == 0:
+        return True
+    if timed_out or state.timeout_ms <= 0:
+        for i in range(state.partitions.size()):
+            if state.partitions[i].stage == PARTITION_WAITING:
+                fail(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
+        return True
+    if state.acks_deadline_ns == 0:
+        state.acks_deadline_ns = monotonic_ns() + <int64_t>state.timeout_ms * NS_PER_MS
+    waiter.kind = WAIT_HIGH_WATERMARK
+    waiter.wake = state.frame.wake
+    waiter.owner = state.frame.wake_owner
+    waiter.token = state.frame.token
+    waiting = 0
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if partition.stage == PARTITION_WAITING:
+            waiter.threshold = partition.result.required_high_watermark - 1
+            log_wait(partition.log, &waiter)
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if partition.stage == PARTITION_WAITING:
+            check_acks(partition)
+            if partition.stage == PARTITION_WAITING:
+                waiting += 1
+            else:
+                log_remove_waiters(partition.log, state.frame.wake_owner, state.frame.token)
+    if waiting == 0:
+        return True
+    outcome.kind = OUTCOME_PARKED
+    outcome.parked = state
+    outcome.deadline_ns = state.acks_deadline_ns
+    return False
+
+
+cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcome* outcome) noexcept nogil:
+    """Goes on from the state's stage as far as it can."""
+    cdef size_t i
+    if state.stage == PRODUCE_AUTHORIZE:
+        if not authorize(plane, state, outcome):
+            return
+        state.stage = PRODUCE_APPEND
+        timed_out = False
+    if state.stage == PRODUCE_APPEND:
+        if not append_all(plane, state, outcome):
+            if not (timed_out and outcome.kind == OUTCOME_PARKED):
+                return
+            remove_waiters(state)
+            for i in range(state.partitions.size()):
+                if state.partitions[i].stage == PARTITION_PENDING:
+                    fail(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
+        state.stage = PRODUCE_WAIT
+        timed_out = False
+    if wait_for_acks(state, timed_out, outcome):
+        finish(plane, state, outcome)
+
+
+# ---- the contract with the Processor ------------------------------------------------------------------------------------------
+
+cdef void clear_outcome(Outcome* outcome) noexcept nogil:
+    outcome.kind = OUTCOME_CLOSE
+    outcome.send = NULL
+    outcome.parked = NULL
+    outcome.deadline_ns = 0
+    outcome.ask = NULL
+    outcome.message = NULL
+
+
+cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil:
+    cdef ProduceState* state
+    clear_outcome(outcome)
+    if frame.api_version < MIN_VERSION or frame.api_version > MAX_VERSION:
+        outcome.message = UNSUPPORTED
+        return
+    state = state_new(frame)
+    if not produce_decode(state):
+        close_with(state, MALFORMED, outcome)
+        return
+    authorization_begin(plane, frame.authorization)
+    run(plane, state, False, outcome)
+
+
+cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil:
+    cdef ProduceState* state = <ProduceState*>parked
+    clear_outcome(outcome)
+    remove_waiters(state)
+    run(plane, state, timed_out, outcome)
+
+
+cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
+    cdef ProduceState* state = <ProduceState*>parked
+    remove_waiters(state)
+    state_free(state)
+
+
+# ---- a worker's answer to ASK_VALIDATE --------------------------------------------------------------------------------------
+
+cdef ProducePartition* pending_partition(void* parked, int32_t index) noexcept nogil:
+    cdef ProduceState* state = <ProduceState*>parked
+    if index < 0 or <size_t>index >= state.partitions.size() or state.partitions[index].stage != PARTITION_PENDING:
+        return NULL
+    return &state.partitions[index]
+
+
+cdef LogState* produce_records_to_validate(void* parked, int32_t index, const uint8_t** data, int64_t* size) noexcept nogil:
+    cdef ProducePartition* partition = pending_partition(parked, index)
+    if partition == NULL:
+        data[0] = NULL
+        size[0] = 0
+        return NULL
+    data[0] = partition.records
+    size[0] = partition.records_size
+    return partition.log
+
+
+cdef void produce_replace_records(void* parked, int32_t index, const uint8_t* data, int64_t size) noexcept nogil:
+    cdef ProducePartition* partition = pending_partition(parked, index)
+    cdef uint8_t* copy
+    if partition == NULL:
+        return
+    if data == NULL:
+        partition.validated = True
+        return
+    copy = <uint8_t*>malloc(size if size > 0 else 1)
+    if copy == NULL:
+        fail(partition, ERROR_UNKNOWN_SERVER_ERROR)
+        return
+    memcpy(copy, data, size)
+    free(partition.replaced)
+    partition.replaced = copy
+    partition.records = copy
+    partition.records_size = size
+    partition.validated = True
+
+
+cdef void produce_refuse_records(void* parked, int32_t index, int16_t error, const char* message, Py_ssize_t message_size,
+                                 const int32_t* batch_indexes, int32_t batch_index_count) noexcept nogil:
+    cdef ProducePartition* partition = pending_partition(parked, index)
+    cdef int32_t i
+    if partition == NULL:
+        return
+    fail(partition, error if error != ERROR_NONE else <int16_t>ERROR_UNKNOWN_SERVER_ERROR)
+    if message != NULL and message_size > 0:
+        partition.message.assign(message, min(message_size, <Py_ssize_t>MAX_MESSAGE_SIZE))
+    if batch_index_count > 0:
+        partition.result.record_errors = <RecordError*>malloc(batch_index_count * sizeof(RecordError))
+        if partition.result.record_errors != NULL:
+            partition.result.record_error_count = batch_index_count
+            for i in range(batch_index_count):
+                partition.result.record_errors[i].batch_index = batch_indexes[i]
+                partition.result.record_errors[i].problem = 0

@@ -1,0 +1,1 @@
+"""Has no Python interface: used by produce_request.pyx (produce_response.pxd)."""
