@@ -1,5 +1,4 @@
-"""Request and response headers, and whole requests and responses: header and body, without the 4-byte frame size
-before them.
+"""Headers, and whole requests and responses: header and body, without the 4-byte frame size that goes before them.
 
 A flexible request version has header version 2, others have 1 (0 only for ControlledShutdown version 0). A flexible
 response version has header version 1, others have 0, with one exception: the response of ApiVersions always has
@@ -9,10 +8,12 @@ header version 0, because a client that does not know the broker's versions yet 
 from __future__ import annotations
 
 from kafkapy._speedups.codec import encode_message
+from kafkapy.errors import ErrorCode
 from kafkapy.protocol.registry import ApiKeys, api
 from kafkapy.protocol.schema import DecodeError, Message, Request, Response, int16, int32, string
 
-_ZERO_TAGS = b"\x00"
+_NO_TAGS = b"\x00"
+_UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class RequestHeader(Message, versions="0-2", flexible="2+"):
@@ -45,8 +46,7 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
-    """(header, offset of the body) of a request without its frame size. Raises DecodeError, also for an unknown API
-    key.
+    """(header, offset of the body) of a request without its frame size. Raises DecodeError, for an unknown key too.
 
     An ApiVersions request in a version that is too new is read with header version 2, which every such client
     sends, so that it can be answered with UNSUPPORTED_VERSION.
@@ -63,9 +63,7 @@ def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[Reques
 
 
 def decode_request_body(api_key: int, version: int, body: bytes | bytearray | memoryview) -> Request:
-    """The request after its header; every byte must belong to it. Raises DecodeError, also for an unknown key or
-    version.
-    """
+    """The request after its header; every byte must belong to it. Raises DecodeError, for an unknown key too."""
     try:
         request = api(api_key).request
     except ValueError:
@@ -81,19 +79,15 @@ def decode_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, response: Response) -> bytes:
-    """Response header and body, without the 4-byte frame size. Raises EncodeError, and ValueError for an unknown
-    API key.
-    """
+    """Response header and body, without the 4-byte frame size. Raises EncodeError; ValueError for an unknown key."""
     prefix = correlation_id.to_bytes(4, "big", signed=True)
     if response_header_version(api_key, version) == 1:
-        prefix += _ZERO_TAGS
+        prefix += _NO_TAGS
     return encode_message(response, version, prefix)
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, request: Request) -> bytes:
-    """Request header and body, without the 4-byte frame size. Raises EncodeError, and ValueError for an unknown API
-    key.
-    """
+    """Request header and body, without the 4-byte frame size. Raises EncodeError; ValueError for an unknown key."""
     header = RequestHeader(
         request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
@@ -103,9 +97,13 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 def decode_response(
     api_key: int, version: int, frame: bytes | bytearray | memoryview, *, exact: bool = True
 ) -> tuple[int, Response]:
-    """(correlation id, response) of a response without its frame size. Raises DecodeError, ValueError for an
-    unknown key.
+    """(correlation id, response) of a response without frame size. Raises DecodeError; ValueError for an unknown key.
+
+    A broker that does not know the version of an ApiVersions request answers in version 0 with UNSUPPORTED_VERSION,
+    which is read as such.
     """
     header, offset = ResponseHeader.decode_from(frame, 0, response_header_version(api_key, version))
-    response = api(api_key).response.decode(memoryview(frame)[offset:], version, exact=exact)
-    return header.correlation_id, response
+    body = memoryview(frame)[offset:]
+    if api_key == ApiKeys.API_VERSIONS and body[:2] == _UNSUPPORTED_VERSION:
+        version = 0
+    return header.correlation_id, api(api_key).response.decode(body, version, exact=exact)

@@ -141,7 +141,6 @@ _ZEROS: dict[str, Any] = {
     "records": None,
     "array": [],
 }
-_NULLABLE_KINDS = frozenset({"string", "bytes", "records", "array", "struct"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +174,6 @@ def _field(
     compactable: bool = True,
 ) -> Any:
     carried = ALL_VERSIONS if versions is None else VersionRange.parse(versions)
-    if nullable is not None and kind not in _NULLABLE_KINDS:
-        raise TypeError(f"a field of type {kind} cannot be nullable")
     if default is UNSET:
         default = (None if nullable is not None else struct) if kind == "struct" else _ZEROS[kind]
     elif default is None and nullable is None:
