@@ -1,7 +1,8 @@
 """KafkaApis: from a request frame to its reply. Source: kafka.server.KafkaApis and kafka.network.SocketServer.
 
-The handler modules in `handlers/` are the dispatch table: each says which message it answers and in which versions, and ApiVersions is
-computed from that. Produce and Fetch are served by the data plane and only show up here in ApiVersions.
+The handler modules in `handlers/` are the dispatch table: each says which message it answers and in which versions,
+and ApiVersions is computed from that. Produce and Fetch are served by the data plane and only show up here in
+ApiVersions.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ TRACE: Final = 5
 API_VERSIONS: Final = 18
 
 DATA_PLANE_VERSIONS: Final = {
-    # KIP-896: versions 0 to 2 of Produce are shown though they are not served, because librdkafka up to 2.6 takes a broker
-    # whose Produce starts at 3 for one that knows no compression.
+    # KIP-896: versions 0 to 2 of Produce are shown though they are not served, because librdkafka up to 2.6 takes a
+    # broker whose Produce starts at 3 for one that knows no compression.
     0: VersionRange(0, 13),
     1: VersionRange(4, 18),
 }
@@ -48,8 +49,9 @@ class Handler(Protocol):
 
 
 class KafkaApis:
-    """Owns the dispatch table. Made by KafkaServer; `dispatch` is called on the control loop for every request the data plane
-    does not serve itself, and never raises."""
+    """Owns the dispatch table. Made by KafkaServer; `dispatch` is called on the control loop for every request the
+    data plane does not serve itself, and never raises.
+    """
 
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
@@ -115,7 +117,9 @@ class KafkaApis:
             request.client_address,
         )
 
-    async def _serve(self, handler: Handler, request: NetworkRequest, context: RequestContext, message: Request) -> None:
+    async def _serve(
+        self, handler: Handler, request: NetworkRequest, context: RequestContext, message: Request
+    ) -> None:
         started = time.monotonic_ns()
         version = max(context.api_version, 0)
         response: Response | None

@@ -5,15 +5,18 @@ Source: kafka.server.AuthHelper for the authorization questions, kafka.network.R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kafkapy.errors import error_for
 from kafkapy.types import AclOperation, ResourceType, SecurityProtocol
 
 if TYPE_CHECKING:
+    from kafkapy.broker.apis import KafkaApis
+    from kafkapy.broker.auto_topics import AutoTopicCreation
     from kafkapy.broker.dynamic_config import DynamicConfig
+    from kafkapy.broker.producer_ids import ProducerIdManager
     from kafkapy.broker.scheduler import KafkaScheduler
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.controller.controller import KafkaController
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from kafkapy.metadata.cache import MetadataCache
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.replica_manager import ReplicaManager
+    from kafkapy.security.authorizer.base import AuthorizableRequestContext, Authorizer
+    from kafkapy.security.principal import KafkaPrincipal
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource name of resource type CLUSTER."""
@@ -60,9 +65,10 @@ _SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
 
 @dataclass(slots=True)
 class BrokerContext:
-    """The parts of one running broker that handlers call. Built by KafkaServer at start; used on the control loop only."""
+    """The parts of one running broker that handlers call. Built by KafkaServer at start; used on the control loop
+    only.
+    """
 
-    config: BrokerConfig
     node_id: int
     cluster_id: str
     store: MetadataStore
@@ -72,14 +78,22 @@ class BrokerContext:
     replica_manager: ReplicaManager
     scheduler: KafkaScheduler
     dynamic_config: DynamicConfig
-    authorizer: Any
-    """An authorizer of `kafkapy.security.authorizer`."""
-    apis: Any = None
-    """The `KafkaApis` that dispatches to the handlers; ApiVersions reads the served ranges from it."""
+    authorizer: Authorizer
+    producer_ids: ProducerIdManager
+    auto_topics: AutoTopicCreation
+    apis: KafkaApis = None  # type: ignore[assignment]  # set by KafkaServer: the two know each other
+    """Dispatches to the handlers; ApiVersions reads the served ranges from it."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration as it is now, dynamic layers included."""
+        return self.dynamic_config.config
 
 
 class RequestContext:
-    """One decoded request on its way through a handler. Made by KafkaApis for each request; lives on the control loop's thread."""
+    """One decoded request on its way through a handler. Made by KafkaApis for each request; lives on the control
+    loop's thread.
+    """
 
     __slots__ = (
         "api_key",
@@ -104,7 +118,7 @@ class RequestContext:
         connection_id: int,
         listener_name: str,
         security_protocol: SecurityProtocol,
-        principal: Any,
+        principal: KafkaPrincipal,
         client_address: str,
     ) -> None:
         self.broker = broker
@@ -119,7 +133,12 @@ class RequestContext:
         self.client_address = client_address
 
     def authorize(
-        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, log_if_denied: bool = True
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str = CLUSTER_NAME,
+        *,
+        log_if_denied: bool = True,
     ) -> bool:
         """Whether the connection's principal may do `operation` on one resource."""
         return self._decide([(operation, resource_type, name)], log_if_denied)[0]
@@ -140,7 +159,7 @@ class RequestContext:
         return {name for name, allowed in zip(asked, answers, strict=True) if allowed}
 
     def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """The bit field of the operations the principal may do on a resource (KIP-430): bit n is AclOperation code n."""
+        """A bit field of what the principal may do on a resource (KIP-430): bit n is AclOperation code n."""
         operations = _SUPPORTED_OPERATIONS[resource_type]
         answers = self._decide([(operation, resource_type, name) for operation in operations], False)
         return sum(1 << operation for operation, allowed in zip(operations, answers, strict=True) if allowed)
@@ -155,13 +174,13 @@ class RequestContext:
 
 
 def decide(
-    authorizer: Any, context: Any, questions: Sequence[tuple[AclOperation, ResourceType, str]], log_if_denied: bool
+    authorizer: Authorizer,
+    context: AuthorizableRequestContext,
+    questions: Sequence[tuple[AclOperation, ResourceType, str]],
+    log_if_denied: bool,
 ) -> list[bool]:
     """The authorizer's answers to (operation, resource type, name) questions, in their order. True is allowed."""
     from kafkapy.security.authorizer.base import Action, AuthorizationResult
 
     actions = [Action(operation, kind, name, log_if_denied=log_if_denied) for operation, kind, name in questions]
     return [answer is AuthorizationResult.ALLOWED for answer in authorizer.authorize(context, actions)]
-
-
-Reply = Callable[[bytes], None]

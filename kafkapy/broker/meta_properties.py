@@ -1,6 +1,8 @@
-"""`meta.properties`: which cluster and which broker a log directory belongs to. Source: kafka.server.BrokerMetadataCheckpoint.
+"""`meta.properties`: which cluster and which broker a log directory belongs to. Source:
+kafka.server.BrokerMetadataCheckpoint.
 
-A properties file in each log directory, version 0 (the format of clusters with ZooKeeper, which Apache Kafka 3.9 opens):
+A properties file in each log directory, version 0 (the format of clusters with ZooKeeper, which Apache Kafka 3.9
+opens):
 
     version=0
     broker.id=1
@@ -84,8 +86,8 @@ def check_cluster_id(found: Mapping[str, MetaProperties | None], cluster_id: str
     for directory, meta in found.items():
         if meta is not None and meta.cluster_id not in (None, cluster_id):
             raise InconsistentClusterIdError(
-                f"Log directory {directory} belongs to cluster {meta.cluster_id}, but this broker is part of cluster {cluster_id}; "
-                "point log.dirs or the metadata store at the right place"
+                f"Log directory {directory} belongs to cluster {meta.cluster_id}, but this broker is part of cluster "
+                f"{cluster_id}; point log.dirs or the metadata store at the right place"
             )
 
 

@@ -1,8 +1,8 @@
 """Timers and background work of the broker. Source: kafka.utils.KafkaScheduler.
 
-One task is one name. A coroutine function runs on the control loop; a plain function runs on one of `background.threads`
-worker threads, so that a slow disk never holds the loop. A period counts from the end of one run to the start of the next: a
-task never overlaps with itself.
+One task is one name. A coroutine function runs on the control loop; a plain function runs on one of
+`background.threads` worker threads, so that a slow disk never holds the loop. A period counts from the end of one run
+to the start of the next: a task never overlaps with itself.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class ScheduledTask:
 
 
 class KafkaScheduler:
-    """Owns the background worker threads and every timer of the broker. Created and shut down on the control loop's thread by KafkaServer;
-    `schedule` may be called on any thread once started."""
+    """Owns the background worker threads and every timer of the broker. Created and shut down on the control loop's
+    thread by KafkaServer; `schedule` may be called on any thread once started.
+    """
 
     def __init__(self, threads: int, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

@@ -55,7 +55,9 @@ def _quoted(value: object) -> str:
     if text and not any(char in text for char in ' "=\n\\\t\r'):
         return text
     # A line stays one line whatever a client has put into its client id.
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    escaped = (
+        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    )
     return f'"{escaped}"'
 
 

@@ -1,7 +1,7 @@
 """`kafkapy-server`: starts one broker in this process and runs it until SIGTERM or SIGINT.
 
-Exit codes: 0 after a clean stop, 1 when the configuration is wrong or the broker cannot start (one sentence on stderr says
-why), 2 for a command line that cannot be understood.
+Exit codes: 0 after a clean stop, 1 when the configuration is wrong or the broker cannot start (one sentence on stderr
+says why), 2 for a command line that cannot be understood.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from kafkapy.version import __version__
 def main(properties: str | None, overrides: tuple[str, ...], logging_file: str | None) -> None:
     """Run a kafkapy broker.
 
-    PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties; without one every key has its
-    default. Port 0 in `listeners` takes a free port, and the log says which one.
+    PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties; without one every key has
+    its default. Port 0 in `listeners` takes a free port, and the log says which one.
 
-    Example: kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override log.dirs=/tmp/data
+    Example: kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override
+    log.dirs=/tmp/data
     """
     try:
         configure_logging(logging_file)

@@ -1,9 +1,9 @@
 """ApiVersions, API key 18: versions 0 to 4.
 
-What this broker serves, computed from the handler modules. A version this broker does not know is answered in version 0 with
-UNSUPPORTED_VERSION and the whole list (KIP-511), so that any client can fall back. From version 3 on, a client that names itself with
-other characters than letters, digits, "-" and "." gets INVALID_REQUEST. Features: supported and finalized ones as a
-broker of 3.9 without KRaft shows them, which is none.
+What this broker serves, computed from the handler modules. A version this broker does not know is answered in version
+0 with UNSUPPORTED_VERSION and the whole list (KIP-511), so that any client can fall back. From version 3 on, a client
+that names itself with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. Features: supported
+and finalized ones as a broker of 3.9 without KRaft shows them, which is none.
 
 Known gaps: none.
 """
@@ -33,7 +33,7 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
     else:
         error = ErrorCode.NONE
     keys = [
-        ApiVersionsResponse.ApiKey(api_key=key, min_version=versions.low, max_version=versions.high)
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.low, max_version=versions.high)
         for key, versions in context.broker.apis.served().items()
     ]
     return ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)

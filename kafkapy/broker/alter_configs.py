@@ -1,0 +1,173 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: who may change what, and the change itself.
+
+Source: kafka.server.ZkAdminManager and kafka.server.ConfigAdminManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from kafkapy.broker import loggers
+from kafkapy.broker.context import RequestContext
+from kafkapy.config.broker import BROKER_CONFIG_DEF
+from kafkapy.config.config_def import ConfigDef, format_value
+from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
+from kafkapy.errors import ErrorCode, error_for
+from kafkapy.metadata.topic_names import validate_topic_name
+from kafkapy.types import AclOperation, ConfigResourceType, ConfigType, ResourceType
+
+
+class OpType(IntEnum):
+    """The config_operation of IncrementalAlterConfigs (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    """One key and what is to be done with it."""
+
+    name: str
+    operation: OpType
+    value: str | None
+
+
+def authorize(context: RequestContext, kind: int, name: str) -> None:
+    """Raises the authorization error of the resource's type; INVALID_REQUEST for a type that cannot be altered."""
+    if kind == ConfigResourceType.TOPIC:
+        if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, name):
+            raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    elif kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+        if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
+            raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    else:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be altered")
+
+
+async def replace(
+    context: RequestContext, kind: int, name: str, keys: Mapping[str, str | None], validate_only: bool
+) -> None:
+    """Make `keys` the whole configuration of a topic, of this broker, or (empty name) of all brokers. KafkaError."""
+    values: dict[str, str] = {}
+    for key, value in keys.items():
+        if value is None:
+            raise error_for(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
+        values[key] = value
+    await _store(context, kind, name, values, validate_only)
+
+
+async def increment(
+    context: RequestContext, kind: int, name: str, changes: Sequence[Alteration], validate_only: bool
+) -> None:
+    """Apply operations key by key. KafkaError, and nothing is changed then."""
+    names = [change.name for change in changes]
+    duplicates = sorted({each for each in names if names.count(each) > 1})
+    if duplicates:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(duplicates)}")
+    nulls = [each.name for each in changes if each.value is None and each.operation is not OpType.DELETE]
+    if nulls:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+    if kind == ConfigResourceType.BROKER_LOGGER:
+        _alter_loggers(context, name, changes, validate_only)
+        return
+    config = context.broker.dynamic_config
+    if kind == ConfigResourceType.TOPIC:
+        _require_topic(context, name)
+        current = dict(await config.loaded_topic_keys(name))
+        defaults = broker_defaults(config.config)
+        _apply(current, changes, TOPIC_CONFIG_DEF, defaults)
+    else:
+        current = await config.broker_keys(_broker_id(context, name))
+        _apply(current, changes, BROKER_CONFIG_DEF, BROKER_CONFIG_DEF.defaults())
+    await _store(context, kind, name, current, validate_only)
+
+
+async def _store(context: RequestContext, kind: int, name: str, values: dict[str, str], validate_only: bool) -> None:
+    config = context.broker.dynamic_config
+    if kind == ConfigResourceType.TOPIC:
+        _require_topic(context, name)
+        validate_overrides(values, config.config, await config.loaded_topic_keys(name))
+        if not validate_only:
+            await config.change_topic(name, values)
+    elif kind == ConfigResourceType.BROKER:
+        broker_id = _broker_id(context, name)
+        config.check_broker(broker_id, values)
+        if not validate_only:
+            await config.change_broker(broker_id, values)
+    else:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} can only be altered key by key")
+
+
+def _require_topic(context: RequestContext, name: str) -> None:
+    validate_topic_name(name)
+    if not context.broker.metadata_cache.contains(name):
+        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def _broker_id(context: RequestContext, name: str) -> int | None:
+    """None for the cluster-wide defaults."""
+    if name == "":
+        return None
+    if name != str(context.broker.node_id):
+        raise error_for(
+            ErrorCode.INVALID_REQUEST, f"this is broker {context.broker.node_id}; ask broker {name!r} to change its own"
+        )
+    return context.broker.node_id
+
+
+def _apply(
+    current: dict[str, str], changes: Sequence[Alteration], definition: ConfigDef, defaults: Mapping[str, object]
+) -> None:
+    for change in changes:
+        if change.operation is OpType.SET:
+            current[change.name] = change.value or ""
+        elif change.operation is OpType.DELETE:
+            current.pop(change.name, None)
+        else:
+            key = definition.get(change.name)
+            if key is None or key.type is not ConfigType.LIST:
+                verb = change.operation.name.lower()
+                raise error_for(
+                    ErrorCode.INVALID_REQUEST, f"Config value {verb} is not allowed for config key: {change.name}"
+                )
+            start = current.get(change.name)
+            if start is None:
+                start = format_value(key.type, defaults.get(change.name)) or ""
+            items = [item for item in start.split(",") if item]
+            given = [item.strip() for item in (change.value or "").split(",") if item.strip()]
+            if change.operation is OpType.APPEND:
+                items += [item for item in given if item not in items]
+            else:
+                items = [item for item in items if item not in given]
+            current[change.name] = ",".join(items)
+
+
+def _alter_loggers(context: RequestContext, name: str, changes: Sequence[Alteration], validate_only: bool) -> None:
+    if _broker_id(context, name) is None:
+        raise error_for(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    for change in changes:
+        if change.operation not in (OpType.SET, OpType.DELETE):
+            raise error_for(ErrorCode.INVALID_REQUEST, f"{change.operation.name} cannot be applied to a logger")
+        if not loggers.exists(change.name):
+            raise error_for(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+        if change.operation is OpType.SET and change.value not in loggers.LEVELS:
+            raise error_for(
+                ErrorCode.INVALID_CONFIG,
+                f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level; "
+                f"the levels are {', '.join(loggers.LEVELS)}",
+            )
+        if change.operation is OpType.DELETE and change.name == loggers.ROOT:
+            raise error_for(
+                ErrorCode.INVALID_REQUEST, f"Removing the log level of the {loggers.ROOT} logger is not allowed"
+            )
+    if validate_only:
+        return
+    for change in changes:
+        if change.operation is OpType.SET:
+            loggers.set_level(change.name, change.value or "")
+        else:
+            loggers.unset_level(change.name)

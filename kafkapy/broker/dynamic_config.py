@@ -1,0 +1,95 @@
+"""The broker's configuration as it is right now: the properties file with the dynamic layers over it (KIP-226).
+
+    /config/brokers/<default>          broker keys for the whole cluster
+    /config/brokers/<id>               broker keys for one broker
+    /config/topics/<topic>             a topic's own keys
+
+`ConfigRepository` reads and writes these nodes and follows changes; this is what a change means for the running broker.
+Source: kafka.server.DynamicBrokerConfig.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.errors import ConfigError
+from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_TOPICS, DEFAULT_ENTITY
+
+logger = logging.getLogger("kafka.server.DynamicBrokerConfig")
+
+BrokerListener = Callable[[BrokerConfig], None]
+
+
+class DynamicConfig:
+    """Owns the broker's current `BrokerConfig`. Made by KafkaServer once the broker id is known; lives on the control
+    loop.
+
+    Broker listeners are called on the loop with the new BrokerConfig, after a change of the dynamic layers.
+    """
+
+    def __init__(self, config: BrokerConfig, node_id: int, repository: ConfigRepository) -> None:
+        self.config = config
+        self.repository = repository
+        self.broker_listeners: list[BrokerListener] = []
+        self._node_id = node_id
+
+    def start(self) -> None:
+        """Take over what the store says and follow changes. The repository has been started."""
+        self._take_over()
+        self.repository.listen(CONFIG_BROKERS, self._on_broker_change)
+
+    def topic_keys(self, topic: str) -> Mapping[str, str]:
+        """The keys that the topic sets itself; empty for a topic without any."""
+        return self.repository.topic(topic)
+
+    async def loaded_topic_keys(self, topic: str) -> Mapping[str, str]:
+        """The same, for a topic that this broker may not host."""
+        await self.repository.load_topics([topic])
+        return self.repository.topic(topic)
+
+    async def change_topic(self, topic: str, keys: Mapping[str, str]) -> None:
+        """Replace a topic's own keys, which the caller has validated. Returns when this broker's log have them."""
+        await self.repository.load_topics([topic])
+        await self.repository.change(CONFIG_TOPICS, topic, keys)
+
+    async def broker_keys(self, broker_id: int | None) -> dict[str, str]:
+        """The dynamic keys of a broker, or of the cluster (None)."""
+        return await self.repository.fetch(CONFIG_BROKERS, _entity(broker_id))
+
+    def check_broker(self, broker_id: int | None, keys: Mapping[str, str]) -> None:
+        """ConfigError when this broker could not run with these dynamic keys of its own, or of the cluster (None)."""
+        if broker_id is None:
+            self.config.with_dynamic(dynamic_default=keys)
+        else:
+            self.config.with_dynamic(dynamic=keys)
+
+    async def change_broker(self, broker_id: int | None, keys: Mapping[str, str]) -> None:
+        """Replace the dynamic keys of a broker, or of the cluster (None). ConfigError before anything is written."""
+        self.check_broker(broker_id, keys)
+        await self.repository.change(CONFIG_BROKERS, _entity(broker_id), keys)
+
+    async def _on_broker_change(self, name: str, keys: Mapping[str, str]) -> None:
+        del keys
+        if name in (DEFAULT_ENTITY, str(self._node_id)):
+            self._take_over()
+
+    def _take_over(self) -> None:
+        default = dict(self.repository.broker_defaults())
+        own = dict(self.repository.broker(self._node_id))
+        if (dict(self.config.dynamic_default), dict(self.config.dynamic)) == (default, own):
+            return
+        try:
+            self.config = self.config.with_dynamic(own, default)
+        except ConfigError as error:
+            # As Kafka: a value that another version wrote must not keep this broker from running with what it has.
+            logger.error("The dynamic broker configuration cannot be used and was left alone: %s", error)
+            return
+        for listener in self.broker_listeners:
+            listener(self.config)
+
+
+def _entity(broker_id: int | None) -> str:
+    return DEFAULT_ENTITY if broker_id is None else str(broker_id)

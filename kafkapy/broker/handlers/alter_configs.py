@@ -1,0 +1,57 @@
+"""AlterConfigs, API key 33: versions 0 to 2.
+
+Replaces the whole configuration of topics, of this broker or (empty name) of all brokers: what is not named goes back
+to its default. Takes effect at once. Deprecated in favour of IncrementalAlterConfigs; loggers can only be altered
+there.
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.alter_configs import authorize, replace
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode, KafkaError
+from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kafkapy.protocol.schema import VersionRange
+
+REQUEST = AlterConfigsRequest
+RESPONSE = AlterConfigsResponse
+VERSIONS = VersionRange(0, 2)
+
+Result = AlterConfigsResponse.ResourceResponse
+
+
+async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """One result for each resource; a resource that fails does not hold up the others."""
+    asked = [(each.resource_type, each.resource_name) for each in request.resources]
+    responses = []
+    for resource in request.resources:
+        kind, name = resource.resource_type, resource.resource_name
+        error, message = ErrorCode.NONE, None
+        if asked.count((kind, name)) > 1:
+            error, message = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        else:
+            try:
+                authorize(context, kind, name)
+                keys = {each.name: each.value for each in resource.configs}
+                await replace(context, kind, name, keys, request.validate_only)
+            except KafkaError as failure:
+                error, message = failure.code, failure.message
+        responses.append(Result(error_code=error, error_message=message, resource_type=kind, resource_name=name))
+    return AlterConfigsResponse(responses=responses)
+
+
+def error_response(request: AlterConfigsRequest, error: ErrorCode, message: str) -> AlterConfigsResponse:
+    """The error for every resource."""
+    return AlterConfigsResponse(
+        responses=[
+            Result(
+                error_code=error,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each in request.resources
+        ]
+    )

@@ -1,0 +1,60 @@
+"""CreatePartitions, API key 37: versions 0 to 3.
+
+Raises the number of partitions of topics, or with validate_only says what would happen. The answer comes when the
+partitions are there.
+
+Known gaps: controller-mutation quotas are not enforced.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.controller.admin_requests import NewPartitions
+from kafkapy.errors import ErrorCode, code_of
+from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = CreatePartitionsRequest
+RESPONSE = CreatePartitionsResponse
+VERSIONS = VersionRange(0, 3)
+
+Result = CreatePartitionsResponse.Result
+
+
+async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """One result for each topic name, in the order asked."""
+    names = [topic.name for topic in request.topics]
+    duplicates = {name for name in names if names.count(name) > 1}
+    unique = [name for name in names if name not in duplicates]
+    allowed = context.authorized_names(AclOperation.ALTER, ResourceType.TOPIC, unique)
+    results: dict[str, Result] = {}
+    wanted: list[NewPartitions] = []
+    for topic in request.topics:
+        name = topic.name
+        if name in duplicates:
+            results[name] = _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        elif name not in allowed:
+            results[name] = _failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
+        else:
+            results[name] = Result(name=name)
+            given = topic.assignments
+            assignments = None if given is None else [tuple(each.broker_ids) for each in given]
+            wanted.append(NewPartitions(name, topic.count, assignments))
+    if wanted:
+        errors = await context.broker.controller.create_partitions(
+            wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+        )
+        for name, error in errors.items():
+            if error is not None:
+                results[name] = _failed(name, code_of(error), str(error))
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+def error_response(request: CreatePartitionsRequest, error: ErrorCode, message: str) -> CreatePartitionsResponse:
+    """The error for every topic."""
+    return CreatePartitionsResponse(results=[_failed(topic.name, error, message) for topic in request.topics])
+
+
+def _failed(name: str, error: ErrorCode, message: str) -> Result:
+    return Result(name=name, error_code=error, error_message=message)

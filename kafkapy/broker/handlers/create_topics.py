@@ -1,0 +1,108 @@
+"""CreateTopics, API key 19: versions 0 to 7.
+
+Creates topics, or with validate_only says what would happen, each with its own result. The answer comes when the
+topics are there. From version 5 on a result tells partitions, replication factor and effective configuration.
+
+Known gaps: controller-mutation quotas are not enforced.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.config.topic import describe_topic
+from kafkapy.controller.admin_requests import CreatedTopic, NewTopic
+from kafkapy.errors import ErrorCode, code_of
+from kafkapy.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = CreateTopicsRequest
+RESPONSE = CreateTopicsResponse
+VERSIONS = VersionRange(0, 7)
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+Result = CreateTopicsResponse.Topic
+
+
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """One result for each topic name, in the order asked."""
+    names = [topic.name for topic in request.topics]
+    allowed = set(names) - {CLUSTER_METADATA_TOPIC}
+    if not context.authorize(AclOperation.CREATE, ResourceType.CLUSTER, log_if_denied=False):
+        allowed = context.authorized_names(AclOperation.CREATE, ResourceType.TOPIC, allowed)
+    described = context.authorized_names(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, log_if_denied=False)
+    results: dict[str, Result] = {}
+    wanted: list[NewTopic] = []
+    for topic in request.topics:
+        name = topic.name
+        if name in results:
+            continue
+        if name == CLUSTER_METADATA_TOPIC:
+            results[name] = _failed(
+                name, ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+            )
+        elif names.count(name) > 1:
+            results[name] = _failed(name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+        elif name not in allowed:
+            results[name] = _failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        else:
+            new = _new_topic(topic)
+            results[name] = new if isinstance(new, Result) else Result(name=name)
+            if isinstance(new, NewTopic):
+                wanted.append(new)
+    if wanted:
+        created = await context.broker.controller.create_topics(
+            wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+        )
+        for name, outcome in created.items():
+            if isinstance(outcome, CreatedTopic):
+                results[name] = _created(context, outcome, name in described)
+            else:
+                results[name] = _failed(name, code_of(outcome), str(outcome))
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def error_response(request: CreateTopicsRequest, error: ErrorCode, message: str) -> CreateTopicsResponse:
+    """The error for every topic."""
+    return CreateTopicsResponse(topics=[_failed(topic.name, error, message) for topic in request.topics])
+
+
+def _new_topic(topic: CreateTopicsRequest.Topic) -> NewTopic | Result:
+    assignments: dict[int, tuple[int, ...]] = {}
+    for each in topic.assignments:
+        if each.partition_index in assignments:
+            message = f"Partition {each.partition_index} is assigned more than once."
+            return _failed(topic.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        assignments[each.partition_index] = tuple(each.broker_ids)
+    configs: dict[str, str | None] = {}
+    for config in topic.configs:
+        if config.name in configs:
+            message = f"The configuration key {config.name} is given more than once."
+            return _failed(topic.name, ErrorCode.INVALID_CONFIG, message)
+        configs[config.name] = config.value
+    return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+
+
+def _failed(name: str, error: ErrorCode, message: str) -> Result:
+    return Result(name=name, error_code=error, error_message=message, configs=[])
+
+
+def _created(context: RequestContext, topic: CreatedTopic, described: bool) -> Result:
+    result = Result(name=topic.name, topic_id=topic.topic_id)
+    if not described:
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return result
+    result.num_partitions = topic.num_partitions
+    result.replication_factor = topic.replication_factor
+    if context.api_version >= 5:
+        result.configs = [
+            Result.Config(
+                name=entry.name,
+                value=None if entry.sensitive else entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic(context.broker.dynamic_config.config, topic.configs)
+        ]
+    return result

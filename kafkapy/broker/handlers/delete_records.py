@@ -1,0 +1,66 @@
+"""DeleteRecords, API key 21: versions 0 to 2.
+
+Moves the log start offset of partitions forward: everything before the given offset (-1: the high watermark) is gone
+for clients at once.
+
+Known gaps: with several replicas the answer does not wait for the followers' low watermarks.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType, TopicPartition
+
+REQUEST = DeleteRecordsRequest
+RESPONSE = DeleteRecordsResponse
+VERSIONS = VersionRange(0, 2)
+
+INVALID_LOW_WATERMARK = -1
+Topic = DeleteRecordsResponse.Topic
+
+
+async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """One result for each partition, in the order asked."""
+    broker = context.broker
+    allowed = context.authorized_names(
+        AclOperation.DELETE, ResourceType.TOPIC, [topic.name for topic in request.topics]
+    )
+    topics = []
+    for topic in request.topics:
+        results = []
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            low_watermark, error = INVALID_LOW_WATERMARK, ErrorCode.NONE
+            if topic.name not in allowed:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not broker.metadata_cache.contains(partition):
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                try:
+                    low_watermark = await broker.replica_manager.delete_records(partition, each.offset)
+                except KafkaError as failure:
+                    error = code_of(failure)
+            results.append(_result(each.partition_index, low_watermark, error))
+        topics.append(Topic(name=topic.name, partitions=results))
+    return DeleteRecordsResponse(topics=topics)
+
+
+def error_response(request: DeleteRecordsRequest, error: ErrorCode, message: str) -> DeleteRecordsResponse:
+    """The error for every partition."""
+    del message
+    return DeleteRecordsResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                partitions=[_result(each.partition_index, INVALID_LOW_WATERMARK, error) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _result(partition: int, low_watermark: int, error: ErrorCode) -> Topic.Partition:
+    return Topic.Partition(partition_index=partition, low_watermark=low_watermark, error_code=error)

@@ -1,0 +1,88 @@
+"""DeleteTopics, API key 20: versions 0 to 6.
+
+Deletes topics by name or (version 6) by id. The answer comes when clients cannot see the topics any more; files go
+later (file.delete.delay.ms).
+
+Known gaps: controller-mutation quotas are not enforced.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode, code_of, error_for
+from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kafkapy.protocol.schema import ZERO_UUID, VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = DeleteTopicsRequest
+RESPONSE = DeleteTopicsResponse
+VERSIONS = VersionRange(0, 6)
+
+Result = DeleteTopicsResponse.TopicResponse
+
+
+async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """One result for each topic, in the order asked. INVALID_REQUEST for a topic with both name and id, or neither."""
+    broker = context.broker
+    asked = _asked(request)
+    if not broker.config.get_bool("delete.topic.enable"):
+        disabled = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        return error_response(request, disabled, "Topic deletion is disabled.")
+    snapshot = broker.metadata_cache.snapshot
+    results: list[Result] = []
+    for name, topic_id in asked:
+        if topic_id != ZERO_UUID and name is not None:
+            raise error_for(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
+        if topic_id == ZERO_UUID and name is None:
+            raise error_for(ErrorCode.INVALID_REQUEST, "A topic to delete has neither a name nor an id.")
+        found = snapshot.topic_names.get(topic_id) if name is None else name
+        results.append(Result(name=found, topic_id=topic_id))
+    names = [each.name for each in results if each.name is not None]
+    described = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    deletable = context.authorized_names(AclOperation.DELETE, ResourceType.TOPIC, names)
+    wanted: dict[str, Result] = {}
+    for result in results:
+        if result.name is None:
+            _fail(result, ErrorCode.UNKNOWN_TOPIC_ID)
+        elif result.topic_id != ZERO_UUID and result.name not in described:
+            # An id is no secret, but the name behind it is.
+            result.name = None
+            _fail(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif result.name not in deletable:
+            _fail(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif result.name in wanted:
+            _fail(result, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+        elif result.name not in snapshot.topics:
+            _fail(result, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            wanted[result.name] = result
+    if wanted:
+        errors = await broker.controller.delete_topics(list(wanted), timeout_ms=request.timeout_ms)
+        for name, error in errors.items():
+            if error is not None:
+                _fail(wanted[name], code_of(error), str(error))
+    return DeleteTopicsResponse(responses=results)
+
+
+def error_response(request: DeleteTopicsRequest, error: ErrorCode, message: str) -> DeleteTopicsResponse:
+    """The error for every topic."""
+    return DeleteTopicsResponse(
+        responses=[
+            Result(name=name, topic_id=topic_id, error_code=error, error_message=message)
+            for name, topic_id in _asked(request)
+        ]
+    )
+
+
+def _asked(request: DeleteTopicsRequest) -> list[tuple[str | None, UUID]]:
+    """(name, id) of each topic; version 6 has a list of its own for them."""
+    return [(topic.name, topic.topic_id) for topic in request.topics] or [
+        (name, ZERO_UUID) for name in request.topic_names
+    ]
+
+
+def _fail(result: Result, error: ErrorCode, message: str | None = None) -> None:
+    result.error_code = error
+    result.error_message = message or error.message

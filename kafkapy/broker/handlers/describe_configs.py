@@ -1,0 +1,145 @@
+"""DescribeConfigs, API key 32: versions 0 to 4.
+
+Topics, this broker, the cluster-wide broker defaults (an empty broker name) and this broker's loggers; each key with
+its value, source, and where asked for its synonyms and documentation. Sensitive values are null.
+
+Known gaps: resource types CLIENT_METRICS and GROUP are INVALID_REQUEST until their parts exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafkapy.broker import loggers
+from kafkapy.broker.context import RequestContext
+from kafkapy.config.entries import ConfigEntry
+from kafkapy.config.topic import describe_topic
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.metadata.topic_names import validate_topic_name
+from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ConfigResourceType, ConfigSource, ResourceType
+
+REQUEST = DescribeConfigsRequest
+RESPONSE = DescribeConfigsResponse
+VERSIONS = VersionRange(0, 4)
+
+Resource = DescribeConfigsRequest.Resource
+Result = DescribeConfigsResponse.Result
+
+
+async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """One result for each resource, in the order asked."""
+    results = []
+    for resource in request.resources:
+        result = Result(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=[],
+        )
+        try:
+            result.configs = await _configs(context, request, resource)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def error_response(request: DescribeConfigsRequest, error: ErrorCode, message: str) -> DescribeConfigsResponse:
+    """The error for every resource."""
+    return DescribeConfigsResponse(
+        results=[
+            Result(
+                error_code=error,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+                configs=[],
+            )
+            for each in request.resources
+        ]
+    )
+
+
+async def _configs(context: RequestContext, request: DescribeConfigsRequest, resource: Resource) -> list[Result.Config]:
+    broker, name = context.broker, resource.resource_name
+    keys = resource.configuration_keys or None
+    kind = resource.resource_type
+    if kind == ConfigResourceType.TOPIC:
+        if not context.authorize(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+            raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        validate_topic_name(name)
+        if not broker.metadata_cache.contains(name):
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        config = broker.dynamic_config
+        return _entries(request, describe_topic(config.config, await config.loaded_topic_keys(name), keys))
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+        if not context.authorize(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+            raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if kind == ConfigResourceType.BROKER_LOGGER:
+            _require_this_broker(context, name)
+            return [
+                Result.Config(
+                    name=each,
+                    value=level,
+                    read_only=False,
+                    config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+                    is_sensitive=False,
+                )
+                for each, level in loggers.levels().items()
+                if keys is None or each in keys
+            ]
+        if name == "":
+            return _entries(request, _cluster_defaults(context, keys))
+        _require_this_broker(context, name)
+        return _entries(request, broker.dynamic_config.config.describe(keys))
+    raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be described")
+
+
+def _require_this_broker(context: RequestContext, name: str) -> None:
+    if name != str(context.broker.node_id):
+        raise error_for(
+            ErrorCode.INVALID_REQUEST,
+            f"this is broker {context.broker.node_id}; ask broker {name!r} for its own configuration",
+        )
+
+
+def _cluster_defaults(context: RequestContext, keys: Iterable[str] | None) -> list[ConfigEntry]:
+    """Only what the cluster-wide dynamic configuration sets, as Kafka."""
+    config = context.broker.dynamic_config.config
+    names = [name for name in config.dynamic_default if keys is None or name in keys]
+    entries = []
+    for entry in config.describe(names):
+        synonyms = tuple(each for each in entry.synonyms if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+        value = synonyms[0].value if synonyms else entry.value
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        entries.append(
+            ConfigEntry(
+                entry.name, value, entry.read_only, source, entry.sensitive, synonyms, entry.type, entry.documentation
+            )
+        )
+    return entries
+
+
+def _entries(request: DescribeConfigsRequest, entries: Iterable[ConfigEntry]) -> list[Result.Config]:
+    return [
+        Result.Config(
+            name=entry.name,
+            value=None if entry.sensitive else entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_default=entry.is_default,
+            is_sensitive=entry.sensitive,
+            synonyms=[
+                Result.Config.Synonym(name=each.name, value=None if entry.sensitive else each.value, source=each.source)
+                for each in entry.synonyms
+            ]
+            if request.include_synonyms
+            else [],
+            config_type=entry.type.code,
+            documentation=entry.documentation if request.include_documentation else None,
+        )
+        for entry in entries
+    ]

@@ -1,0 +1,55 @@
+"""DescribeLogDirs, API key 35: versions 0 to 5.
+
+The log directories of this broker with their free space and the partitions asked for (null: all), each with its size
+in bytes. A directory that has failed is KAFKA_STORAGE_ERROR.
+
+Known gaps: partitions are never moved between directories here, so there are no future replicas; nothing is cordoned.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType, TopicPartition
+
+REQUEST = DescribeLogDirsRequest
+RESPONSE = DescribeLogDirsResponse
+VERSIONS = VersionRange(0, 5)
+
+Result = DescribeLogDirsResponse.Result
+
+
+async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """One result for each log directory."""
+    if not context.authorize(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    results = []
+    for directory in await context.broker.replica_manager.describe_log_dirs():
+        topics: dict[str, Result.Topic] = {}
+        for each in directory.partitions:
+            topic, partition = each.partition
+            if wanted is None or each.partition in wanted:
+                entry = topics.setdefault(topic, Result.Topic(name=topic, partitions=[]))
+                entry.partitions.append(
+                    Result.Topic.Partition(
+                        partition_index=partition,
+                        partition_size=each.size,
+                        offset_lag=each.offset_lag,
+                        is_future_key=False,
+                    )
+                )
+        results.append(
+            Result(
+                error_code=directory.error,
+                log_dir=directory.path,
+                topics=list(topics.values()),
+                total_bytes=directory.total_bytes,
+                usable_bytes=directory.usable_bytes,
+            )
+        )
+    return DescribeLogDirsResponse(results=results)

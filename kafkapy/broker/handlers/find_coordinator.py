@@ -1,0 +1,73 @@
+"""FindCoordinator, API key 10: versions 0 to 6.
+
+The broker that coordinates a group. This broker answers for all groups, as the only broker of its cluster does.
+
+Known gaps: transactional ids are answered with COORDINATOR_NOT_AVAILABLE until there are transactions; share groups
+with INVALID_REQUEST, as a broker without a share coordinator does; clusters of several brokers need
+`__consumer_offsets` first.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, CoordinatorType, Node, ResourceType
+
+REQUEST = FindCoordinatorRequest
+RESPONSE = FindCoordinatorResponse
+VERSIONS = VersionRange(0, 6)
+
+NO_NODE = Node(-1, "", -1)
+
+
+async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """One coordinator below version 4, one for each key from then on."""
+    if context.api_version < 4:
+        error, node = _coordinator(context, request.key_type, request.key)
+        return FindCoordinatorResponse(
+            error_code=error,
+            error_message=error.message or None,
+            node_id=node.id,
+            host=node.host,
+            port=node.port,
+        )
+    coordinators = []
+    for key in request.coordinator_keys:
+        error, node = _coordinator(context, request.key_type, key)
+        coordinators.append(_entry(key, error, node))
+    return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def error_response(request: FindCoordinatorRequest, error: ErrorCode, message: str) -> FindCoordinatorResponse:
+    """The error in the place where clients of either kind of version look for it."""
+    if request.coordinator_keys:
+        return FindCoordinatorResponse(coordinators=[_entry(key, error, NO_NODE) for key in request.coordinator_keys])
+    return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)
+
+
+def _entry(key: str, error: ErrorCode, node: Node) -> FindCoordinatorResponse.Coordinator:
+    return FindCoordinatorResponse.Coordinator(
+        key=key,
+        node_id=node.id,
+        host=node.host,
+        port=node.port,
+        error_code=error,
+        error_message=error.message or None,
+    )
+
+
+def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, Node]:
+    if key_type == CoordinatorType.GROUP:
+        if not context.authorize(AclOperation.DESCRIBE, ResourceType.GROUP, key):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED, NO_NODE
+        node = context.broker.metadata_cache.snapshot.node(context.broker.node_id, context.listener_name)
+        return (ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NODE) if node is None else (ErrorCode.NONE, node)
+    if key_type == CoordinatorType.TRANSACTION:
+        if not context.authorize(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_NODE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NODE
+    if key_type == CoordinatorType.SHARE and context.api_version >= 6:
+        context.authorize_cluster(AclOperation.CLUSTER_ACTION)
+    return ErrorCode.INVALID_REQUEST, NO_NODE

@@ -1,0 +1,72 @@
+"""IncrementalAlterConfigs, API key 44: versions 0 and 1 (KIP-339).
+
+Sets, deletes, appends to and subtracts from single keys of topics, of this broker, of all brokers (empty name), and
+sets or deletes the levels of this broker's loggers. Takes effect at once; a resource with any bad key is left alone
+as a whole.
+
+Known gaps: resource types CLIENT_METRICS and GROUP are INVALID_REQUEST until their parts exist.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.alter_configs import Alteration, OpType, authorize, increment
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kafkapy.protocol.schema import VersionRange
+
+REQUEST = IncrementalAlterConfigsRequest
+RESPONSE = IncrementalAlterConfigsResponse
+VERSIONS = VersionRange(0, 1)
+
+Result = IncrementalAlterConfigsResponse.ResourceResponse
+
+
+async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    """One result for each resource; a resource that fails does not hold up the others."""
+    asked = [(each.resource_type, each.resource_name) for each in request.resources]
+    responses = []
+    for resource in request.resources:
+        kind, name = resource.resource_type, resource.resource_name
+        error, message = ErrorCode.NONE, None
+        if asked.count((kind, name)) > 1:
+            error, message = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        else:
+            try:
+                authorize(context, kind, name)
+                changes = [_alteration(each) for each in resource.configs]
+                await increment(context, kind, name, changes, request.validate_only)
+            except KafkaError as failure:
+                error, message = failure.code, failure.message
+        responses.append(Result(error_code=error, error_message=message, resource_type=kind, resource_name=name))
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def error_response(
+    request: IncrementalAlterConfigsRequest, error: ErrorCode, message: str
+) -> IncrementalAlterConfigsResponse:
+    """The error for every resource."""
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            Result(
+                error_code=error,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each in request.resources
+        ]
+    )
+
+
+def _alteration(config: IncrementalAlterConfigsRequest.Resource.Config) -> Alteration:
+    try:
+        operation = OpType(config.config_operation)
+    except ValueError:
+        raise error_for(
+            ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation} for {config.name}"
+        ) from None
+    return Alteration(config.name, operation, config.value)

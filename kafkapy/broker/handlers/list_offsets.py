@@ -1,0 +1,119 @@
+"""ListOffsets, API key 2: versions 0 to 11.
+
+The offset of a timestamp, of the earliest, latest or newest-stamped record, for partitions led here. Version 0
+answers with a list of segment start offsets, as Kafka up to 0.10 did. Latest means the last stable offset for
+read_committed.
+
+Known gaps: -4 (earliest local) is the log start and -5 (latest tiered) is unknown (-1), as without tiered storage.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, IsolationLevel, ListOffsetsTimestamp, ResourceType, TopicPartition
+
+REQUEST = ListOffsetsRequest
+RESPONSE = ListOffsetsResponse
+VERSIONS = VersionRange(0, 11)
+
+CONSUMER: Final = -1
+DEBUGGING: Final = -2
+_OLDEST_VERSION: Final = {
+    ListOffsetsTimestamp.LATEST: 0,
+    ListOffsetsTimestamp.EARLIEST: 0,
+    ListOffsetsTimestamp.MAX_TIMESTAMP: 7,
+    ListOffsetsTimestamp.EARLIEST_LOCAL: 8,
+    ListOffsetsTimestamp.LATEST_TIERED: 9,
+}
+"""From which version on each of the negative timestamps may be asked for."""
+
+Answer = ListOffsetsResponse.Topic.Partition
+
+
+async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """One answer for each partition, in the order asked."""
+    allowed = context.authorized_names(
+        AclOperation.DESCRIBE, ResourceType.TOPIC, [topic.name for topic in request.topics]
+    )
+    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    duplicates = {each for each in asked if asked.count(each) > 1} if len(set(asked)) < len(asked) else set()
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if topic.name not in allowed:
+                answers.append(_failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif (topic.name, index) in duplicates and context.api_version > 0:
+                answers.append(_failed(index, ErrorCode.INVALID_REQUEST))
+            else:
+                answers.append(await _answer(context, request, topic.name, partition))
+        topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def error_response(request: ListOffsetsRequest, error: ErrorCode, message: str) -> ListOffsetsResponse:
+    """The error for every partition."""
+    del message
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.Topic(
+                name=topic.name, partitions=[_failed(each.partition_index, error) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _failed(partition: int, error: ErrorCode) -> Answer:
+    return Answer(partition_index=partition, error_code=error, timestamp=-1, offset=-1)
+
+
+async def _answer(
+    context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsRequest.Topic.Partition
+) -> Answer:
+    index, timestamp = asked.partition_index, asked.timestamp
+    if timestamp < 0:
+        try:
+            oldest = _OLDEST_VERSION[ListOffsetsTimestamp(timestamp)]
+        except ValueError:
+            oldest = context.api_version + 1
+        if context.api_version < oldest:
+            return _failed(index, ErrorCode.UNSUPPORTED_VERSION)
+    replicas = context.broker.replica_manager
+    partition = TopicPartition(topic, index)
+    leader_only = request.replica_id != DEBUGGING
+    try:
+        if context.api_version == 0:
+            offsets = await replicas.legacy_list_offsets(
+                partition,
+                timestamp,
+                asked.max_num_offsets,
+                from_consumer=request.replica_id == CONSUMER,
+                leader_only=leader_only,
+            )
+            return Answer(partition_index=index, error_code=ErrorCode.NONE, old_style_offsets=offsets)
+        found = await replicas.list_offset(
+            partition,
+            timestamp,
+            isolation=IsolationLevel(request.isolation_level) if request.replica_id == CONSUMER else None,
+            current_leader_epoch=asked.current_leader_epoch,
+            leader_only=leader_only,
+        )
+    except KafkaError as error:
+        return _failed(index, code_of(error))
+    if found is None:
+        return _failed(index, ErrorCode.NONE)
+    leader_epoch = found.leader_epoch if context.api_version >= 4 else -1
+    return Answer(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=leader_epoch,
+    )

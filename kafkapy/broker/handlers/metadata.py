@@ -1,0 +1,154 @@
+"""Metadata, API key 3: versions 0 to 13.
+
+Brokers, topics and partition leaders from the metadata cache, by topic name or (version 12 on) by topic id. No topics
+means all of them in version 0, null means all of them from version 1 on, an empty list means none. A name that does
+not exist is created when auto.create.topics.enable and the request allow it; the answer waits for the creation, so
+that the first answer already names the leader (Kafka answers with an error and lets the client ask again).
+
+Topics the client may not describe are left out of "all topics", and are TOPIC_AUTHORIZATION_FAILED where they were
+asked for.
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from kafkapy.broker.context import NO_AUTHORIZED_OPERATIONS, RequestContext
+from kafkapy.broker.topic_view import view
+from kafkapy.errors import ErrorCode, error_for
+from kafkapy.metadata.cache import MetadataSnapshot, TopicMetadata
+from kafkapy.metadata.topic_names import invalid_reason, is_internal
+from kafkapy.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kafkapy.protocol.schema import ZERO_UUID, VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = MetadataRequest
+RESPONSE = MetadataResponse
+VERSIONS = VersionRange(0, 13)
+
+Topic = MetadataResponse.Topic
+
+
+async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Brokers and the topics asked for. INVALID_REQUEST for a null name or an id below version 12."""
+    broker = context.broker
+    everything = request.topics is None or (not request.topics and context.api_version == 0)
+    asked = [] if everything else request.topics or []
+    if context.api_version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in asked):
+        raise error_for(
+            ErrorCode.INVALID_REQUEST, f"Metadata version {context.api_version} takes topic names, not null and not ids"
+        )
+    snapshot = broker.metadata_cache.snapshot
+    ids = {topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID}
+    names_by_id = {each: snapshot.topic_names.get(each) for each in ids}
+    if everything:
+        names = list(snapshot.topics)
+    elif ids:
+        names = [name for name in names_by_id.values() if name is not None]
+    else:
+        names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
+
+    allowed = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names, log_if_denied=not everything)
+    topics = [_error(None, ErrorCode.UNKNOWN_TOPIC_ID, each) for each, name in names_by_id.items() if name is None]
+    if not everything:
+        for name in names:
+            if name not in allowed:
+                # An id tells nothing that the client did not know; a name must not tell whether it exists.
+                topics.append(
+                    _error(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, broker.metadata_cache.topic_id(name))
+                    if ids
+                    else _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                )
+    wanted = [name for name in names if name in allowed]
+    missing = [name for name in wanted if name not in snapshot.topics]
+    if missing:
+        errors = await _create_missing(context, request, missing)
+        snapshot = broker.metadata_cache.snapshot
+        topics += [_error(name, error) for name, error in errors.items() if name not in snapshot.topics]
+    found = [_found(context, snapshot, snapshot.topics[name]) for name in wanted if name in snapshot.topics]
+    if request.include_topic_authorized_operations:
+        for topic in found:
+            topic.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name or "")
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.Broker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in snapshot.nodes(context.listener_name)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=snapshot.controller_id,
+        topics=topics + found,
+        cluster_authorized_operations=_cluster_operations(context, request),
+    )
+
+
+def error_response(request: MetadataRequest, error: ErrorCode, message: str) -> MetadataResponse:
+    """The error for every topic that was asked for."""
+    del message
+    topics = [_error(topic.name or "", error, topic.topic_id) for topic in request.topics or []]
+    return MetadataResponse(brokers=[], topics=topics, error_code=error)
+
+
+def _error(name: str | None, error: ErrorCode, topic_id: UUID = ZERO_UUID) -> Topic:
+    internal = name is not None and error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED and is_internal(name)
+    return Topic(error_code=error, name=name, topic_id=topic_id, is_internal=internal, partitions=[])
+
+
+def _found(context: RequestContext, snapshot: MetadataSnapshot, topic: TopicMetadata) -> Topic:
+    """The topic with its partitions, which are computed once for each listener and state of the brokers."""
+    version_0, listener_errors = context.api_version == 0, context.api_version >= 6
+    key = ("Metadata", snapshot.brokers_version, context.listener_name, version_0, listener_errors)
+    partitions: list[Topic.Partition] | None = topic.memo.get(key)
+    if partitions is None:
+        partitions = []
+        for each in topic.partitions.values():
+            seen = view(snapshot, each, context.listener_name, only_alive=version_0, listener_errors=listener_errors)
+            partitions.append(
+                Topic.Partition(
+                    error_code=seen.error,
+                    partition_index=seen.partition,
+                    leader_id=seen.leader,
+                    leader_epoch=seen.leader_epoch,
+                    replica_nodes=seen.replicas,
+                    isr_nodes=seen.isr,
+                    offline_replicas=seen.offline_replicas,
+                )
+            )
+        # What was computed for brokers that have changed since is of no use any more.
+        for old in [each for each in topic.memo if isinstance(each, tuple) and each[1] != snapshot.brokers_version]:
+            del topic.memo[old]
+        topic.memo[key] = partitions
+    return Topic(name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=partitions)
+
+
+async def _create_missing(
+    context: RequestContext, request: MetadataRequest, missing: Iterable[str]
+) -> dict[str, ErrorCode]:
+    """Create the topics where that is allowed, and the error of each that is not there afterwards."""
+    broker = context.broker
+    errors = {
+        name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if invalid_reason(name) is None
+        else ErrorCode.INVALID_TOPIC_EXCEPTION
+        for name in missing
+    }
+    if not (request.allow_auto_topic_creation and broker.config.get_bool("auto.create.topics.enable")):
+        return errors
+    creatable = [name for name, error in errors.items() if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    if not context.authorize(AclOperation.CREATE, ResourceType.CLUSTER, log_if_denied=False):
+        allowed = context.authorized_names(AclOperation.CREATE, ResourceType.TOPIC, creatable)
+        errors |= {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in creatable if name not in allowed}
+        creatable = [name for name in creatable if name in allowed]
+    if creatable:
+        errors |= await broker.auto_topics.create(creatable)
+    return errors
+
+
+def _cluster_operations(context: RequestContext, request: MetadataRequest) -> int:
+    if not request.include_cluster_authorized_operations:
+        return NO_AUTHORIZED_OPERATIONS
+    if not context.authorize(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return context.authorized_operations(ResourceType.CLUSTER)

@@ -1,0 +1,73 @@
+"""Producer ids, taken in blocks from the metadata store so that no two producers of a cluster ever share one.
+
+Source: org.apache.kafka.server.common.ProducerIdsBlock and kafka.coordinator.transaction.ZkProducerIdManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from kafkapy.errors import ErrorCode, error_for
+from kafkapy.metadata.store import BadVersionError, Create, MetadataStore, NodeExistsError, NoNodeError, SetData
+from kafkapy.metadata.znodes import (
+    PRODUCER_ID_BLOCK,
+    ProducerIdBlock,
+    decode_producer_id_block,
+    encode_producer_id_block,
+)
+
+BLOCK_SIZE: Final = 1000
+MAX_PRODUCER_ID: Final = 2**63 - 1
+
+logger = logging.getLogger("kafka.coordinator.transaction.ProducerIdManager")
+
+
+class ProducerIdManager:
+    """Owns this broker's current block of ids. Called on the control loop by the InitProducerId handler."""
+
+    def __init__(self, node_id: int, store: MetadataStore) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._next = 0
+        self._last = -1
+        self._allocating = asyncio.Lock()
+
+    async def next_id(self) -> int:
+        """An id that was never handed out. Ids of a block that was not used up before a restart are lost, as in Kafka.
+
+        MetadataStoreError when the store cannot be asked.
+        """
+        if self._next > self._last:
+            async with self._allocating:
+                if self._next > self._last:  # not while this one waited for the lock
+                    block = await self._allocate()
+                    self._next, self._last = block.first, block.last
+        taken = self._next
+        self._next += 1
+        return taken
+
+    async def _allocate(self) -> ProducerIdBlock:
+        while True:
+            try:
+                data, stat = await self._store.get(PRODUCER_ID_BLOCK)
+            except NoNodeError:
+                first, version = 0, None
+            else:
+                first, version = (decode_producer_id_block(data).last + 1 if data else 0), stat.version
+            if first > MAX_PRODUCER_ID - BLOCK_SIZE:
+                raise error_for(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producerIds as the next block is above 2^63-1"
+                )
+            block = ProducerIdBlock(self._node_id, first, first + BLOCK_SIZE - 1)
+            value = encode_producer_id_block(block)
+            try:
+                if version is None:
+                    await self._store.commit([Create(PRODUCER_ID_BLOCK, value)])
+                else:
+                    await self._store.commit([SetData(PRODUCER_ID_BLOCK, value, version)])
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue  # another broker has taken this block: try the next one
+            logger.info("Acquired new producerId block %d to %d", block.first, block.last)
+            return block
