@@ -2,7 +2,7 @@
 
 Schema (user_version 1):
 
-    znode(path, parent, value, version, created, modified, owner, sequence)   one row for each node but the root
+    znode(path, parent, value, version, created, modified, created_ms, owner, sequence)   each node but the root
     counter(name, value)          "transaction": the last transaction number; "session": the last session number
 
 `sequence` is the number the next sequential child of the node gets. The file is in WAL mode with synchronous=FULL: a
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,7 +53,8 @@ SCHEMA_VERSION: Final = 1
 _SCHEMA = """
 CREATE TABLE znode (
     path TEXT PRIMARY KEY, parent TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
-    created INTEGER NOT NULL, modified INTEGER NOT NULL, owner INTEGER NOT NULL, sequence INTEGER NOT NULL
+    created INTEGER NOT NULL, modified INTEGER NOT NULL, created_ms INTEGER NOT NULL,
+    owner INTEGER NOT NULL, sequence INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX znode_parent ON znode (parent);
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -212,9 +214,9 @@ class EmbeddedStore(MetadataStore):
         try:
             for path in paths:
                 row = connection.execute(
-                    "SELECT value, version, created, modified, owner FROM znode WHERE path=?", (path,)
+                    "SELECT value, version, created, modified, created_ms, owner FROM znode WHERE path=?", (path,)
                 ).fetchone()
-                found.append(None if row is None else (row[0], Stat(row[1], row[2], row[3], row[4])))
+                found.append(None if row is None else (row[0], Stat(*row[1:])))
         except sqlite3.Error as error:
             raise self._failed(error) from error
         return found
@@ -276,10 +278,12 @@ class EmbeddedStore(MetadataStore):
         path = operation.path
         if isinstance(operation, Create):
             return self._create(connection, operation, number, events)
-        row = connection.execute("SELECT version, created, owner FROM znode WHERE path=?", (path,)).fetchone()
+        row = connection.execute(
+            "SELECT version, created, created_ms, owner FROM znode WHERE path=?", (path,)
+        ).fetchone()
         if row is None:
             raise NoNodeError(path)
-        version, created, owner = row
+        version, created, created_ms, owner = row
         if operation.version not in (ANY_VERSION, version):
             raise BadVersionError(path)
         if isinstance(operation, Check):
@@ -290,7 +294,7 @@ class EmbeddedStore(MetadataStore):
                 (operation.value, version + 1, number, path),
             )
             events.append(WatchEvent(WatchEventType.CHANGED, path))
-            return Stat(version + 1, created, number, owner)
+            return Stat(version + 1, created, number, created_ms, owner)
         assert isinstance(operation, Delete)
         if connection.execute("SELECT 1 FROM znode WHERE parent=? LIMIT 1", (path,)).fetchone() is not None:
             raise NotEmptyError(path)
@@ -309,8 +313,8 @@ class EmbeddedStore(MetadataStore):
         owner = self._session if operation.ephemeral else 0
         try:
             connection.execute(
-                "INSERT INTO znode VALUES (?, ?, ?, 0, ?, ?, ?, 0)",
-                (path, parent, operation.value, number, number, owner),
+                "INSERT INTO znode VALUES (?, ?, ?, 0, ?, ?, ?, ?, 0)",
+                (path, parent, operation.value, number, number, int(time.time() * 1000), owner),
             )
         except sqlite3.IntegrityError:
             raise NodeExistsError(path) from None

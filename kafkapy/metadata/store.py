@@ -100,6 +100,8 @@ class Stat:
     created_transaction: int
     """Number of the transaction that created the node (ZooKeeper's czxid); of a broker's node this is its epoch."""
     modified_transaction: int
+    created_ms: int
+    """When the node was created: ms since the epoch, by the store's clock."""
     ephemeral_owner: int
     """The session the node lives with, 0 for a persistent node."""
 

@@ -1,0 +1,1 @@
+"""The controller: which broker leads which partition, topics and their settings."""

@@ -1,0 +1,61 @@
+"""What clients ask of the controller, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from uuid import UUID
+
+NO_VALUE = -1
+"""As a number of partitions or a replication factor: the broker's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created: either numbers, or the replicas of each partition."""
+
+    name: str
+    num_partitions: int = NO_VALUE
+    replication_factor: int = NO_VALUE
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Partition to replicas, the preferred leader first. Empty: the controller places them."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic that was created, or that would have been (`validate_only`, then with ZERO_UUID)."""
+
+    name: str
+    topic_id: UUID
+    num_partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """A topic that is to have `count` partitions in all; `assignments` are the replicas of the added ones."""
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+class AlterConfigOp(IntEnum):
+    """What IncrementalAlterConfigs does to one key. Source: org.apache.kafka.clients.admin.AlterConfigOp."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change of one key. `value` is None for DELETE."""
+
+    name: str
+    operation: AlterConfigOp
+    value: str | None = None

@@ -1,0 +1,237 @@
+"""How the controller talks to brokers: requests in batches, a queue for each broker, a channel that carries.
+
+The order a broker hears things in is the order the controller said them: each broker has one queue and one request
+under way. A LeaderAndIsr of a batch goes before its UpdateMetadata, so clients hear of leaders that know it.
+Source: kafka.controller.ControllerChannelManager, ControllerBrokerRequestBatch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from kafkapy.controller.context import ControllerContext
+from kafkapy.errors import code_of
+from kafkapy.metadata.broker_requests import (
+    LEADER_DURING_DELETE,
+    BrokerRequest,
+    BrokerResponse,
+    LeaderAndIsr,
+    LeaderAndIsrPartition,
+    StopReplica,
+    StopReplicaPartition,
+    UpdateMetadata,
+    UpdateMetadataPartition,
+)
+from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
+from kafkapy.types import TopicPartition
+
+logger = logging.getLogger("state.change.logger")
+
+ResponseCallback = Callable[[int, BrokerRequest, BrokerResponse], None]
+"""Called on the control loop with the broker's id, what was asked, and the answer."""
+
+
+class BrokerRequestHandler(Protocol):
+    """What a broker does with the controller's requests; the ReplicaManager is one."""
+
+    async def become_leader_or_follower(self, request: LeaderAndIsr) -> BrokerResponse:
+        """Lead or follow partitions."""
+
+    async def update_metadata(self, request: UpdateMetadata) -> BrokerResponse:
+        """Take over what clients are to be told."""
+
+    async def stop_replicas(self, request: StopReplica) -> BrokerResponse:
+        """Host partitions no more."""
+
+
+class BrokerChannel(ABC):
+    """A way to one broker. Made by a channel factory, used by that broker's queue on the control loop."""
+
+    @abstractmethod
+    async def send(self, request: BrokerRequest) -> BrokerResponse:
+        """Carry a request and bring back the answer. Retries by itself as long as the broker is alive."""
+
+    async def close(self) -> None:
+        """Let go of what the channel holds."""
+        return
+
+
+class LocalBrokerChannel(BrokerChannel):
+    """The way to this broker itself: a call. Used on the control loop."""
+
+    def __init__(self, handler: BrokerRequestHandler) -> None:
+        self._handler = handler
+
+    async def send(self, request: BrokerRequest) -> BrokerResponse:
+        """Have the handler do it. An error it raises becomes the error of the response."""
+        try:
+            if isinstance(request, LeaderAndIsr):
+                return await self._handler.become_leader_or_follower(request)
+            if isinstance(request, UpdateMetadata):
+                return await self._handler.update_metadata(request)
+            return await self._handler.stop_replicas(request)
+        except Exception as error:
+            logger.exception("Error while handling %s", type(request).__name__)
+            return BrokerResponse(code_of(error), dict.fromkeys(request.partitions, code_of(error)))
+
+
+ChannelFactory = Callable[[BrokerRegistration], BrokerChannel]
+
+
+class _BrokerQueue:
+    """The requests on their way to one broker, in order."""
+
+    def __init__(self, broker: BrokerRegistration, channel: BrokerChannel, answered: ResponseCallback) -> None:
+        self.broker = broker
+        self._channel = channel
+        self._answered = answered
+        self._queue: asyncio.Queue[BrokerRequest] = asyncio.Queue()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller-to-broker-{broker.id}")
+
+    def put(self, request: BrokerRequest) -> None:
+        self._queue.put_nowait(request)
+
+    async def _run(self) -> None:
+        while True:
+            request = await self._queue.get()
+            response = await self._channel.send(request)
+            self._answered(self.broker.id, request, response)
+            self._queue.task_done()
+
+    async def drain(self) -> None:
+        await self._queue.join()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._channel.close()
+
+
+class ControllerChannelManager:
+    """The queues to all live brokers. Owned by KafkaController; used on the control loop."""
+
+    def __init__(self, factory: ChannelFactory, answered: ResponseCallback) -> None:
+        self._factory = factory
+        self._answered = answered
+        self._queues: dict[int, _BrokerQueue] = {}
+
+    def add_broker(self, broker: BrokerRegistration) -> None:
+        """Open the way to a broker that has come up."""
+        if broker.id not in self._queues:
+            self._queues[broker.id] = _BrokerQueue(broker, self._factory(broker), self._answered)
+
+    async def remove_broker(self, broker_id: int) -> None:
+        """Close the way to a broker that is gone; what was queued for it is dropped."""
+        queue = self._queues.pop(broker_id, None)
+        if queue is not None:
+            await queue.close()
+
+    def send(self, broker_id: int, request: BrokerRequest) -> None:
+        """Queue a request. Nothing happens for a broker that is gone."""
+        queue = self._queues.get(broker_id)
+        if queue is not None:
+            queue.put(request)
+
+    async def drain(self, broker_id: int) -> None:
+        """Return when everything queued for the broker so far has been answered."""
+        queue = self._queues.get(broker_id)
+        if queue is not None:
+            await queue.drain()
+
+    async def close(self) -> None:
+        """Close all ways."""
+        for broker_id in list(self._queues):
+            await self.remove_broker(broker_id)
+
+
+class BrokerRequestBatch:
+    """What one step of the controller has to tell brokers. Filled and sent within one event, on the control loop."""
+
+    def __init__(self, controller_id: int, context: ControllerContext, channels: ControllerChannelManager) -> None:
+        self._controller_id = controller_id
+        self._context = context
+        self._channels = channels
+        self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartition]] = {}
+        self._stop_replica: dict[int, dict[TopicPartition, StopReplicaPartition]] = {}
+        self._metadata_brokers: set[int] = set()
+        self._metadata: dict[TopicPartition, UpdateMetadataPartition] = {}
+
+    def add_leader_and_isr(
+        self, brokers: Iterable[int], partition: TopicPartition, state: PartitionState, is_new: bool = False
+    ) -> None:
+        """Tell brokers to lead or follow a partition, and all brokers' caches about it."""
+        assignment = self._context.assignment_of(partition)
+        each = LeaderAndIsrPartition(state, assignment.replicas, assignment.adding, assignment.removing, is_new)
+        for broker in brokers:
+            partitions = self._leader_and_isr.setdefault(broker, {})
+            known = partitions.get(partition)
+            # New once in a batch is new: the later, plain request must not take it back.
+            partitions[partition] = each if known is None or not known.is_new else replace(each, is_new=True)
+        self.add_update_metadata(self._context.live_brokers, [partition])
+
+    def add_update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+        """Tell brokers' caches about partitions, and in any case about the live brokers."""
+        self._metadata_brokers.update(brokers)
+        for partition in partitions:
+            state = self._context.leadership.get(partition)
+            if state is None:
+                continue
+            if self._context.is_topic_being_deleted(partition.topic):
+                state = replace(state, leader=LEADER_DURING_DELETE)
+            replicas = self._context.replicas_of(partition)
+            self._metadata[partition] = UpdateMetadataPartition(
+                state, replicas, self._context.offline_replicas(partition)
+            )
+
+    def add_stop_replica(self, broker: int, partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
+        """Tell a broker to host a partition no more."""
+        partitions = self._stop_replica.setdefault(broker, {})
+        known = partitions.get(partition)
+        partitions[partition] = StopReplicaPartition(leader_epoch, delete or (known is not None and known.delete))
+
+    def send(self, full: bool = False) -> None:
+        """Queue what was added and begin anew. `full`: the LeaderAndIsr names all partitions of its broker."""
+        context = self._context
+        for broker_id, partitions in self._leader_and_isr.items():
+            broker = context.live_brokers.get(broker_id)
+            if broker is None:
+                continue
+            leaders = {each.state.leader for each in partitions.values()}
+            live = {each: context.live_brokers[each] for each in leaders if each in context.live_brokers}
+            self._channels.send(
+                broker_id,
+                LeaderAndIsr(
+                    self._controller_id,
+                    context.epoch,
+                    broker.epoch,
+                    {p.topic: context.topic_ids[p.topic] for p in partitions},
+                    partitions,
+                    live,
+                    full,
+                ),
+            )
+        if self._metadata_brokers:
+            self._send_metadata()
+        for broker_id, stopped in self._stop_replica.items():
+            broker = context.live_brokers.get(broker_id)
+            if broker is not None:
+                self._channels.send(broker_id, StopReplica(self._controller_id, context.epoch, broker.epoch, stopped))
+        self._leader_and_isr, self._stop_replica = {}, {}
+        self._metadata_brokers, self._metadata = set(), {}
+
+    def _send_metadata(self) -> None:
+        context = self._context
+        live = dict(context.live_brokers)
+        topic_ids = {p.topic: context.topic_ids[p.topic] for p in self._metadata if p.topic in context.topic_ids}
+        for broker_id in sorted(self._metadata_brokers):
+            broker = context.live_brokers.get(broker_id)
+            if broker is not None:
+                self._channels.send(
+                    broker_id,
+                    UpdateMetadata(self._controller_id, context.epoch, broker.epoch, topic_ids, self._metadata, live),
+                )

@@ -1,0 +1,166 @@
+"""What the controller knows: brokers, topics, replicas, leaders, and the state of each in the state machines.
+
+Source: kafka.controller.ControllerContext.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkapy.metadata.znodes import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from kafkapy.types import TopicPartition
+
+
+class Replica(NamedTuple):
+    """A partition on one broker."""
+
+    partition: TopicPartition
+    broker: int
+
+
+class PartitionStatus(Enum):
+    """Where a partition stands in the partition state machine."""
+
+    NON_EXISTENT = "NonExistentPartition"
+    NEW = "NewPartition"
+    """Has replicas but never had a leader."""
+    ONLINE = "OnlinePartition"
+    OFFLINE = "OfflinePartition"
+    """Had a leader that is gone."""
+
+
+class ReplicaStatus(Enum):
+    """Where a replica stands in the replica state machine."""
+
+    NON_EXISTENT = "NonExistentReplica"
+    NEW = "NewReplica"
+    ONLINE = "OnlineReplica"
+    OFFLINE = "OfflineReplica"
+    DELETION_STARTED = "ReplicaDeletionStarted"
+    DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
+    DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
+
+
+class ControllerContext:
+    """The controller's memory of the cluster. Changed by KafkaController's events only, on the control loop."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.epoch_version = 0
+        """Version of /controller_epoch: what fences a controller that was replaced."""
+        self.live_brokers: dict[int, BrokerRegistration] = {}
+        self.shutting_down_brokers: set[int] = set()
+        self.topic_ids: dict[str, UUID] = {}
+        self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
+        self.leadership: dict[TopicPartition, PartitionState] = {}
+        self.partition_status: dict[TopicPartition, PartitionStatus] = {}
+        self.replica_status: dict[str, dict[Replica, ReplicaStatus]] = {}
+        self.offline_dir_partitions: dict[int, set[TopicPartition]] = {}
+        """Per broker, the partitions on its failed log directories."""
+        self.topics_to_delete: set[str] = set()
+        self.topics_deletion_started: set[str] = set()
+        self.topics_deletion_ineligible: set[str] = set()
+
+    # --- brokers ------------------------------------------------------------------------------------------------------
+
+    @property
+    def live_broker_ids(self) -> set[int]:
+        """Brokers that may lead: registered and not shutting down."""
+        return self.live_brokers.keys() - self.shutting_down_brokers
+
+    def is_replica_online(self, broker: int, partition: TopicPartition, with_shutting_down: bool = False) -> bool:
+        """Whether the broker is alive and its log directory for the partition works."""
+        alive = broker in self.live_brokers and (with_shutting_down or broker not in self.shutting_down_brokers)
+        return alive and partition not in self.offline_dir_partitions.get(broker, ())
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def put_topic(self, topic: str, topic_id: UUID, assignment: TopicAssignment) -> None:
+        """Add a topic, or its added partitions."""
+        self.topic_ids[topic] = topic_id
+        self.assignments[topic] = dict(assignment.partitions)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget everything about a topic."""
+        for number in self.assignments.pop(topic, {}):
+            partition = TopicPartition(topic, number)
+            self.leadership.pop(partition, None)
+            self.partition_status.pop(partition, None)
+            for partitions in self.offline_dir_partitions.values():
+                partitions.discard(partition)
+        self.topic_ids.pop(topic, None)
+        self.replica_status.pop(topic, None)
+        self.topics_to_delete.discard(topic)
+        self.topics_deletion_started.discard(topic)
+        self.topics_deletion_ineligible.discard(topic)
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """All partitions of a topic."""
+        return [TopicPartition(topic, number) for number in self.assignments.get(topic, ())]
+
+    def all_partitions(self) -> list[TopicPartition]:
+        """Every partition of the cluster."""
+        return [TopicPartition(topic, number) for topic, each in self.assignments.items() for number in each]
+
+    def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
+        """The brokers assigned to a partition, the preferred leader first."""
+        assignment = self.assignments.get(partition.topic, {}).get(partition.partition)
+        return () if assignment is None else assignment.replicas
+
+    def assignment_of(self, partition: TopicPartition) -> ReplicaAssignment:
+        """The full assignment of a partition."""
+        return self.assignments[partition.topic][partition.partition]
+
+    def is_topic_being_deleted(self, topic: str) -> bool:
+        """Whether the topic is marked for deletion."""
+        return topic in self.topics_to_delete
+
+    # --- replicas -----------------------------------------------------------------------------------------------------
+
+    def replicas_for(self, partitions: Iterable[TopicPartition]) -> list[Replica]:
+        """Every replica of the partitions."""
+        return [Replica(partition, broker) for partition in partitions for broker in self.replicas_of(partition)]
+
+    def replicas_on(self, brokers: set[int]) -> list[Replica]:
+        """Every replica on the brokers."""
+        return [replica for replica in self.replicas_for(self.all_partitions()) if replica.broker in brokers]
+
+    def partitions_with_offline_leader(self) -> list[TopicPartition]:
+        """Partitions whose leader is not there any more and that are not about to be deleted."""
+        return [
+            partition
+            for partition, state in self.leadership.items()
+            if not self.is_replica_online(state.leader, partition) and partition.topic not in self.topics_to_delete
+        ]
+
+    def replica_state(self, replica: Replica) -> ReplicaStatus:
+        """Where the replica stands."""
+        statuses = self.replica_status.get(replica.partition.topic, {})
+        return statuses.get(replica, ReplicaStatus.NON_EXISTENT)
+
+    def put_replica_state(self, replica: Replica, status: ReplicaStatus) -> None:
+        """Move a replica."""
+        self.replica_status.setdefault(replica.partition.topic, {})[replica] = status
+
+    def replicas_in_state(self, topic: str, status: ReplicaStatus) -> list[Replica]:
+        """Replicas of a topic that stand there."""
+        return [replica for replica, each in self.replica_status.get(topic, {}).items() if each is status]
+
+    def all_replicas_in_state(self, topic: str, status: ReplicaStatus) -> bool:
+        """Whether every replica of the topic stands there (true for a topic without replicas)."""
+        return all(self.replica_state(replica) is status for replica in self.replicas_for(self.partitions_of(topic)))
+
+    def offline_replicas(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Assigned brokers that are dead or whose log directory for the partition has failed."""
+        return tuple(
+            broker
+            for broker in self.replicas_of(partition)
+            if not self.is_replica_online(broker, partition, with_shutting_down=True)
+        )
+
+    def broker_racks(self) -> Mapping[int, str | None]:
+        """Live brokers and their racks, for placing replicas."""
+        return {broker.id: broker.rack for broker in self.live_brokers.values()}

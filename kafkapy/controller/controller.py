@@ -1,0 +1,592 @@
+"""KafkaController: the one broker that decides about topics, leaders and settings.
+
+    start -> register the broker, elect -> failover: read the store, tell brokers, elect leaders, go on with deletions
+
+Everything that changes the cluster is an event, and events run one at a time, so no two decisions are made on the same
+state. Requests of clients become events too and wait for their outcome. A crash between two writes is made good by the
+next failover: topics without partition states get them, topics marked for deletion are deleted.
+
+Watched are brokers, topics, deletions, ISR changes and failed log directories. Partitions that a foreign tool adds by
+writing a topic's node itself are seen at the next election only. Source: kafka.controller.KafkaController.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from kafkapy import errors
+from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
+from kafkapy.controller.auto_topic_creation import AutoTopicCreationManager
+from kafkapy.controller.broker_channel import BrokerRequestBatch, ChannelFactory, ControllerChannelManager
+from kafkapy.controller.config_admin import ConfigAdmin
+from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
+from kafkapy.controller.events import ControllerEventQueue
+from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
+from kafkapy.controller.producer_ids import allocate_producer_id_block
+from kafkapy.controller.replica_state_machine import ReplicaStateMachine
+from kafkapy.controller.topic_admin import TopicAdmin
+from kafkapy.controller.topic_deletion import TopicDeletionManager
+from kafkapy.errors import ErrorCode
+from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse, LeaderAndIsr, StopReplica
+from kafkapy.metadata.cache import MetadataCache
+from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.store import (
+    MetadataStore,
+    MetadataStoreError,
+    NodeExistsError,
+    NoNodeError,
+    SessionState,
+    Watch,
+    WatchEvent,
+)
+from kafkapy.metadata.znodes import (
+    BROKER_IDS,
+    CONTROLLER,
+    DELETE_TOPICS,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    TOPICS,
+    BrokerRegistration,
+    ProducerIdBlock,
+    decode_isr_change,
+    decode_log_dir_event,
+)
+from kafkapy.types import TopicPartition, random_uuid
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+logger = logging.getLogger("kafka.controller.KafkaController")
+
+RETRY_MS: Final = 1000
+"""After the store refused a write half way through a step: when leaders are tried again."""
+
+
+class KafkaController:
+    """A broker's candidate for, and while elected the, controller. Owned by the broker; used on the control loop.
+
+    `channel_factory` opens the way to a broker that has registered. What clients may ask for is in TopicAdmin and
+    ConfigAdmin; the methods of the same names here lead there.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        store: MetadataStore,
+        metadata_cache: MetadataCache,
+        configs: ConfigRepository,
+        channel_factory: ChannelFactory,
+    ) -> None:
+        self.config = config
+        self.broker_id = broker_id
+        self.context = ControllerContext()
+        self.store = ControllerStore(store)
+        self.metadata_cache = metadata_cache
+        self.configs = configs
+        self.active_controller_id = -1
+        self.registration: BrokerRegistration | None = None
+        self._channel_factory = channel_factory
+        self._events = ControllerEventQueue(self._event_failed)
+        self._watches: list[Watch] = []
+        self._controller_watch: Watch | None = None
+        self._deletion_waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._expired = False
+        self.topic_admin = TopicAdmin(self)
+        self.config_admin = ConfigAdmin(self)
+        self.auto_topics = AutoTopicCreationManager(self)
+        self._build()
+
+    def _build(self) -> None:
+        """The parts that live as long as one controllership."""
+        context = self.context
+        self.channels = ControllerChannelManager(self._channel_factory, self._answered)
+        self.batch = BrokerRequestBatch(self.broker_id, context, self.channels)
+        self.partitions = PartitionStateMachine(context, self.store, self.batch, self._unclean_allowed)
+        self.replicas = ReplicaStateMachine(context, self.store, self.batch)
+        self.deletion = TopicDeletionManager(
+            context, self.store, self.batch, self.partitions, self.replicas, self._topic_deleted
+        )
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self.active_controller_id == self.broker_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this broker's latest controllership."""
+        return self.context.epoch
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's registration, -1 before it."""
+        return -1 if self.registration is None else self.registration.epoch
+
+    async def start(self, registration: BrokerRegistration) -> None:
+        """Register the broker and try to become controller.
+
+        Returns when this broker, if it was elected, has done what it told itself: all logs are open and the metadata
+        cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken.
+        """
+        self.store.store.listen_session(self._session_changed)
+        await self.store.ensure_paths()
+        await self._register(registration)
+        self._controller_watch = await self.store.store.watch_node(CONTROLLER, self._controller_changed)
+        self._events.start()
+        await self._events.submit("Startup", self._elect)
+        await self.channels.drain(self.broker_id)
+
+    async def stop(self) -> None:
+        """Stop deciding. The store's session, closed by the owner, takes registration and controllership with it."""
+        await self._events.stop()
+        if self._controller_watch is not None:
+            self._controller_watch.cancel()
+        await self._clear()
+
+    async def _register(self, registration: BrokerRegistration) -> None:
+        try:
+            self.registration = await self.store.register_broker(registration)
+        except NodeExistsError:
+            raise errors.DuplicateBrokerRegistrationError(
+                f"a broker with id {registration.id} is registered already; broker.id must be unique in the cluster"
+            ) from None
+        logger.info("Registered broker %d with epoch %d", registration.id, self.registration.epoch)
+
+    async def submit(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any:
+        """Run something as an event while this broker is controller. NOT_CONTROLLER when it is not."""
+
+        async def checked() -> Any:
+            if not self.is_active:
+                raise errors.NotControllerError
+            return await run()
+
+        try:
+            return await self._events.submit(name, checked)
+        except ControllerMovedError:
+            raise errors.NotControllerError from None
+
+    # --- election -----------------------------------------------------------------------------------------------------
+
+    async def _elect(self) -> None:
+        self.active_controller_id = await self.store.controller_id()
+        if self.active_controller_id != -1:
+            logger.debug("Broker %d is the controller", self.active_controller_id)
+            return
+        try:
+            epoch, version = await self.store.register_controller(self.broker_id)
+        except ControllerMovedError:
+            self.active_controller_id = await self.store.controller_id()
+            return
+        self.context.epoch, self.context.epoch_version = epoch, version
+        self.active_controller_id = self.broker_id
+        logger.info("Elected as the controller with epoch %d", epoch)
+        try:
+            await self._failover()
+        except ControllerMovedError:
+            raise
+        except Exception:
+            logger.exception("Error while becoming controller; resigning")
+            await self._resign()
+            await self.store.resign()
+            raise
+
+    async def _failover(self) -> None:
+        """Take over: read everything, tell all brokers, elect leaders, and go on with what was under way."""
+        context = self.context
+        store = self.store.store
+        for path, name, run in (
+            (BROKER_IDS, "BrokerChange", self._brokers_changed),
+            (TOPICS, "TopicChange", self._topics_changed),
+            (DELETE_TOPICS, "TopicDeletion", self._deletions_changed),
+            (LOG_DIR_EVENTS, "LogDirEventNotification", self._log_dirs_failed),
+            (ISR_CHANGES, "IsrChangeNotification", self._isr_changed),
+        ):
+            self._watches.append(await store.watch_children(path, self._enqueue(name, run)))
+        for path in (LOG_DIR_EVENTS, ISR_CHANGES):
+            await self._remove_notifications(path, await store.children(path))
+        context.live_brokers = await self.store.live_brokers()
+        topics = await self.store.topics()
+        await self.configs.load_topics(topics)
+        await self._adopt_topics(topics)
+        context.leadership = await self.store.partition_states(context.all_partitions())
+        for broker in context.live_brokers.values():
+            self.channels.add_broker(broker)
+        marked = await self.store.topics_to_delete()
+        await self._initialize_deletions(marked)
+        self.batch.add_update_metadata(context.live_brokers)
+        self.batch.send()
+        await self.replicas.startup()
+        self.partitions.initialize()
+        await self.partitions.elect_where_needed()
+        await self._bring_new_replicas_online()
+        await self.deletion.resume()
+        logger.info("Ready to serve as the controller with epoch %d", context.epoch)
+
+    async def _initialize_deletions(self, marked: set[str]) -> None:
+        known = marked & self.context.assignments.keys()
+        if not self.config.get_bool("delete.topic.enable"):
+            if marked:
+                logger.info("Removing deletion marks of %s: topic deletion is disabled", ", ".join(sorted(marked)))
+            await self.store.unmark_for_deletion(marked)
+            known = set()
+        else:
+            await self.store.unmark_for_deletion(marked - known)
+        self.deletion.initialize(known)
+
+    async def _bring_new_replicas_online(self) -> None:
+        """Replicas of partitions that were created but had no state when the last controller went."""
+        online = [
+            replica
+            for replica in self.context.replicas_for(self.context.all_partitions())
+            if self.context.replica_state(replica) is ReplicaStatus.NEW
+        ]
+        await self.replicas.handle_state_changes(online, ReplicaStatus.ONLINE)
+
+    async def _resign(self) -> None:
+        logger.info("Resigning as the controller")
+        self.active_controller_id = -1
+        await self._clear()
+
+    async def _clear(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
+        await self.channels.close()
+        epoch = self.context.epoch
+        self.context = ControllerContext()
+        self.context.epoch = epoch
+        self._build()
+        for waiters in self._deletion_waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(errors.NotControllerError())
+        self._deletion_waiters.clear()
+
+    async def _event_failed(self, error: BaseException) -> bool:
+        if isinstance(error, ControllerMovedError):
+            await self._resign()
+            self._events.put("ControllerChange", self._elect)
+            return True
+        if isinstance(error, MetadataStoreError) and self.is_active:
+            # The step may have stopped half way: what it left as New or Offline is tried again.
+            loop = asyncio.get_running_loop()
+            loop.call_later(RETRY_MS / 1000, self._events.put, "RetryElection", self._retry)
+        return False
+
+    async def _retry(self) -> None:
+        if self.is_active:
+            await self.partitions.elect_where_needed()
+            await self._bring_new_replicas_online()
+            await self.deletion.resume()
+
+    def _controller_changed(self, event: WatchEvent) -> None:
+        del event
+        self._events.put("ControllerChange", self._check_controllership)
+
+    async def _check_controllership(self) -> None:
+        current = await self.store.controller_id()
+        if self.is_active and current != self.broker_id:
+            await self._resign()
+        if not self.is_active:
+            await self._elect()
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            self._expired = True
+            self._events.put("Expire", self._session_expired)
+        elif state is SessionState.CONNECTED and self._expired:
+            self._expired = False
+            self._events.put("RegisterBrokerAndReelect", self._register_again)
+
+    async def _session_expired(self) -> None:
+        if self.is_active:
+            await self._resign()
+
+    async def _register_again(self) -> None:
+        if self.registration is not None:
+            await self._register(self.registration)
+        await self._check_controllership()
+
+    def _enqueue(self, name: str, run: Callable[[], Awaitable[None]]) -> Callable[[WatchEvent], None]:
+        async def while_active() -> None:
+            if self.is_active:
+                await run()
+
+        def changed(event: WatchEvent) -> None:
+            del event
+            self._events.put(name, while_active)
+
+        return changed
+
+    # --- brokers ------------------------------------------------------------------------------------------------------
+
+    async def _brokers_changed(self) -> None:
+        context = self.context
+        now = await self.store.live_brokers()
+        before = dict(context.live_brokers)
+        bounced = {each for each in before.keys() & now.keys() if before[each].epoch != now[each].epoch}
+        gone = (before.keys() - now.keys()) | bounced
+        new = (now.keys() - before.keys()) | bounced
+        for broker_id in sorted(gone):
+            logger.info("Broker %d is gone", broker_id)
+            await self.channels.remove_broker(broker_id)
+            del context.live_brokers[broker_id]
+        if gone:
+            for broker_id in gone:
+                context.offline_dir_partitions.pop(broker_id, None)
+                context.shutting_down_brokers.discard(broker_id)
+            await self._replicas_offline(context.replicas_on(gone))
+        for broker_id in sorted(new):
+            logger.info("Broker %d has come up", broker_id)
+            context.live_brokers[broker_id] = now[broker_id]
+            self.channels.add_broker(now[broker_id])
+        if new:
+            await self._brokers_started(new)
+
+    async def _brokers_started(self, brokers: set[int]) -> None:
+        context = self.context
+        self.batch.add_update_metadata(context.live_brokers.keys() - brokers)
+        self.batch.send()
+        self.batch.add_update_metadata(brokers, list(context.leadership))
+        self.batch.send()
+        replicas = context.replicas_on(brokers)
+        await self.replicas.handle_state_changes(
+            [r for r in replicas if not context.is_topic_being_deleted(r.partition.topic)], ReplicaStatus.ONLINE
+        )
+        await self.partitions.elect_where_needed()
+        await self._bring_new_replicas_online()
+        await self.deletion.retry({replica.partition.topic for replica in replicas})
+
+    async def _replicas_offline(self, replicas: Iterable[Replica]) -> None:
+        """Brokers or log directories are gone: elect other leaders and shrink ISRs."""
+        context = self.context
+        replicas = list(replicas)
+        deleting = [each for each in replicas if context.is_topic_being_deleted(each.partition.topic)]
+        others = [each for each in replicas if not context.is_topic_being_deleted(each.partition.topic)]
+        leaderless = context.partitions_with_offline_leader()
+        await self.partitions.handle_state_changes(leaderless, PartitionStatus.OFFLINE)
+        await self.partitions.elect_where_needed()
+        await self.replicas.handle_state_changes(others, ReplicaStatus.OFFLINE)
+        if deleting:
+            await self.deletion.replicas_failed(deleting)
+        self.batch.add_update_metadata(context.live_brokers, leaderless)
+        self.batch.send()
+
+    async def _log_dirs_failed(self) -> None:
+        """Ask the brokers again to lead and follow: their answers say which partitions are on the failed directory."""
+        names, values = await self._notifications(LOG_DIR_EVENTS)
+        brokers = {decode_log_dir_event(value) for value in values} & self.context.live_brokers.keys()
+        try:
+            replicas = self.context.replicas_on(brokers)
+            await self.replicas.handle_state_changes(
+                [r for r in replicas if not self.context.is_topic_being_deleted(r.partition.topic)],
+                ReplicaStatus.ONLINE,
+            )
+        finally:
+            await self._remove_notifications(LOG_DIR_EVENTS, names)
+
+    async def _isr_changed(self) -> None:
+        """Leaders have changed ISRs in the store: read them and tell all brokers' caches."""
+        names, values = await self._notifications(ISR_CHANGES)
+        known = set(self.context.leadership)
+        changed = [partition for value in values for partition in decode_isr_change(value) if partition in known]
+        self.context.leadership.update(await self.store.partition_states(changed))
+        self.batch.add_update_metadata(self.context.live_brokers, changed)
+        self.batch.send()
+        await self._remove_notifications(ISR_CHANGES, names)
+
+    async def _notifications(self, path: str) -> tuple[list[str], list[bytes]]:
+        names = await self.store.store.children(path)
+        found = await self.store.store.get_many([f"{path}/{name}" for name in names])
+        return names, [each[0] for each in found if each is not None]
+
+    async def _remove_notifications(self, path: str, names: list[str]) -> None:
+        for name in names:
+            try:
+                await self.store.store.delete(f"{path}/{name}")
+            except NoNodeError:
+                continue
+
+    def _answered(self, broker_id: int, request: BrokerRequest, response: BrokerResponse) -> None:
+        """A broker has answered. Called by its queue, so what follows becomes an event."""
+        if response.error is not ErrorCode.NONE:
+            logger.error("Broker %d answered %s with %s", broker_id, type(request).__name__, response.error.name)
+
+        async def follow_up() -> None:
+            if not self.is_active or request.controller_epoch != self.context.epoch:
+                return
+            if isinstance(request, StopReplica):
+                await self._replicas_stopped(broker_id, request, response)
+            elif isinstance(request, LeaderAndIsr):
+                await self._leader_and_isr_answered(broker_id, request, response)
+
+        stops = isinstance(request, StopReplica) and any(each.delete for each in request.partitions.values())
+        leads = isinstance(request, LeaderAndIsr)
+        offline = self.context.offline_dir_partitions.get(broker_id)
+        if stops or (leads and (response.partition_errors or offline)):
+            self._events.put(f"{type(request).__name__}ResponseReceived", follow_up, once=False)
+
+    async def _leader_and_isr_answered(self, broker_id: int, request: LeaderAndIsr, response: BrokerResponse) -> None:
+        if response.error is not ErrorCode.NONE:
+            return
+        before = self.context.offline_dir_partitions.get(broker_id, set())
+        offline = {p for p, e in response.partition_errors.items() if e is ErrorCode.KAFKA_STORAGE_ERROR}
+        online = {p for p in request.partitions if p not in response.partition_errors}
+        now = (before - online) | offline
+        self.context.offline_dir_partitions[broker_id] = now
+        newly = now - before
+        if newly:
+            logger.info("%d replicas on broker %d are offline: storage error", len(newly), broker_id)
+            await self._replicas_offline([Replica(partition, broker_id) for partition in newly])
+
+    async def _replicas_stopped(self, broker_id: int, request: StopReplica, response: BrokerResponse) -> None:
+        asked = {p for p, each in request.partitions.items() if each.delete}
+        failed = asked if response.error is not ErrorCode.NONE else asked & response.partition_errors.keys()
+        if failed:
+            await self.deletion.replicas_failed([Replica(partition, broker_id) for partition in failed])
+        await self.deletion.replicas_deleted([Replica(partition, broker_id) for partition in asked - failed])
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    async def _adopt_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Take topics from the store into the context, giving an id to those of old brokers. Their partitions."""
+        added: list[TopicPartition] = []
+        for topic, (assignment, stat) in (await self.store.topic_assignments(list(topics))).items():
+            topic_id = assignment.topic_id
+            if topic_id is None:
+                topic_id = random_uuid()
+                await self.store.set_topic(topic, replace(assignment, topic_id=topic_id), stat.version)
+            self.context.put_topic(topic, topic_id, assignment)
+            added += self.context.partitions_of(topic)
+        return added
+
+    async def _topics_changed(self) -> None:
+        """Topics that something else than this controller has written."""
+        now = set(await self.store.topics())
+        for topic in self.context.assignments.keys() - now:
+            logger.info("Topic %s has vanished from the metadata store", topic)
+            self.context.remove_topic(topic)
+        new = now - self.context.assignments.keys()
+        if new:
+            await self.configs.load_topics(new)
+            await self.partitions_created(await self._adopt_topics(sorted(new)))
+
+    async def _deletions_changed(self) -> None:
+        marked = await self.store.topics_to_delete()
+        unknown = marked - self.context.assignments.keys()
+        await self.store.unmark_for_deletion(unknown)
+        fresh = marked - unknown - self.context.topics_to_delete
+        if not self.config.get_bool("delete.topic.enable"):
+            await self.store.unmark_for_deletion(fresh)
+        elif fresh:
+            await self.deletion.enqueue(fresh)
+
+    async def partitions_created(self, partitions: list[TopicPartition]) -> None:
+        """Bring partitions that are in the context now to life. Called within an event."""
+        replicas = self.context.replicas_for(partitions)
+        await self.partitions.handle_state_changes(partitions, PartitionStatus.NEW)
+        await self.replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
+        await self.partitions.handle_state_changes(partitions, PartitionStatus.ONLINE)
+        await self.replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
+
+    def topic_deletion(self, topic: str) -> asyncio.Future[None]:
+        """Done when the topic is gone for good."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Whoever waits may give up; then nobody asks for the outcome.
+        waiter.add_done_callback(lambda each: each.cancelled() or each.exception())
+        self._deletion_waiters.setdefault(topic, []).append(waiter)
+        return waiter
+
+    async def _topic_deleted(self, topic: str) -> None:
+        self.configs.forget_topic(topic)
+        for waiter in self._deletion_waiters.pop(topic, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _unclean_allowed(self, topic: str) -> bool:
+        own = self.configs.topic(topic).get("unclean.leader.election.enable")
+        if own is not None:
+            return own.strip().lower() == "true"
+        return self.config.get_bool("unclean.leader.election.enable")
+
+    # --- what clients ask for -----------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], validate_only: bool = False, timeout_ms: int = 30_000
+    ) -> dict[str, CreatedTopic | errors.KafkaError]:
+        """See TopicAdmin.create_topics."""
+        return await self.topic_admin.create_topics(topics, validate_only, timeout_ms)
+
+    async def delete_topics(
+        self, topics: Sequence[str | UUID], timeout_ms: int = 30_000
+    ) -> dict[str | UUID, errors.KafkaError | None]:
+        """See TopicAdmin.delete_topics."""
+        return await self.topic_admin.delete_topics(topics, timeout_ms)
+
+    async def create_partitions(
+        self, requests: Sequence[NewPartitions], validate_only: bool = False, timeout_ms: int = 30_000
+    ) -> dict[str, errors.KafkaError | None]:
+        """See TopicAdmin.create_partitions."""
+        return await self.topic_admin.create_partitions(requests, validate_only, timeout_ms)
+
+    async def auto_create(self, topics: Iterable[str]) -> dict[str, ErrorCode]:
+        """See AutoTopicCreationManager.create."""
+        return await self.auto_topics.create(topics)
+
+    async def allocate_producer_ids(self) -> ProducerIdBlock:
+        """The next block of producer ids, for this broker. NOT_CONTROLLER never: the store itself decides here."""
+        return await allocate_producer_id_block(self.store.store, self.broker_id)
+
+    # --- elections asked for ------------------------------------------------------------------------------------------
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition], unclean: bool
+    ) -> dict[TopicPartition, errors.KafkaError | None]:
+        """Preferred (or, `unclean`, last-resort) elections as ElectLeaders asks for them; the error of each, or None.
+
+        UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+        ELIGIBLE_LEADERS_NOT_AVAILABLE; NOT_CONTROLLER for the whole.
+        """
+        wanted = list(partitions)
+
+        async def run() -> dict[TopicPartition, errors.KafkaError | None]:
+            return await self._elect_asked(wanted, unclean)
+
+        result: dict[TopicPartition, errors.KafkaError | None] = await self.submit("ReplicaLeaderElection", run)
+        return result
+
+    async def _elect_asked(
+        self, partitions: list[TopicPartition], unclean: bool
+    ) -> dict[TopicPartition, errors.KafkaError | None]:
+        context = self.context
+        results: dict[TopicPartition, errors.KafkaError | None] = {}
+        needed = []
+        for partition in partitions:
+            state = context.leadership.get(partition)
+            if state is None or context.is_topic_being_deleted(partition.topic):
+                results[partition] = errors.UnknownTopicOrPartitionError("The partition does not exist.")
+                continue
+            has_leader = context.is_replica_online(state.leader, partition)
+            done = has_leader if unclean else state.leader == context.replicas_of(partition)[0]
+            if done:
+                results[partition] = errors.ElectionNotNeededError()
+            else:
+                needed.append(partition)
+        strategy = ElectionStrategy.OFFLINE_PARTITION_UNCLEAN if unclean else ElectionStrategy.PREFERRED_REPLICA
+        moved = await self.partitions.handle_state_changes(needed, PartitionStatus.ONLINE, strategy)
+        for partition in needed:
+            failure: errors.KafkaError | None = None
+            if partition not in moved:
+                code = 83 if unclean else 80
+                failure = errors.error_for(code)
+            results[partition] = failure
+        return results

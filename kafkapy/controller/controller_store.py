@@ -1,0 +1,262 @@
+"""The controller's reads and writes of the metadata store. Source: kafka.zk.KafkaZkClient.
+
+Every write is fenced: it is one transaction with a check that /controller_epoch still has the version this controller
+gave it, so a controller that was replaced without noticing cannot write any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from kafkapy.metadata.store import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    SetData,
+    Stat,
+)
+from kafkapy.metadata.znodes import (
+    BROKER_IDS,
+    CONFIG_TOPICS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    PERSISTENT_PATHS,
+    TOPICS,
+    BrokerRegistration,
+    PartitionState,
+    TopicAssignment,
+    broker_path,
+    config_path,
+    decode_broker,
+    decode_controller,
+    decode_controller_epoch,
+    decode_partition_state,
+    decode_topic,
+    delete_topic_path,
+    encode_broker,
+    encode_controller,
+    encode_controller_epoch,
+    encode_partition_state,
+    encode_topic,
+    partition_path,
+    partition_state_path,
+    partitions_path,
+    topic_path,
+)
+from kafkapy.types import TopicPartition
+
+T = TypeVar("T")
+
+MAX_OPERATIONS: Final = 2000
+"""Operations in one transaction. ZooKeeper takes about a megabyte; an operation here is some 150 bytes."""
+
+
+class ControllerMovedError(Exception):
+    """Another broker has become controller; this one must stop controlling at once."""
+
+
+class ControllerStore:
+    """Fenced access to the store. Owned by KafkaController; used on the control loop."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+        self._epoch_version = -1
+
+    # --- election -----------------------------------------------------------------------------------------------------
+
+    async def ensure_paths(self) -> None:
+        """Make the nodes everything else hangs below."""
+        for path in PERSISTENT_PATHS:
+            await self.store.ensure_path(path)
+
+    async def controller_id(self) -> int:
+        """The broker that controls, -1 when nobody does."""
+        found = (await self.store.get_many([CONTROLLER]))[0]
+        return -1 if found is None else decode_controller(found[0])
+
+    async def register_controller(self, broker_id: int) -> tuple[int, int]:
+        """Become controller and count the epoch up, in one transaction; the epoch and the version of its node.
+
+        ControllerMovedError when another broker was faster.
+        """
+        found = (await self.store.get_many([CONTROLLER_EPOCH]))[0]
+        if found is None:
+            try:
+                await self.store.create(CONTROLLER_EPOCH, encode_controller_epoch(0))
+            except NodeExistsError:
+                pass  # another broker starts at the same moment
+            found = await self.store.get(CONTROLLER_EPOCH)
+        epoch, version = decode_controller_epoch(found[0]) + 1, found[1].version
+        try:
+            results = await self.store.commit(
+                [
+                    Create(CONTROLLER, encode_controller(broker_id), ephemeral=True),
+                    SetData(CONTROLLER_EPOCH, encode_controller_epoch(epoch), version),
+                ]
+            )
+        except (NodeExistsError, BadVersionError) as error:
+            raise ControllerMovedError(f"another broker has become controller ({error})") from None
+        stat = results[1]
+        assert isinstance(stat, Stat)
+        self._epoch_version = stat.version
+        return epoch, stat.version
+
+    async def resign(self) -> None:
+        """Give up the controllership, if it is still ours."""
+        try:
+            await self.commit([Delete(CONTROLLER)])
+        except (ControllerMovedError, NoNodeError):
+            return
+
+    async def commit(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
+        """Apply the operations if this broker is still controller. ControllerMovedError, and the store's own errors."""
+        try:
+            return (await self.store.commit([Check(CONTROLLER_EPOCH, self._epoch_version), *operations]))[1:]
+        except BadVersionError as error:
+            if error.path == CONTROLLER_EPOCH:
+                raise ControllerMovedError("another broker has become controller") from None
+            raise
+
+    # --- brokers ------------------------------------------------------------------------------------------------------
+
+    async def register_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
+        """Make the broker's ephemeral node; the registration with its epoch. NodeExistsError when the id is taken."""
+        path = broker_path(broker.id)
+        await self.store.create(path, encode_broker(broker), ephemeral=True)
+        _, stat = await self.store.get(path)
+        return replace(broker, epoch=stat.created_transaction)
+
+    async def live_brokers(self) -> dict[int, BrokerRegistration]:
+        """Every registered broker."""
+        ids = [int(name) for name in await self.store.children(BROKER_IDS)]
+        found = await self.store.get_many([broker_path(each) for each in ids])
+        return {
+            each: decode_broker(each, node[0], node[1].created_transaction)
+            for each, node in zip(ids, found, strict=True)
+            if node is not None
+        }
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    async def topics(self) -> list[str]:
+        """The names of all topics, also those that are being deleted."""
+        return await self.store.children(TOPICS)
+
+    async def topic_assignments(self, topics: Sequence[str]) -> dict[str, tuple[TopicAssignment, Stat]]:
+        """The nodes of those topics that exist."""
+        found = await self.store.get_many([topic_path(topic) for topic in topics])
+        return {
+            topic: (decode_topic(topic, node[0]), node[1])
+            for topic, node in zip(topics, found, strict=True)
+            if node is not None
+        }
+
+    async def set_topic(self, topic: str, assignment: TopicAssignment, version: int) -> None:
+        """Replace a topic's assignment. BadVersionError when it has changed."""
+        await self.commit([SetData(topic_path(topic), encode_topic(assignment), version)])
+
+    async def topics_to_delete(self) -> set[str]:
+        """Topics that are marked for deletion."""
+        return set(await self.store.children(DELETE_TOPICS))
+
+    async def mark_for_deletion(self, topics: Iterable[str]) -> None:
+        """Mark topics, in one transaction. NodeExistsError when one is marked already."""
+        await self.commit([Create(delete_topic_path(topic)) for topic in topics])
+
+    async def unmark_for_deletion(self, topics: Iterable[str]) -> None:
+        """Take marks away, of topics that do not exist for instance."""
+        for topic in topics:
+            try:
+                await self.commit([Delete(delete_topic_path(topic))])
+            except NoNodeError:
+                continue
+
+    async def delete_topic(self, topic: str) -> None:
+        """Remove everything about a topic: last and together its node, its settings and the mark.
+
+        A crash in between leaves the mark, so the next controller goes on.
+        """
+        operations: list[Operation] = [Delete(path) for path in await self.store.subtree(topic_path(topic))]
+        config, mark = config_path(CONFIG_TOPICS, topic), delete_topic_path(topic)
+        tail: list[Operation] = operations[-1:]
+        for path, found in zip((config, mark), await self.store.get_many([config, mark]), strict=True):
+            if found is not None:
+                tail.append(Delete(path))
+        for chunk in _chunks(operations[:-1], MAX_OPERATIONS):
+            await self.commit(chunk)
+        await self.commit(tail)
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    async def partition_states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        """Leader and ISR of those partitions that have had a leader."""
+        found = await self.store.get_many([partition_state_path(partition) for partition in partitions])
+        return {
+            partition: decode_partition_state(partition, node[0], node[1].version)
+            for partition, node in zip(partitions, found, strict=True)
+            if node is not None
+        }
+
+    async def create_partition_states(
+        self, states: Mapping[TopicPartition, PartitionState]
+    ) -> dict[TopicPartition, PartitionState]:
+        """Write the first state of partitions; the states with their versions.
+
+        Nodes above them may be there already, when a controller has crashed half way. NodeExistsError when a partition
+        has a state.
+        """
+        parents = list(dict.fromkeys(partitions_path(partition.topic) for partition in states))
+        parents += [partition_path(partition) for partition in states]
+        existing = {
+            path for path, found in zip(parents, await self.store.get_many(parents), strict=True) if found is not None
+        }
+        operations: list[Operation] = []
+        for partition, state in states.items():
+            for path in (partitions_path(partition.topic), partition_path(partition)):
+                if path not in existing:
+                    existing.add(path)
+                    operations.append(Create(path))
+            operations.append(Create(partition_state_path(partition), encode_partition_state(state)))
+        for chunk in _chunks(operations, MAX_OPERATIONS):
+            await self.commit(chunk)
+        return {partition: replace(state, version=0) for partition, state in states.items()}
+
+    async def update_partition_states(
+        self, states: Mapping[TopicPartition, PartitionState]
+    ) -> tuple[dict[TopicPartition, PartitionState], list[TopicPartition]]:
+        """Replace states whose version is still the one given: those written, and those somebody else has changed."""
+        written: dict[TopicPartition, PartitionState] = {}
+        refused: list[TopicPartition] = []
+        for chunk in _chunks(list(states.items()), MAX_OPERATIONS):
+            try:
+                written |= await self._write_states(chunk)
+            except (BadVersionError, NoNodeError):
+                # One of many was changed by its leader meanwhile: find out which, one by one.
+                for each in chunk:
+                    try:
+                        written |= await self._write_states([each])
+                    except (BadVersionError, NoNodeError):
+                        refused.append(each[0])
+        return written, refused
+
+    async def _write_states(
+        self, states: Sequence[tuple[TopicPartition, PartitionState]]
+    ) -> dict[TopicPartition, PartitionState]:
+        results = await self.commit(
+            [SetData(partition_state_path(p), encode_partition_state(state), state.version) for p, state in states]
+        )
+        versions = [result.version for result in results if isinstance(result, Stat)]
+        return {p: replace(state, version=v) for (p, state), v in zip(states, versions, strict=True)}
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

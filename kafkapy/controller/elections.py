@@ -1,0 +1,52 @@
+"""Who becomes leader: one function for each occasion. Pure. Source: kafka.controller.Election, PartitionStateMachine.
+
+Each takes the assigned replicas (the preferred one first), the ISR and the replicas that are online, and gives the
+leader and the new ISR, or None when nobody may lead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """The outcome of an election."""
+
+    leader: int
+    isr: tuple[int, ...]
+    unclean: bool = False
+    """The leader was not in sync: records may be lost."""
+
+
+def elect_for_offline_partition(
+    replicas: Sequence[int], isr: Collection[int], online: Collection[int], unclean_allowed: bool
+) -> Elected | None:
+    """After the leader is gone: the first online replica of the ISR; if allowed, as a last resort any online one."""
+    for replica in replicas:
+        if replica in online and replica in isr:
+            return Elected(replica, tuple(each for each in isr if each in online))
+    if unclean_allowed:
+        for replica in replicas:
+            if replica in online:
+                return Elected(replica, (replica,), unclean=True)
+    return None
+
+
+def elect_preferred(replicas: Sequence[int], isr: Collection[int], online: Collection[int]) -> Elected | None:
+    """Give the leadership back to the preferred replica, if it is online and in sync."""
+    preferred = replicas[0] if replicas else None
+    if preferred is None or preferred not in online or preferred not in isr:
+        return None
+    return Elected(preferred, tuple(isr))
+
+
+def elect_for_shutdown(
+    replicas: Sequence[int], isr: Collection[int], online: Collection[int], shutting_down: Collection[int]
+) -> Elected | None:
+    """Before a broker stops: the first replica in sync that stays. The stopping ones leave the ISR."""
+    for replica in replicas:
+        if replica in online and replica in isr and replica not in shutting_down:
+            return Elected(replica, tuple(each for each in isr if each not in shutting_down))
+    return None

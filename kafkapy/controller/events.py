@@ -1,0 +1,80 @@
+"""The controller's event queue: one event at a time, in order. Source: kafka.controller.ControllerEventManager."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+logger = logging.getLogger("kafka.controller.ControllerEventManager")
+
+T = TypeVar("T")
+
+
+class ControllerEventQueue:
+    """Runs events one after the other in one task. Owned by KafkaController; used on the control loop.
+
+    `failed` is awaited with an error that an event has raised and that nobody waits for, or that concerns the
+    controllership; it says whether it has dealt with it.
+    """
+
+    def __init__(self, failed: Callable[[BaseException], Awaitable[bool]]) -> None:
+        self._failed = failed
+        self._queue: asyncio.Queue[tuple[str, Callable[[], Awaitable[Any]], asyncio.Future[Any] | None]] = (
+            asyncio.Queue()
+        )
+        self._pending: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._current: asyncio.Future[Any] | None = None
+
+    def start(self) -> None:
+        """Begin to run events."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="controller-event-queue")
+
+    async def stop(self) -> None:
+        """Stop, also in the middle of an event; whoever waits for an event gets CancelledError."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        futures = [self._current]
+        while not self._queue.empty():
+            futures.append(self._queue.get_nowait()[2])
+        for future in futures:
+            if future is not None and not future.done():
+                future.cancel()
+
+    def put(self, name: str, run: Callable[[], Awaitable[Any]], once: bool = True) -> None:
+        """Queue an event that nobody waits for. With `once` it is left out when one of that name waits already."""
+        if once and name in self._pending:
+            return
+        self._pending.add(name)
+        self._queue.put_nowait((name, run, None))
+
+    async def submit(self, name: str, run: Callable[[], Awaitable[T]]) -> T:
+        """Queue an event and return its result, or raise its error. Cancelling the wait does not cancel the event."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((name, run, future))
+        return await asyncio.shield(future)
+
+    async def _run(self) -> None:
+        while True:
+            name, run, future = await self._queue.get()
+            self._pending.discard(name)
+            self._current = future
+            try:
+                result = await run()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                known = await self._failed(error)
+                if future is not None and not future.done():
+                    future.set_exception(error)
+                    future.exception()  # whoever waited may have gone: not an error of its own then
+                elif not known:
+                    logger.exception("Error processing event %s", name)
+            else:
+                if future is not None and not future.done():
+                    future.set_result(result)
+            self._current = None

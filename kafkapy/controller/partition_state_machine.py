@@ -1,0 +1,214 @@
+"""The partition state machine: NonExistent -> New -> Online <-> Offline -> NonExistent.
+
+A partition is New when it has replicas and no leader yet, Online when it has a leader, Offline when the leader is gone
+and no other could be elected. Becoming Online is the step that writes to the store: the first leader and ISR, or the
+outcome of an election. Source: kafka.controller.ZkPartitionStateMachine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Final
+
+from kafkapy.controller.broker_channel import BrokerRequestBatch
+from kafkapy.controller.context import ControllerContext, PartitionStatus
+from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.controller.elections import Elected, elect_for_offline_partition, elect_for_shutdown, elect_preferred
+from kafkapy.metadata.store import NodeExistsError
+from kafkapy.metadata.znodes import PartitionState
+from kafkapy.types import TopicPartition
+
+logger = logging.getLogger("state.change.logger")
+
+_NEW, _ONLINE = PartitionStatus.NEW, PartitionStatus.ONLINE
+_OFFLINE, _NON_EXISTENT = PartitionStatus.OFFLINE, PartitionStatus.NON_EXISTENT
+VALID_PREVIOUS: Final[Mapping[PartitionStatus, frozenset[PartitionStatus]]] = {
+    _NEW: frozenset({_NON_EXISTENT}),
+    _ONLINE: frozenset({_NEW, _ONLINE, _OFFLINE}),
+    _OFFLINE: frozenset({_NEW, _ONLINE, _OFFLINE}),
+    _NON_EXISTENT: frozenset({_OFFLINE}),
+}
+
+
+class ElectionStrategy(Enum):
+    """Why leaders are elected."""
+
+    OFFLINE_PARTITION = "offline partition"
+    OFFLINE_PARTITION_UNCLEAN = "offline partition, unclean allowed"
+    PREFERRED_REPLICA = "preferred replica"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+
+
+class PartitionStateMachine:
+    """Moves partitions between states. Owned by KafkaController; called within its events on the control loop.
+
+    `unclean_allowed` says of a topic whether a replica out of sync may be elected.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ControllerStore,
+        batch: BrokerRequestBatch,
+        unclean_allowed: Callable[[str], bool],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._batch = batch
+        self._unclean_allowed = unclean_allowed
+
+    def initialize(self) -> None:
+        """Give every partition the state that the store and the live brokers say."""
+        context = self._context
+        for partition in context.all_partitions():
+            state = context.leadership.get(partition)
+            if state is None:
+                status = _NEW
+            elif context.is_replica_online(state.leader, partition):
+                status = _ONLINE
+            else:
+                status = _OFFLINE
+            context.partition_status[partition] = status
+
+    async def elect_where_needed(self, topic: str | None = None) -> None:
+        """Try to bring all New and Offline partitions Online, but for topics that are being deleted."""
+        waiting = [
+            partition
+            for partition, status in self._context.partition_status.items()
+            if status in (_NEW, _OFFLINE)
+            and (topic is None or partition.topic == topic)
+            and not self._context.is_topic_being_deleted(partition.topic)
+        ]
+        await self.handle_state_changes(waiting, _ONLINE, ElectionStrategy.OFFLINE_PARTITION)
+
+    async def handle_state_changes(
+        self,
+        partitions: Sequence[TopicPartition],
+        target: PartitionStatus,
+        strategy: ElectionStrategy = ElectionStrategy.OFFLINE_PARTITION,
+    ) -> set[TopicPartition]:
+        """Move the partitions and tell brokers. The partitions that got there."""
+        if not partitions:
+            return set()
+        moved = await self._move(partitions, target, strategy)
+        self._batch.send()
+        return moved
+
+    async def _move(
+        self, partitions: Sequence[TopicPartition], target: PartitionStatus, strategy: ElectionStrategy
+    ) -> set[TopicPartition]:
+        status = self._context.partition_status
+        valid = []
+        for partition in partitions:
+            current = status.setdefault(partition, _NON_EXISTENT)
+            if current in VALID_PREVIOUS[target]:
+                valid.append(partition)
+            else:
+                logger.error("Partition %s cannot become %s from %s", partition, target.value, current.value)
+        if target is _ONLINE:
+            moved = await self._initialize_leaders([p for p in valid if status[p] is _NEW])
+            moved |= await self._elect_leaders([p for p in valid if status[p] is not _NEW], strategy)
+        else:
+            moved = set(valid)
+        for partition in moved:
+            logger.debug("Changed partition %s from %s to %s", partition, status[partition].value, target.value)
+            status[partition] = target
+        return moved
+
+    # --- first leaders ------------------------------------------------------------------------------------------------
+
+    async def _initialize_leaders(self, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
+        context = self._context
+        states: dict[TopicPartition, PartitionState] = {}
+        for partition in partitions:
+            replicas = context.replicas_of(partition)
+            online = tuple(each for each in replicas if context.is_replica_online(each, partition))
+            if online:
+                states[partition] = PartitionState(online[0], 0, online, context.epoch)
+            else:
+                logger.error("Partition %s gets no leader: no broker of %s is alive", partition, list(replicas))
+        if not states:
+            return set()
+        try:
+            created = await self._store.create_partition_states(states)
+        except NodeExistsError as error:
+            # Written by a controller before this one after we have read: adopt it rather than overwrite it.
+            logger.warning("Partitions have a state already (%s); reading it", error)
+            existing = await self._store.partition_states(list(states))
+            context.leadership.update(existing)
+            created = await self._store.create_partition_states({p: s for p, s in states.items() if p not in existing})
+            created |= existing
+        for partition, state in created.items():
+            context.leadership[partition] = state
+            self._batch.add_leader_and_isr(state.isr, partition, state, is_new=True)
+        return set(created)
+
+    # --- elections ----------------------------------------------------------------------------------------------------
+
+    async def _elect_leaders(
+        self, partitions: Sequence[TopicPartition], strategy: ElectionStrategy
+    ) -> set[TopicPartition]:
+        elected: set[TopicPartition] = set()
+        remaining = list(partitions)
+        while remaining:
+            done, remaining = await self._elect_once(remaining, strategy)
+            elected |= done
+        return elected
+
+    async def _elect_once(
+        self, partitions: Sequence[TopicPartition], strategy: ElectionStrategy
+    ) -> tuple[set[TopicPartition], list[TopicPartition]]:
+        """Those elected, and those whose state a leader has changed meanwhile: to be tried again."""
+        context = self._context
+        current = await self._store.partition_states(partitions)
+        changed: dict[TopicPartition, PartitionState] = {}
+        for partition in partitions:
+            state = current.get(partition)
+            if state is None:
+                logger.error("Partition %s has no state in the store; no leader is elected", partition)
+                continue
+            if state.controller_epoch > context.epoch:
+                logger.error(
+                    "Partition %s was written by controller epoch %d, after ours (%d); no leader is elected",
+                    partition,
+                    state.controller_epoch,
+                    context.epoch,
+                )
+                continue
+            elected = self._elect(partition, state, strategy)
+            if elected is None:
+                logger.error("No leader for partition %s can be elected (%s)", partition, strategy.value)
+                continue
+            if elected.unclean:
+                logger.warning("Partition %s gets the unclean leader %d", partition, elected.leader)
+            changed[partition] = replace(
+                state,
+                leader=elected.leader,
+                isr=elected.isr,
+                leader_epoch=state.leader_epoch + 1,
+                controller_epoch=context.epoch,
+                recovering=state.recovering or elected.unclean,
+            )
+        written, refused = await self._store.update_partition_states(changed)
+        for partition, state in written.items():
+            context.leadership[partition] = state
+            self._batch.add_leader_and_isr(self._online(partition, True), partition, state)
+        return set(written), refused
+
+    def _elect(self, partition: TopicPartition, state: PartitionState, strategy: ElectionStrategy) -> Elected | None:
+        replicas = self._context.replicas_of(partition)
+        online = self._online(partition, strategy is ElectionStrategy.CONTROLLED_SHUTDOWN)
+        if strategy is ElectionStrategy.PREFERRED_REPLICA:
+            return elect_preferred(replicas, state.isr, online)
+        if strategy is ElectionStrategy.CONTROLLED_SHUTDOWN:
+            return elect_for_shutdown(replicas, state.isr, online, self._context.shutting_down_brokers)
+        unclean = strategy is ElectionStrategy.OFFLINE_PARTITION_UNCLEAN or self._unclean_allowed(partition.topic)
+        return elect_for_offline_partition(replicas, state.isr, online, unclean)
+
+    def _online(self, partition: TopicPartition, with_shutting_down: bool) -> list[int]:
+        context = self._context
+        replicas: Iterable[int] = context.replicas_of(partition)
+        return [each for each in replicas if context.is_replica_online(each, partition, with_shutting_down)]

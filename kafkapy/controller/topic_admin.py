@@ -1,0 +1,282 @@
+"""What clients may ask of the controller about topics: create, delete, add partitions (kafka.server.ZkAdminManager).
+
+Each request is one event of the controller. A request answers when its effect can be seen (the metadata cache has the
+leaders, the topic is gone) or with REQUEST_TIMED_OUT after its timeout; the work itself goes on. Results are by topic;
+an error is a value there, so that one bad topic does not spoil the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
+
+from kafkapy import errors
+from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
+from kafkapy.controller.topic_validation import MAX_PARTITIONS_PER_REQUEST, TopicPlan, plan_partitions, plan_topic
+from kafkapy.errors import KafkaError
+from kafkapy.metadata.store import Create, NodeExistsError
+from kafkapy.metadata.znodes import CONFIG_TOPICS, TopicAssignment, encode_topic, topic_path
+from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid, uuid_to_string
+
+if TYPE_CHECKING:
+    from kafkapy.controller.controller import KafkaController
+
+logger = logging.getLogger("kafka.server.ZkAdminManager")
+
+MIN_DECISION_S: Final = 10.0
+"""A request may wait this long for the controller to decide, even when its own timeout is shorter."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class TopicAdmin:
+    """Topic requests on top of one KafkaController. Used by handlers, on the control loop.
+
+    Every method raises NOT_CONTROLLER for the whole request when this broker is not the controller.
+    """
+
+    def __init__(self, controller: KafkaController) -> None:
+        self._controller = controller
+        self._running: set[asyncio.Task[None]] = set()
+
+    # --- create -------------------------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], validate_only: bool = False, timeout_ms: int = 30_000
+    ) -> dict[str, CreatedTopic | KafkaError]:
+        """Create topics. See plan_topic for the errors of a topic; REQUEST_TIMED_OUT."""
+        done: dict[str, CreatedTopic | KafkaError] = {}
+
+        made: dict[str, CreatedTopic] = {}
+
+        async def decide() -> None:
+            await self._controller.submit("CreateTopics", lambda: self._create(topics, validate_only, done, made))
+            if validate_only:
+                done.update(made)
+
+        async def settle() -> None:
+            await self._in_cache({name: topic.num_partitions for name, topic in made.items()})
+            done.update(made)
+
+        return await self._finish([topic.name for topic in topics], done, decide, settle, timeout_ms)
+
+    async def _create(
+        self,
+        topics: Sequence[NewTopic],
+        validate_only: bool,
+        failed: dict[str, CreatedTopic | KafkaError],
+        made: dict[str, CreatedTopic],
+    ) -> None:
+        budget = MAX_PARTITIONS_PER_REQUEST
+        partitions: list[TopicPartition] = []
+        for topic in topics:
+            try:
+                plan = plan_topic(topic, self._controller.context, self._controller.config, budget)
+                budget -= len(plan.assignments)
+                topic_id = ZERO_UUID if validate_only else await self._write(plan)
+            except KafkaError as error:
+                logger.info("Topic %r is not created: %s", topic.name, error)
+                failed[topic.name] = error
+                continue
+            made[plan.name] = CreatedTopic(
+                plan.name, topic_id, len(plan.assignments), plan.replication_factor, plan.configs
+            )
+            if not validate_only:
+                partitions += self._controller.context.partitions_of(plan.name)
+        if partitions:
+            await self._controller.configs.reload_topics(made)
+            await self._controller.partitions_created(partitions)
+
+    async def _write(self, plan: TopicPlan) -> UUID:
+        """Write settings and topic in one transaction. From here on the topic exists, whatever happens."""
+        controller = self._controller
+        topic_id = random_uuid()
+        assignment = TopicAssignment(topic_id, plan.assignments)
+        logger.info(
+            "Creating topic %s with %d partitions and configuration %s",
+            plan.name,
+            len(plan.assignments),
+            dict(plan.configs),
+        )
+        operations = [
+            await controller.configs.write_operation(CONFIG_TOPICS, plan.name, plan.configs),
+            Create(topic_path(plan.name), encode_topic(assignment)),
+        ]
+        try:
+            await controller.store.commit(operations)
+        except NodeExistsError:
+            raise errors.TopicAlreadyExistsError(f"Topic '{plan.name}' already exists.") from None
+        controller.context.put_topic(plan.name, topic_id, assignment)
+        return topic_id
+
+    async def _in_cache(self, topics: Mapping[str, int]) -> None:
+        """Return when the metadata cache shows that many partitions of each topic, each with a leader."""
+        cache = self._controller.metadata_cache
+        waiting = dict(topics)
+        while True:
+            for name, count in list(waiting.items()):
+                topic = cache.topic(name)
+                if topic is not None and sum(p.leader >= 0 for p in topic.partitions.values()) >= count:
+                    del waiting[name]
+            if not waiting:
+                return
+            await cache.wait_for_change()
+
+    # --- delete -------------------------------------------------------------------------------------------------------
+
+    async def delete_topics(
+        self, topics: Sequence[str | UUID], timeout_ms: int = 30_000
+    ) -> dict[str | UUID, KafkaError | None]:
+        """Delete topics by name or id; the error of each, or None when it is gone.
+
+        UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, REQUEST_TIMED_OUT. A topic that is being
+        deleted already is waited for.
+        """
+        done: dict[str | UUID, KafkaError | None] = {}
+        waiters: dict[str | UUID, asyncio.Future[None]] = {}
+
+        async def decide() -> None:
+            await self._controller.submit("DeleteTopics", lambda: self._delete(topics, done, waiters))
+
+        async def settle() -> None:
+            for topic, waiter in waiters.items():
+                await waiter
+                done[topic] = None
+
+        return await self._finish(list(topics), done, decide, settle, timeout_ms)
+
+    async def _delete(
+        self,
+        topics: Sequence[str | UUID],
+        failed: dict[str | UUID, KafkaError | None],
+        waiters: dict[str | UUID, asyncio.Future[None]],
+    ) -> None:
+        controller = self._controller
+        context = controller.context
+        names: list[str] = []
+        for topic in topics:
+            name = self._name_of(topic)
+            if not controller.config.get_bool("delete.topic.enable"):
+                failed[topic] = errors.TopicDeletionDisabledError()
+            elif name is None or name not in context.assignments:
+                if isinstance(topic, UUID):
+                    failed[topic] = errors.UnknownTopicIdError(f"No topic has the id {uuid_to_string(topic)}.")
+                else:
+                    failed[topic] = errors.UnknownTopicOrPartitionError(f"Topic `{topic}` to delete does not exist")
+            else:
+                waiters[topic] = controller.topic_deletion(name)
+                if name not in context.topics_to_delete and name not in names:
+                    names.append(name)
+        if names:
+            try:
+                await controller.store.mark_for_deletion(names)
+            except NodeExistsError:
+                pass  # marked by a foreign tool a moment ago
+            await controller.deletion.enqueue(names)
+
+    def _name_of(self, topic: str | UUID) -> str | None:
+        if isinstance(topic, str):
+            return topic
+        return next((name for name, each in self._controller.context.topic_ids.items() if each == topic), None)
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    async def create_partitions(
+        self, requests: Sequence[NewPartitions], validate_only: bool = False, timeout_ms: int = 30_000
+    ) -> dict[str, KafkaError | None]:
+        """Add partitions to topics; the error of each (see plan_partitions), or None."""
+        done: dict[str, KafkaError | None] = {}
+
+        counts: dict[str, int] = {}
+
+        async def decide() -> None:
+            await self._controller.submit("CreatePartitions", lambda: self._add(requests, validate_only, done, counts))
+            if validate_only:
+                done.update(dict.fromkeys(counts))
+
+        async def settle() -> None:
+            await self._in_cache(counts)
+            done.update(dict.fromkeys(counts))
+
+        return await self._finish([request.name for request in requests], done, decide, settle, timeout_ms)
+
+    async def _add(
+        self,
+        requests: Sequence[NewPartitions],
+        validate_only: bool,
+        failed: dict[str, KafkaError | None],
+        counts: dict[str, int],
+    ) -> None:
+        context = self._controller.context
+        budget = MAX_PARTITIONS_PER_REQUEST
+        partitions: list[TopicPartition] = []
+        for request in requests:
+            try:
+                added = plan_partitions(request, context, budget)
+            except KafkaError as error:
+                failed[request.name] = error
+                continue
+            budget -= len(added)
+            counts[request.name] = request.count
+            if validate_only:
+                continue
+            name = request.name
+            existing = (await self._controller.store.topic_assignments([name]))[name]
+            assignment = TopicAssignment(context.topic_ids[name], {**context.assignments[name], **added})
+            await self._controller.store.set_topic(name, assignment, existing[1].version)
+            context.put_topic(name, context.topic_ids[name], assignment)
+            partitions += [TopicPartition(name, number) for number in added]
+            logger.info("Adding %d partitions to topic %s", len(added), name)
+        if partitions:
+            await self._controller.partitions_created(partitions)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    async def _finish(
+        self,
+        keys: Sequence[K],
+        done: dict[K, V],
+        decide: Callable[[], Awaitable[None]],
+        settle: Callable[[], Awaitable[None]],
+        timeout_ms: int,
+    ) -> dict[K, V]:
+        """Let the controller decide, then wait until that can be seen, at most `timeout_ms` in all.
+
+        What the controller has decided against is in `done` before anything is waited for, so a request with no timeout
+        still learns what was wrong with it.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        decision_limit = max(timeout_ms / 1000, MIN_DECISION_S)
+        decided = await self._within(decision_limit, decide)
+        if decided and len(done) < len(keys):
+            await self._within(deadline - loop.time(), settle)
+        timed_out: Any = errors.RequestTimedOutError
+        return {key: done[key] if key in done else timed_out() for key in keys}
+
+    async def _within(self, seconds: float, run: Callable[[], Awaitable[None]]) -> bool:
+        """Whether it finished in time. When not, it goes on by itself and its error is logged."""
+        if seconds <= 0:
+            return False
+
+        async def work() -> None:
+            await run()
+
+        task = asyncio.get_running_loop().create_task(work())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        finished, _ = await asyncio.wait({task}, timeout=seconds)
+        if finished:
+            task.result()
+            return True
+        task.add_done_callback(_log_late_error)
+        return False
+
+
+def _log_late_error(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("A request that had timed out failed in the end", exc_info=task.exception())

@@ -1,0 +1,205 @@
+"""The settings of topics, brokers, clients and users, as kept in the metadata store.
+
+A change is two writes in one transaction: the entity's node, and a sequential node under /config/changes that tells all
+brokers which entity it was. Every broker keeps a copy of what it has read and calls its listeners after a change.
+Source: kafka.server.DynamicConfigManager and kafka.server.ZkConfigRepository.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from kafkapy.metadata.store import (
+    Create,
+    Delete,
+    MetadataStore,
+    NoNodeError,
+    Operation,
+    SetData,
+    Watch,
+    WatchEvent,
+)
+from kafkapy.metadata.znodes import (
+    CONFIG,
+    CONFIG_BROKERS,
+    CONFIG_CHANGE_PREFIX,
+    CONFIG_CHANGES,
+    CONFIG_TOPICS,
+    DEFAULT_ENTITY,
+    config_path,
+    decode_config,
+    decode_config_change,
+    encode_config,
+    encode_config_change,
+    in_sequence,
+    sequence_number,
+)
+
+logger = logging.getLogger("kafka.server.DynamicConfigManager")
+
+CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000
+"""Change notifications older than this are removed; every live broker has seen them long ago."""
+
+ConfigListener = Callable[[str, Mapping[str, str]], Awaitable[None]]
+"""Called with the entity's name and all its settings after a change."""
+
+
+class ConfigRepository:
+    """A copy of the settings in the store. Owned by the broker; used on the control loop.
+
+    Topics are read when somebody asks for them (`load_topics`), because only the topics hosted here matter; the copy of
+    a topic is then kept up to date. Other kinds of entities are read at the start.
+    """
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._config: dict[tuple[str, str], dict[str, str]] = {}
+        self._listeners: dict[str, list[ConfigListener]] = {}
+        self._last_change = -1
+        self._watch: Watch | None = None
+        self._processing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, entity_types: Iterable[str] = (CONFIG_BROKERS,)) -> None:
+        """Read the settings of these kinds of entities and begin to follow changes."""
+        await self._store.ensure_path(CONFIG_CHANGES)
+        self._watch = await self._store.watch_children(CONFIG_CHANGES, self._on_change)
+        names = await self._store.children(CONFIG_CHANGES)
+        # Changes from before the start are in what is read next.
+        self._last_change = max(map(sequence_number, names), default=-1)
+        for entity_type in entity_types:
+            try:
+                entities = await self._store.children(f"{CONFIG}/{entity_type}")
+            except NoNodeError:
+                continue
+            await self._load(entity_type, entities)
+
+    async def stop(self) -> None:
+        """Follow no more changes."""
+        if self._watch is not None:
+            self._watch.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def listen(self, entity_type: str, listener: ConfigListener) -> None:
+        """Call `listener` after each change of an entity of that kind."""
+        self._listeners.setdefault(entity_type, []).append(listener)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def topic(self, topic: str) -> Mapping[str, str]:
+        """The topic's own settings, as last read; none for a topic that was not loaded."""
+        return self._config.get((CONFIG_TOPICS, topic), {})
+
+    def broker(self, broker_id: int) -> Mapping[str, str]:
+        """The settings of one broker."""
+        return self._config.get((CONFIG_BROKERS, str(broker_id)), {})
+
+    def broker_defaults(self) -> Mapping[str, str]:
+        """The settings of all brokers together."""
+        return self._config.get((CONFIG_BROKERS, DEFAULT_ENTITY), {})
+
+    def entity(self, entity_type: str, name: str) -> Mapping[str, str]:
+        """The settings of any entity, as last read."""
+        return self._config.get((entity_type, name), {})
+
+    async def fetch(self, entity_type: str, name: str) -> dict[str, str]:
+        """The settings of an entity straight from the store."""
+        found = (await self._store.get_many([config_path(entity_type, name)]))[0]
+        return {} if found is None else decode_config(found[0])
+
+    async def load_topics(self, topics: Iterable[str]) -> None:
+        """Read the settings of topics that are not in the copy yet."""
+        await self._load(CONFIG_TOPICS, [topic for topic in topics if (CONFIG_TOPICS, topic) not in self._config])
+
+    async def reload_topics(self, topics: Iterable[str]) -> None:
+        """Read the settings of topics again, after their creation or deletion."""
+        await self._load(CONFIG_TOPICS, list(topics))
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop a deleted topic from the copy."""
+        self._config.pop((CONFIG_TOPICS, topic), None)
+
+    async def _load(self, entity_type: str, names: list[str]) -> None:
+        found = await self._store.get_many([config_path(entity_type, name) for name in names])
+        for name, each in zip(names, found, strict=True):
+            self._config[entity_type, name] = {} if each is None else decode_config(each[0])
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def change(self, entity_type: str, name: str, config: Mapping[str, str]) -> None:
+        """Replace all settings of an entity and tell all brokers. Returns when this broker's listeners have run."""
+        operations = [
+            await self.write_operation(entity_type, name, config),
+            Create(CONFIG_CHANGE_PREFIX, encode_config_change(f"{entity_type}/{name}"), sequential=True),
+        ]
+        await self._store.commit(operations)
+        await self.process_changes()
+
+    async def write_operation(self, entity_type: str, name: str, config: Mapping[str, str]) -> Operation:
+        """The operation that writes the settings of an entity, whether its node is there or not."""
+        path = config_path(entity_type, name)
+        exists = await self._store.exists(path) is not None
+        return SetData(path, encode_config(config)) if exists else Create(path, encode_config(config))
+
+    # --- following changes --------------------------------------------------------------------------------------------
+
+    def _on_change(self, event: WatchEvent) -> None:
+        del event
+        task = asyncio.get_running_loop().create_task(self._process_quietly())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _process_quietly(self) -> None:
+        try:
+            await self.process_changes()
+        except Exception:
+            logger.exception("Error while processing configuration changes")
+
+    async def process_changes(self) -> None:
+        """Apply the changes that were announced since the last call, then remove announcements that are old."""
+        async with self._processing:
+            names = in_sequence(await self._store.children(CONFIG_CHANGES))
+            new = [name for name in names if sequence_number(name) > self._last_change]
+            if not new:
+                return
+            found = await self._store.get_many([f"{CONFIG_CHANGES}/{name}" for name in new])
+            entities: dict[str, None] = {}
+            for each in found:
+                if each is not None:
+                    try:
+                        entities[decode_config_change(each[0])] = None
+                    except ValueError as error:
+                        logger.error("Ignoring a configuration change: %s", error)
+            self._last_change = sequence_number(new[-1])
+            for entity_path in entities:
+                await self._apply(*entity_path.partition("/")[::2])
+            await self._purge(names)
+
+    async def _apply(self, entity_type: str, name: str) -> None:
+        key = (entity_type, name)
+        if entity_type == CONFIG_TOPICS and key not in self._config:
+            return  # not hosted here; read when it is
+        config = await self.fetch(entity_type, name)
+        self._config[key] = config
+        logger.info("Updating %s %s with new configuration: %s", entity_type, name, ", ".join(sorted(config)))
+        for listener in self._listeners.get(entity_type, ()):
+            try:
+                await listener(name, config)
+            except Exception:
+                logger.exception("Error while applying the configuration of %s %s", entity_type, name)
+
+    async def _purge(self, names: list[str]) -> None:
+        paths = [f"{CONFIG_CHANGES}/{name}" for name in names]
+        now_ms = int(time.time() * 1000)
+        for path, found in zip(paths, await self._store.get_many(paths), strict=True):
+            if found is not None and now_ms - found[1].created_ms > CHANGE_EXPIRATION_MS:
+                try:
+                    await self._store.commit([Delete(path)])
+                except NoNodeError:
+                    continue  # another broker was faster

@@ -1,0 +1,1 @@
+"""The replicas this broker hosts."""
