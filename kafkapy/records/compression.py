@@ -227,7 +227,7 @@ def _compress_lz4(data: Buffer, level: int, *, broken_checksum: bool) -> bytes:
     # Kafka's default, 9, means lz4's fast compressor; every other level its high compression, whose levels are 3 to 12.
     native = 1 if level == DEFAULT_LEVELS[CompressionType.LZ4] else min(max(level, 3), 12)
     compressor = cramjam.lz4.Compressor(level=native, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     frame = bytes(compressor.finish())
     if not broken_checksum:
         return frame

@@ -198,7 +198,8 @@ def build_message_set(
 ) -> bytes:
     """The records as a message set of v0 or v1, compressed ones in one wrapper.
 
-    Headers, which it cannot hold, are dropped. ValueError for another magic; UnsupportedCompressionTypeError for zstd, which these formats do not have.
+    Headers, which it cannot hold, are dropped. ValueError for another magic; UnsupportedCompressionTypeError for zstd,
+    which these formats do not have.
     """
     if magic not in _MIN_SIZE:
         raise ValueError(f"magic {magic}: a message set is of format v0 or v1")
