@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from uuid import UUID
 
 NO_VALUE = -1
@@ -41,21 +40,3 @@ class NewPartitions:
     name: str
     count: int
     assignments: Sequence[Sequence[int]] | None = None
-
-
-class AlterConfigOp(IntEnum):
-    """What IncrementalAlterConfigs does to one key. Source: org.apache.kafka.clients.admin.AlterConfigOp."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
-    """One change of one key. `value` is None for DELETE."""
-
-    name: str
-    operation: AlterConfigOp
-    value: str | None = None

@@ -21,14 +21,11 @@ from uuid import UUID
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
-from kafkapy.controller.auto_topic_creation import AutoTopicCreationManager
 from kafkapy.controller.broker_channel import BrokerRequestBatch, ChannelFactory, ControllerChannelManager
-from kafkapy.controller.config_admin import ConfigAdmin
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
 from kafkapy.controller.events import ControllerEventQueue
 from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
-from kafkapy.controller.producer_ids import allocate_producer_id_block
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
 from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.controller.topic_deletion import TopicDeletionManager
@@ -53,7 +50,6 @@ from kafkapy.metadata.znodes import (
     LOG_DIR_EVENTS,
     TOPICS,
     BrokerRegistration,
-    ProducerIdBlock,
     decode_isr_change,
     decode_log_dir_event,
 )
@@ -71,8 +67,8 @@ RETRY_MS: Final = 1000
 class KafkaController:
     """A broker's candidate for, and while elected the, controller. Owned by the broker; used on the control loop.
 
-    `channel_factory` opens the way to a broker that has registered. What clients may ask for is in TopicAdmin and
-    ConfigAdmin; the methods of the same names here lead there.
+    `channel_factory` opens the way to a broker that has registered. What clients may ask for is in TopicAdmin; the
+    methods of the same names here lead there.
     """
 
     def __init__(
@@ -99,8 +95,6 @@ class KafkaController:
         self._deletion_waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._expired = False
         self.topic_admin = TopicAdmin(self)
-        self.config_admin = ConfigAdmin(self)
-        self.auto_topics = AutoTopicCreationManager(self)
         self._build()
 
     def _build(self) -> None:
@@ -160,6 +154,10 @@ class KafkaController:
                 f"a broker with id {registration.id} is registered already; broker.id must be unique in the cluster"
             ) from None
         logger.info("Registered broker %d with epoch %d", registration.id, self.registration.epoch)
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Take over a broker configuration whose dynamic part has changed."""
+        self.config = config
 
     async def submit(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any:
         """Run something as an event while this broker is controller. NOT_CONTROLLER when it is not."""
@@ -537,14 +535,6 @@ class KafkaController:
     ) -> dict[str, errors.KafkaError | None]:
         """See TopicAdmin.create_partitions."""
         return await self.topic_admin.create_partitions(requests, validate_only, timeout_ms)
-
-    async def auto_create(self, topics: Iterable[str]) -> dict[str, ErrorCode]:
-        """See AutoTopicCreationManager.create."""
-        return await self.auto_topics.create(topics)
-
-    async def allocate_producer_ids(self) -> ProducerIdBlock:
-        """The next block of producer ids, for this broker. NOT_CONTROLLER never: the store itself decides here."""
-        return await allocate_producer_id_block(self.store.store, self.broker_id)
 
     # --- elections asked for ------------------------------------------------------------------------------------------
 
