@@ -85,7 +85,8 @@ class BuildKernels(build_ext):
         """Compile one kernel, or copy it."""
         in_place = ROOT / SPEEDUPS / Path(self.get_ext_fullpath(ext.name)).name
         inputs = [*ext.sources, *ext.depends]
-        current = in_place.exists() and all(os.stat(path).st_mtime <= in_place.stat().st_mtime for path in inputs)
+        built = in_place.stat().st_mtime if in_place.exists() else 0.0
+        current = all(Path(path).stat().st_mtime <= built for path in inputs)
         if self.inplace or not current:
             super().build_extension(ext)
             return

@@ -166,6 +166,8 @@ def uuid_from_string(text: str) -> _uuid.UUID:
     """The id for Kafka's text of it. ValueError when the text is not 16 bytes of url-safe base64."""
     if len(text) > 24:
         raise ValueError(f"{text[:32]!r} is too long to be the base64 text of an id")
+    if "+" in text or "/" in text:
+        raise ValueError(f"{text!r} is base64, but not of the url-safe kind")
     try:
         raw = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
     except ValueError as error:

@@ -418,8 +418,9 @@ class BrokerConfig:
         return value
 
     def _endpoints(self, name: str, distinct_ports: bool) -> tuple[Endpoint, ...]:
+        protocols = self.security_protocols
         try:
-            endpoints = parse_listeners(self.get_str(name), self.security_protocols, distinct_ports)
+            endpoints = parse_listeners(self.get_str(name), protocols, distinct_ports)
         except ValueError as error:
             raise self._error(name, str(error)) from None
         return tuple(item for item in endpoints if item.listener_name not in self.controller_listener_names)
@@ -443,7 +444,7 @@ class BrokerConfig:
             # KRaft files number nodes above the reserved range; the limit only protects generated ids.
             limit = self.get_int("reserved.broker.max.id") if name == "broker.id" else MAX_INT
             allowed = f"must be between -1 and reserved.broker.max.id ({limit})"
-            self._require(-1 <= self.broker_id <= limit, name, allowed)
+            self._require(-1 <= self.get_int(name) <= limit, name, allowed)
         else:
             self._require(self.broker_id >= 0, name, "must be 0 or more when broker.id.generation.enable is false")
         if self.metadata_store == "zookeeper":

@@ -18,16 +18,16 @@ _HEAD = """\
 
 <!-- Written by `make docs` from kafkapy/config; changes belong there. -->
 
-The keys are those of Apache Kafka 3.9, with its defaults, and a few of kafkapy's own (`kafkapy.*`, `metrics.listeners`).
-The broker reads them from a properties file; `--override key=value` on the command line goes over the file:
+The keys are those of Apache Kafka 3.9, with its defaults, and a few of kafkapy's own (`kafkapy.*` and
+`metrics.listeners`). The broker reads them from a properties file; `--override key=value` goes over the file:
 
-    kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override log.dirs=/tmp/data
+    kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override num.partitions=3
 
-A key that does not exist, or a value that is not allowed, stops the start with one sentence: key, value, what is allowed,
-and the line of the file. Keys of plugins are known once the plugin is installed.
+A key that does not exist, or a value that is not allowed, stops the start with one sentence: key, value, what is
+allowed, and the line of the file. Keys of plugins are known once the plugin is installed.
 
-**Update** says whether a broker key may change while the broker runs: *read-only*, for one broker (*per-broker*), or for
-all of them (*cluster-wide*). Keys of TLS and SASL, and the connection limits, may be set for one listener:
+**Update** says whether a broker key may change while the broker runs: *read-only* (no), for one broker (*per-broker*),
+or for all of them (*cluster-wide*). Keys of TLS and SASL, and the connection limits, may be set for one listener:
 `listener.name.<listener>.<key>`.
 """
 
