@@ -11,6 +11,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.event_queue cimport EventQueueState
+from kafkapy._speedups.log_recovery cimport LogHistory
 from kafkapy._speedups.posix cimport pthread_mutex_t
 from kafkapy._speedups.record_batch cimport RecordError
 from kafkapy._speedups.segment cimport SegmentState
@@ -118,7 +119,35 @@ cdef struct LogConfigState:     # replaced under the mutex by PartitionLog.updat
     int32_t min_in_sync_replicas
     int64_t flush_messages
 
-cdef cppclass LogPrivate        # producer state, leader epochs, transactions: known to partition_log.pyx only
+cdef struct RecentBatch:        # where a batch that was appended lately stands, so that reads at the tail need no index
+    int64_t base_offset
+    int64_t last_offset
+    int64_t position
+    int64_t size
+    int64_t segment_base
+
+cdef struct Follower:
+    int64_t log_end_offset      # -1 until its first fetch
+    int64_t caught_up_ms        # wall clock, when it last reached the log end
+    bint in_sync
+
+cdef cppclass ProducerSnapshot: # taken at a roll, to be written by a worker
+    int64_t offset
+    string data
+
+cdef cppclass LogPrivate:       # of partition_log.pyx only
+    LogHistory history          # producer state, leader epochs, aborted transactions
+    string directory            # of the segment files; empty when the backend has none
+    bint rolling                # a roll renames its file outside the mutex: appends park, others wait
+    bint segment_wanted         # SEGMENT_WANTED was posted and not answered yet
+    bint closed
+    vector[RecentBatch] recent  # ring
+    size_t recent_next
+    unordered_map[int32_t, Follower] followers
+    vector[ProducerSnapshot] snapshots
+    int64_t epochs_version      # counts changes of the leader epochs
+    int64_t unflushed_messages  # since the last flush
+    uint64_t random             # for roll jitter
 
 cdef cppclass LogState:
     pthread_mutex_t mutex
@@ -170,4 +199,10 @@ cdef void log_follower_position(LogState* log, int32_t replica_id, int64_t log_e
 
 cdef class PartitionLog:
     cdef LogState* state
+    cdef readonly object events         # EventQueue, kept alive
+    cdef readonly object storage        # LogStorage
+    cdef readonly object config         # the LogConfig last given
     cdef object __weakref__
+
+    cdef void hold_segments(self, vector[SegmentState*]* out) noexcept nogil
+    cdef object append(self, bytes batches, const AppendOptions* options, int origin)

@@ -1,10 +1,13 @@
 """One log segment: the data file, its offset index and time index. Reference counted, so that neither a delete nor a roll pulls a
-file from under a sendfile that is on its way."""
+file from under a sendfile that is on its way.
+
+Files are opened when first used: `fd` is -1 until segment_open has been called, which log_read does before it hands a segment out.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
-from kafkapy._speedups.file_records cimport FileRecordsState
+from kafkapy._speedups.file_records cimport BatchPosition, FileRecordsState, ScanStatus
 from kafkapy._speedups.index cimport OffsetIndexState, TimeIndexState
 
 cdef cppclass SegmentState:
@@ -15,7 +18,10 @@ cdef cppclass SegmentState:
     int64_t max_timestamp           # ms, -1 when empty
     int64_t offset_of_max_timestamp
     int64_t created_ms              # wall clock, for roll by time when the batches carry no timestamp
-    int64_t first_batch_timestamp   # ms, -1 when empty; roll by time counts from here
+    int64_t first_batch_timestamp   # ms, -1 when empty or not read yet; roll by time counts from here
+    int64_t bytes_since_index       # appended since the last index entry
+    int64_t roll_jitter_ms          # taken off segment.ms
+    bint sealed                     # no longer active and its indexes cut to size
     FileRecordsState* records
     OffsetIndexState* offset_index
     TimeIndexState* time_index
@@ -23,3 +29,34 @@ cdef cppclass SegmentState:
 
 cdef void segment_ref(SegmentState* s) noexcept nogil
 cdef void segment_unref(SegmentState* s) noexcept nogil
+
+# A segment over an open file (fd >= 0, taken over) or one to be opened by path later (fd -1). `stem` is the path of its files without suffix
+# ("" for the memory backend).
+cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes, bint sealed,
+                               int64_t created_ms) noexcept nogil
+# Gives a prepared segment its base offset and the stem of its name; nobody else knows it yet.
+cdef void segment_name(SegmentState* s, int64_t base_offset, const string& stem) noexcept nogil
+# The descriptor, or -errno.
+cdef int segment_open(SegmentState* s) noexcept nogil
+# Under the log's mutex, with an open file. 0 or an errno; after an error the file and the segment are as before.
+cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
+                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil
+# Maps the indexes when entries wait for it. After an append, without the log's mutex.
+cdef void segment_after_append(SegmentState* s) noexcept nogil
+# The batch that holds `offset`, or the first one behind it, below `limit` bytes. Without the log's mutex.
+cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil
+# The first batch below `limit` bytes with a max timestamp >= timestamp and a last offset >= start_offset.
+cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64_t start_offset, int64_t limit, BatchPosition* out) noexcept nogil
+# Why the segment must be closed before `size` more bytes up to `last_offset` with that max timestamp, or 0.
+cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms, int64_t segment_bytes,
+                             int64_t segment_ms) noexcept nogil
+# Cuts the file at a batch boundary and the indexes at the offset. 0 or an errno.
+cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noexcept nogil
+# Closes the segment for writing: last time index entry, indexes cut to size and synced. 0 or an errno. Without the log's mutex.
+cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil
+# The last time index entry and indexes cut to size, but still open for writing (clean close).
+cdef int segment_trim(SegmentState* s) noexcept nogil
+# Timestamp of the first batch, read from the file when not known yet; -1 when empty.
+cdef int64_t segment_first_timestamp(SegmentState* s) noexcept nogil
+# Sets max_timestamp and offset_of_max_timestamp from the time index and the batches behind its last entry.
+cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil

@@ -1,0 +1,61 @@
+"""The data file of a segment: whole batches written by one pwrite, read by pread, walked by batch headers.
+
+The file is batches (record_batch.pxd) one after the other, nothing before, between or behind them. An append that fails half way is cut off
+again, so a reader that stays below the segment's size never meets half a batch.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+from libcpp.string cimport string
+
+from kafkapy._speedups.record_batch cimport BatchHeader
+
+cdef enum:
+    SCAN_CHUNK = 4096               # bytes read at once while walking headers
+
+cdef cppclass FileRecordsState:
+    string path                     # empty when the backend has no path (memory); then fd is open from the start
+    int64_t fd                      # atomic; -1 until first used
+
+cdef struct BatchPosition:
+    int64_t position                # of the batch's first byte in the file
+    int64_t base_offset
+    int64_t last_offset
+    int64_t size                    # bytes
+    int64_t max_timestamp
+
+cdef enum ScanStatus:
+    SCAN_FOUND = 0
+    SCAN_END = 1                    # no such batch below the limit
+    SCAN_CORRUPT = 2                # what stands at `position` is no batch
+    SCAN_ERROR = 3                  # read error; errno is in `error`
+
+cdef struct BatchScan:
+    # A walk over the headers of a file. Set up by scan_start, moved by scan_next.
+    int fd
+    int64_t position                # of the next header
+    int64_t limit
+    int error
+    int64_t chunk_start
+    int64_t chunk_size
+    BatchHeader header              # of the batch scan_next found
+    int64_t at                      # its position
+    uint8_t chunk[4096]
+
+cdef FileRecordsState* file_records_new(int fd, const string& path) noexcept nogil
+cdef void file_records_free(FileRecordsState* records) noexcept nogil
+# The open descriptor, or -errno. Opens the file on first use; any thread, not under the log's mutex the first time.
+cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil
+# 0, or the errno; the file is then as long as before.
+cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position) noexcept nogil
+# Bytes read (fewer than size only at the end of the file), or -errno.
+cdef int64_t file_read(int fd, uint8_t* out, int64_t size, int64_t position) noexcept nogil
+cdef int file_truncate(int fd, int64_t size) noexcept nogil
+cdef int file_sync(int fd) noexcept nogil
+cdef int64_t file_size(int fd) noexcept nogil
+
+cdef void scan_start(BatchScan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
+cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil
+# The first batch at or behind `position`, below `limit`, whose last offset is `offset` or higher.
+cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset, BatchPosition* out) noexcept nogil
+# The first batch at or behind `position` whose max timestamp is `timestamp` or higher and whose last offset is at least `offset`.
+cdef ScanStatus scan_for_timestamp(int fd, int64_t position, int64_t limit, int64_t timestamp, int64_t offset, BatchPosition* out) noexcept nogil

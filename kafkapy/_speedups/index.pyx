@@ -1,0 +1,464 @@
+"""Offset index and time index (see index.pxd for the formats and the locking)."""
+
+from libc.errno cimport EINVAL, ENOENT, errno
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libcpp.string cimport string
+from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, open as posix_open
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.unistd cimport close, ftruncate
+
+from kafkapy._speedups.file_records cimport file_append, file_read, file_size, file_sync
+from kafkapy._speedups.posix cimport (
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.wire cimport load_int32, load_int64, store_int32, store_int64
+
+
+cdef void setup_file(IndexFile* file, const string& path, int32_t entry_size, int64_t max_bytes, bint sealed) noexcept nogil:
+    pthread_mutex_init(&file.mutex, NULL)
+    file.path = path
+    file.entry_size = entry_size
+    file.map = NULL
+    file.map_size = 0
+    file.entries = 0
+    file.capacity = max_bytes // entry_size
+    file.sealed = sealed
+    file.last.key = -1
+    file.last.value = 0
+    file.last_known = True
+    file.touched = False
+
+
+cdef void unmap(IndexFile* file) noexcept nogil:
+    if file.map != NULL:
+        munmap(file.map, <size_t>file.map_size)
+        file.map = NULL
+        file.map_size = 0
+
+
+cdef void get_entry(IndexFile* file, int64_t i, IndexEntry* out) noexcept nogil:
+    """Entry i of the mapped ones, then the pending ones. The caller holds the mutex and has checked i."""
+    if i >= file.entries:
+        out[0] = file.pending[<size_t>(i - file.entries)]
+    else:
+        decode_entry(file.entry_size, file.map + i * file.entry_size, out)
+
+
+cdef void decode_entry(int32_t entry_size, const uint8_t* at, IndexEntry* out) noexcept nogil:
+    if entry_size == OFFSET_ENTRY_SIZE:
+        out.key = load_int32(at)
+        out.value = load_int32(at + 4)
+    else:
+        out.key = load_int64(at)
+        out.value = load_int32(at + 8)
+
+
+cdef void encode_entry(int32_t entry_size, uint8_t* at, const IndexEntry* entry) noexcept nogil:
+    if entry_size == OFFSET_ENTRY_SIZE:
+        store_int32(at, <int32_t>entry.key)
+        store_int32(at + 4, entry.value)
+    else:
+        store_int64(at, entry.key)
+        store_int32(at + 8, entry.value)
+
+
+cdef int64_t total(IndexFile* file) noexcept nogil:
+    return file.entries + <int64_t>file.pending.size()
+
+
+cdef int map_file(IndexFile* file) noexcept nogil:
+    """Maps the file (mutex held by the caller) and moves the pending entries into it. 0 or an errno."""
+    cdef int fd, failure = 0
+    cdef int64_t size, wanted, i
+    cdef void* at
+    if file.map != NULL or file.path.empty():
+        return 0
+    if file.sealed:
+        if file.entries == 0:
+            return 0
+        fd = posix_open(file.path.c_str(), O_RDONLY | O_CLOEXEC)
+        if fd < 0:
+            return errno
+        wanted = file.entries * file.entry_size
+        size = file_size(fd)
+        if size < wanted:
+            close(fd)
+            return EINVAL
+        at = mmap(NULL, <size_t>wanted, PROT_READ, MAP_SHARED, fd, 0)
+        failure = errno if at == MAP_FAILED else 0
+    else:
+        fd = posix_open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+        if fd < 0:
+            return errno
+        # Cut away what is no entry (all of it after index_clear), then preallocate: the rest reads as zeros.
+        wanted = file.capacity * file.entry_size
+        i = (file.entries + <int64_t>file.pending.size()) * file.entry_size
+        if wanted < i:
+            wanted = i
+        if wanted == 0:
+            wanted = file.entry_size
+        if ftruncate(fd, file.entries * file.entry_size) != 0 or ftruncate(fd, wanted) != 0:
+            failure = errno
+            close(fd)
+            return failure
+        at = mmap(NULL, <size_t>wanted, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+        failure = errno if at == MAP_FAILED else 0
+    close(fd)
+    if failure:
+        return failure
+    file.map = <uint8_t*>at
+    file.map_size = wanted
+    if not file.sealed:
+        for i in range(<int64_t>file.pending.size()):
+            encode_entry(file.entry_size, file.map + (file.entries + i) * file.entry_size, &file.pending[<size_t>i])
+        file.entries += <int64_t>file.pending.size()
+        file.pending.clear()
+    return 0
+
+
+cdef void learn_last(IndexFile* file) noexcept nogil:
+    """Mutex held; maps when the newest entry is only in the file."""
+    if file.last_known:
+        return
+    file.last.key = -1
+    file.last.value = 0
+    if total(file) > 0:
+        if file.pending.empty() and map_file(file) != 0:
+            return
+        if not file.pending.empty() or file.map != NULL:
+            get_entry(file, total(file) - 1, &file.last)
+    file.last_known = True
+
+
+cdef int append_entry(IndexFile* file, int64_t key, int32_t value) noexcept nogil:
+    cdef IndexEntry entry
+    entry.key = key
+    entry.value = value
+    if file.map != NULL and not file.sealed and (file.entries + 1) * file.entry_size <= file.map_size:
+        encode_entry(file.entry_size, file.map + file.entries * file.entry_size, &entry)
+        file.entries += 1
+    else:
+        file.pending.push_back(entry)
+    file.touched = True
+    file.last = entry
+    file.last_known = True
+    return 0
+
+
+cdef int64_t largest_not_above(IndexFile* file, int64_t key) noexcept nogil:
+    """Number of the last entry whose key is <= key, -1 when there is none. Mutex held, file mapped when it has entries."""
+    cdef int64_t low = 0, high = total(file) - 1, middle, found = -1
+    cdef IndexEntry entry
+    while low <= high:
+        middle = low + (high - low) // 2
+        get_entry(file, middle, &entry)
+        if entry.key <= key:
+            found = middle
+            low = middle + 1
+        else:
+            high = middle - 1
+    return found
+
+
+cdef bint readable(IndexFile* file) noexcept nogil:
+    """Mutex held: whether entries can be looked at, mapping the file if needed."""
+    if file.entries == 0:
+        return not file.pending.empty()
+    if file.map == NULL and map_file(file) != 0:
+        return False
+    return file.map != NULL
+
+
+cdef OffsetIndexState* offset_index_new(int64_t base_offset, const string& path, int64_t max_bytes, bint sealed) noexcept nogil:
+    cdef OffsetIndexState* index = new OffsetIndexState()
+    index.base_offset = base_offset
+    setup_file(&index.file, path, OFFSET_ENTRY_SIZE, max_bytes, sealed)
+    return index
+
+
+cdef TimeIndexState* time_index_new(int64_t base_offset, const string& path, int64_t max_bytes, bint sealed) noexcept nogil:
+    cdef TimeIndexState* index = new TimeIndexState()
+    index.base_offset = base_offset
+    setup_file(&index.file, path, TIME_ENTRY_SIZE, max_bytes, sealed)
+    return index
+
+
+cdef void offset_index_free(OffsetIndexState* index) noexcept nogil:
+    if index != NULL:
+        unmap(&index.file)
+        pthread_mutex_destroy(&index.file.mutex)
+        del index
+
+
+cdef void time_index_free(TimeIndexState* index) noexcept nogil:
+    if index != NULL:
+        unmap(&index.file)
+        pthread_mutex_destroy(&index.file.mutex)
+        del index
+
+
+cdef int offset_index_append(OffsetIndexState* index, int64_t offset, int64_t position) noexcept nogil:
+    cdef int64_t relative = offset - index.base_offset
+    cdef int result = -1
+    pthread_mutex_lock(&index.file.mutex)
+    if total(&index.file) < index.file.capacity and 0 <= relative <= INT32_MAX and 0 <= position <= INT32_MAX:
+        result = append_entry(&index.file, relative, <int32_t>position)
+    pthread_mutex_unlock(&index.file.mutex)
+    return result
+
+
+cdef int time_index_append(TimeIndexState* index, int64_t timestamp, int64_t offset, bint force) noexcept nogil:
+    cdef int64_t relative = offset - index.base_offset
+    cdef int result = -1
+    pthread_mutex_lock(&index.file.mutex)
+    learn_last(&index.file)
+    if relative < 0 or relative > INT32_MAX:
+        result = -1
+    elif total(&index.file) > 0 and timestamp <= index.file.last.key:
+        result = 0
+    elif total(&index.file) == 0 and timestamp < 0:
+        result = 0
+    elif force or total(&index.file) < index.file.capacity:
+        result = append_entry(&index.file, timestamp, <int32_t>relative)
+    pthread_mutex_unlock(&index.file.mutex)
+    return result
+
+
+cdef int64_t offset_index_lookup(OffsetIndexState* index, int64_t offset) noexcept nogil:
+    cdef int64_t found, position = 0
+    cdef IndexEntry entry
+    pthread_mutex_lock(&index.file.mutex)
+    if readable(&index.file):
+        found = largest_not_above(&index.file, offset - index.base_offset)
+        if found >= 0:
+            get_entry(&index.file, found, &entry)
+            position = entry.value
+    pthread_mutex_unlock(&index.file.mutex)
+    return position if position >= 0 else 0
+
+
+cdef int64_t time_index_lookup(TimeIndexState* index, int64_t timestamp) noexcept nogil:
+    cdef int64_t found, offset = index.base_offset
+    cdef IndexEntry entry
+    pthread_mutex_lock(&index.file.mutex)
+    if readable(&index.file):
+        found = largest_not_above(&index.file, timestamp)
+        if found >= 0:
+            get_entry(&index.file, found, &entry)
+            offset = index.base_offset + entry.value
+    pthread_mutex_unlock(&index.file.mutex)
+    return offset
+
+
+cdef bint offset_index_last(OffsetIndexState* index, int64_t* offset, int64_t* position) noexcept nogil:
+    cdef bint found
+    pthread_mutex_lock(&index.file.mutex)
+    learn_last(&index.file)
+    found = total(&index.file) > 0
+    offset[0] = index.base_offset + (index.file.last.key if found else 0)
+    position[0] = index.file.last.value if found else 0
+    pthread_mutex_unlock(&index.file.mutex)
+    return found
+
+
+cdef bint time_index_last(TimeIndexState* index, int64_t* timestamp, int64_t* offset) noexcept nogil:
+    cdef bint found
+    pthread_mutex_lock(&index.file.mutex)
+    learn_last(&index.file)
+    found = total(&index.file) > 0
+    timestamp[0] = index.file.last.key if found else -1
+    offset[0] = index.base_offset + (index.file.last.value if found else 0)
+    pthread_mutex_unlock(&index.file.mutex)
+    return found
+
+
+cdef bint offset_index_full(OffsetIndexState* index) noexcept nogil:
+    cdef bint full
+    pthread_mutex_lock(&index.file.mutex)
+    full = total(&index.file) >= index.file.capacity
+    pthread_mutex_unlock(&index.file.mutex)
+    return full
+
+
+cdef bint time_index_full(TimeIndexState* index) noexcept nogil:
+    """One entry is kept free for the one a roll adds."""
+    cdef bint full
+    pthread_mutex_lock(&index.file.mutex)
+    full = total(&index.file) >= index.file.capacity - 1
+    pthread_mutex_unlock(&index.file.mutex)
+    return full
+
+
+cdef void keep_entries(IndexFile* file, int64_t count) noexcept nogil:
+    if count >= total(file):
+        return
+    if count <= file.entries:
+        file.pending.clear()
+        file.entries = count
+    else:
+        file.pending.resize(<size_t>(count - file.entries))
+    file.touched = True
+    file.last_known = False
+
+
+cdef void offset_index_truncate(OffsetIndexState* index, int64_t offset) noexcept nogil:
+    pthread_mutex_lock(&index.file.mutex)
+    if readable(&index.file):
+        keep_entries(&index.file, largest_not_above(&index.file, offset - index.base_offset - 1) + 1)
+    pthread_mutex_unlock(&index.file.mutex)
+
+
+cdef void time_index_truncate(TimeIndexState* index, int64_t offset) noexcept nogil:
+    """Offsets ascend with the timestamps, so the entries are searched from the end."""
+    cdef int64_t count
+    cdef IndexEntry entry
+    pthread_mutex_lock(&index.file.mutex)
+    if readable(&index.file):
+        count = total(&index.file)
+        while count > 0:
+            get_entry(&index.file, count - 1, &entry)
+            if index.base_offset + entry.value < offset:
+                break
+            count -= 1
+        keep_entries(&index.file, count)
+    pthread_mutex_unlock(&index.file.mutex)
+
+
+cdef bint index_has_pending(IndexFile* file) noexcept nogil:
+    cdef bint has
+    pthread_mutex_lock(&file.mutex)
+    has = not file.pending.empty() and not file.path.empty() and not file.sealed
+    pthread_mutex_unlock(&file.mutex)
+    return has
+
+
+cdef int index_flush_pending(IndexFile* file) noexcept nogil:
+    cdef int failure = 0
+    pthread_mutex_lock(&file.mutex)
+    if not file.path.empty() and not file.pending.empty() and not file.sealed:
+        unmap(file)
+        failure = map_file(file)
+    pthread_mutex_unlock(&file.mutex)
+    return failure
+
+
+cdef int write_pending(IndexFile* file) noexcept nogil:
+    """Mutex held, not mapped: makes the file exactly its entries, without mapping it. 0 or an errno."""
+    cdef int fd, failure = 0
+    cdef uint8_t raw[12]
+    cdef IndexEntry* entry
+    cdef size_t i
+    fd = posix_open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+    if fd < 0:
+        return errno
+    if ftruncate(fd, file.entries * file.entry_size) != 0:
+        failure = errno
+    for i in range(file.pending.size()):
+        if failure:
+            break
+        entry = &file.pending[i]
+        encode_entry(file.entry_size, raw, entry)
+        failure = file_append(fd, raw, file.entry_size, (file.entries + <int64_t>i) * file.entry_size)
+    close(fd)
+    if failure == 0:
+        file.entries += <int64_t>file.pending.size()
+        file.pending.clear()
+    return failure
+
+
+cdef int index_trim(IndexFile* file, bint seal) noexcept nogil:
+    cdef int failure = 0
+    pthread_mutex_lock(&file.mutex)
+    if not file.path.empty() and not file.sealed and (file.touched or file.map != NULL):
+        unmap(file)
+        failure = write_pending(file)
+        file.touched = failure != 0
+    if failure == 0 and seal:
+        file.sealed = True
+    pthread_mutex_unlock(&file.mutex)
+    return failure
+
+
+cdef int index_sync(IndexFile* file) noexcept nogil:
+    """fsync of the file, when it exists."""
+    cdef int fd, failure
+    cdef string path
+    pthread_mutex_lock(&file.mutex)
+    path = file.path
+    pthread_mutex_unlock(&file.mutex)
+    if path.empty():
+        return 0
+    fd = posix_open(path.c_str(), O_RDWR | O_CLOEXEC)
+    if fd < 0:
+        return 0 if errno == ENOENT else errno
+    failure = file_sync(fd)
+    close(fd)
+    return failure
+
+
+cdef void index_clear(IndexFile* file) noexcept nogil:
+    pthread_mutex_lock(&file.mutex)
+    unmap(file)
+    file.entries = 0
+    file.pending.clear()
+    file.sealed = False
+    file.touched = True
+    file.last.key = -1
+    file.last.value = 0
+    file.last_known = True
+    pthread_mutex_unlock(&file.mutex)
+
+
+cdef int load_entries(IndexFile* file, int64_t data_size) noexcept nogil:
+    """Mutex held: reads the file's size and its last two entries, without mapping it. 0; -1 when they are unsound; or an errno."""
+    cdef int fd
+    cdef int64_t size, at, got
+    cdef uint8_t raw[24]
+    cdef IndexEntry previous
+    if file.path.empty() or file.map != NULL:
+        return 0
+    fd = posix_open(file.path.c_str(), O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        file.touched = True
+        # The file is made when it is first needed, so an empty segment has none.
+        return errno if errno != ENOENT else 0 if data_size == 0 else -1
+    size = file_size(fd)
+    file.entries = size // file.entry_size if size > 0 else 0
+    if size <= 0 or size % file.entry_size:
+        close(fd)
+        return <int>-size if size < 0 else 0 if size == 0 else -1
+    at = size - 2 * file.entry_size if file.entries > 1 else 0
+    got = file_read(fd, raw, size - at, at)
+    close(fd)
+    if got != size - at:
+        return -1
+    decode_entry(file.entry_size, raw + (got - file.entry_size), &file.last)
+    if file.last.key < 0 or file.last.value < 0:
+        return -1
+    if file.entry_size == OFFSET_ENTRY_SIZE and file.last.value >= data_size:
+        return -1
+    if file.entries > 1:
+        # Zeros at the end (a file that was never cut) fail here too.
+        decode_entry(file.entry_size, raw, &previous)
+        if file.last.key <= previous.key or file.last.value < previous.value:
+            return -1
+    return 0
+
+
+cdef int offset_index_check(OffsetIndexState* index, int64_t data_size) noexcept nogil:
+    cdef int result
+    pthread_mutex_lock(&index.file.mutex)
+    result = load_entries(&index.file, data_size)
+    pthread_mutex_unlock(&index.file.mutex)
+    return result
+
+
+cdef int time_index_check(TimeIndexState* index, int64_t data_size) noexcept nogil:
+    cdef int result
+    pthread_mutex_lock(&index.file.mutex)
+    result = load_entries(&index.file, data_size)
+    pthread_mutex_unlock(&index.file.mutex)
+    return result

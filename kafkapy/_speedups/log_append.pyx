@@ -1,0 +1,490 @@
+"""Appending to a partition log (see log_append.pxd).
+
+First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records. Then, under it: leadership, sequence numbers,
+a roll when one is due, offsets, one pwrite, the producer state. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
+"""
+
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, memset
+from libcpp.vector cimport vector
+
+from posix.fcntl cimport O_APPEND, O_CLOEXEC, O_CREAT, O_WRONLY, open as posix_open
+from posix.unistd cimport close, write
+
+from libcpp.string cimport string
+
+from kafkapy._speedups.log_recovery cimport epochs_assign
+from kafkapy._speedups.log_state cimport (
+    ERROR_CORRUPT_MESSAGE,
+    ERROR_INVALID_RECORD,
+    ERROR_INVALID_TIMESTAMP,
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_MESSAGE_TOO_LARGE,
+    ERROR_NONE,
+    ERROR_NOT_ENOUGH_REPLICAS,
+    ERROR_OFFSET_OUT_OF_RANGE,
+    ERROR_RECORD_LIST_TOO_LARGE,
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
+    active_segment,
+    advance_high_watermark_locked,
+    check_state_locked,
+    fire,
+    remember_batch_locked,
+    segment_stem,
+    set_high_watermark_locked,
+    set_offline_locked,
+    switch_segment_locked,
+    take_waiters_locked,
+    update_last_stable_offset_locked,
+    want_segment_locked,
+)
+from kafkapy._speedups.partition_log cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    LOG_PARK_VALIDATE,
+    LOG_REFUSED,
+    WAIT_SEGMENT,
+    AppendOptions,
+    AppendResult,
+    AppendStatus,
+    LogConfigState,
+    LogState,
+    Waiter,
+)
+from kafkapy._speedups.posix cimport atomic_count, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.producer_state cimport (
+    ORIGIN_CLIENT,
+    ORIGIN_REPLICATION,
+    SEQUENCE_DUPLICATE,
+    SEQUENCE_OK,
+    CompletedTransaction,
+    ControlMarker,
+    SequenceCheck,
+    SequenceVerdict,
+    control_marker_parse,
+    producer_apply,
+    producer_check,
+)
+from kafkapy._speedups.record_batch cimport (
+    BATCH_BAD_LENGTH,
+    BATCH_BAD_MAGIC,
+    BATCH_OK,
+    CODEC_MASK,
+    CODEC_NONE,
+    CODEC_ZSTD,
+    CONTROL_FLAG,
+    MAX_RECORD_ERRORS,
+    MAX_TIMESTAMP_AT,
+    RECORD_BAD_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
+    BatchStatus,
+    RecordError,
+    ValidationRules,
+    batch_check_crc,
+    batch_check_records,
+    batch_header_parse,
+    batch_refresh_crc,
+    batch_stamp,
+    batch_stamp_append_time,
+)
+from kafkapy._speedups.segment cimport (
+    SegmentState,
+    segment_after_append,
+    segment_append,
+    segment_first_timestamp,
+    segment_open,
+    segment_ref,
+    segment_should_roll,
+    segment_unref,
+)
+from kafkapy._speedups.wire cimport store_int16, store_int64
+
+cdef enum:
+    ZSTD_SINCE_VERSION = 7          # of Produce (KIP-110)
+    ABORTED_ENTRY_SIZE = 2 + 8 + 8 + 8 + 8
+
+cdef struct CheckedBatch:
+    int64_t at                      # in the bytes given
+    BatchHeader header
+    ControlMarker marker
+
+
+cdef int refuse(AppendResult* result, int error, const char* message) noexcept nogil:
+    result.error = <int16_t>error
+    result.message = message
+    return error
+
+
+cdef int check_structure(const uint8_t* data, int64_t available, int origin, CheckedBatch* batch, AppendResult* result) noexcept nogil:
+    """0, or an error: is this one whole v2 batch?"""
+    cdef BatchStatus status = batch_header_parse(data, available, &batch.header)
+    cdef BatchHeader* header = &batch.header
+    if status == BATCH_BAD_MAGIC:
+        if header.magic == 0 or header.magic == 1:
+            return refuse(result, ERROR_INVALID_RECORD, "Only record batches of magic version 2 are taken.")
+        return refuse(result, ERROR_CORRUPT_MESSAGE, "The magic byte is no known message format.")
+    if status == BATCH_BAD_LENGTH:
+        return refuse(result, ERROR_CORRUPT_MESSAGE, "The batch has an impossible length.")
+    if status != BATCH_OK or header.size > available:
+        return refuse(result, ERROR_INVALID_RECORD, "The records hold no whole batch.")
+    return ERROR_NONE
+
+
+cdef int check_records(uint8_t* data, const LogConfigState* config, const AppendOptions* options, int origin, CheckedBatch* batch,
+                       AppendResult* result) noexcept nogil:
+    """0, an error, or -1 when a worker has to look into the records. May patch the max timestamp, and the append time with LogAppendTime."""
+    cdef BatchHeader* header = &batch.header
+    cdef int8_t codec = <int8_t>(header.attributes & CODEC_MASK)
+    cdef ValidationRules rules
+    cdef RecordError errors[100]
+    cdef int32_t error_count = 0, i, delta = 0
+    cdef int64_t max_timestamp = -1
+    cdef bint bad_timestamp = False
+    if batch_check_crc(data, header.size) != BATCH_OK:
+        return refuse(result, ERROR_CORRUPT_MESSAGE, "The batch fails its CRC check.")
+    if header.last_offset_delta < 0:
+        return refuse(result, ERROR_INVALID_RECORD, "The last offset delta is negative.")
+    if origin == ORIGIN_CLIENT:
+        if header.base_offset != 0:
+            return refuse(result, ERROR_INVALID_RECORD, "The base offset of a produced batch must be 0.")
+        if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+            return refuse(result, ERROR_INVALID_RECORD, "The record count does not agree with the offsets.")
+        if header.attributes & CONTROL_FLAG:
+            return refuse(result, ERROR_INVALID_RECORD, "Clients are not allowed to write control records.")
+        if header.producer_id >= 0 and header.base_sequence < 0:
+            return refuse(result, ERROR_INVALID_RECORD, "A batch with a producer id needs a sequence number.")
+        if codec > CODEC_ZSTD:
+            return refuse(result, ERROR_CORRUPT_MESSAGE, "The compression codec is not known.")
+        if codec == CODEC_ZSTD and 0 <= options.api_version < ZSTD_SINCE_VERSION:
+            return refuse(result, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "Produce before version 7 may not use zstd.")
+    if not control_marker_parse(data, header.size, header, &batch.marker):
+        return refuse(result, ERROR_INVALID_RECORD, "The control record is malformed.")
+    if origin == ORIGIN_REPLICATION:
+        return ERROR_NONE
+    if origin == ORIGIN_CLIENT and not options.validated:
+        if codec == CODEC_NONE:
+            if config.compression_codec > CODEC_NONE:
+                return -1
+        elif config.compacted or config.validate_compressed or (config.compression_codec >= 0 and config.compression_codec != codec):
+            return -1
+    if not config.log_append_time and origin == ORIGIN_CLIENT:
+        if header.attributes & TIMESTAMP_TYPE_FLAG:
+            return refuse(result, ERROR_INVALID_TIMESTAMP, "Producers may not set the timestamp type to LogAppendTime.")
+        # Records of a compressed batch are not looked into here; its header tells the highest timestamp.
+        if (codec != CODEC_NONE and header.max_timestamp >= 0 and
+                header.max_timestamp > options.now_ms and header.max_timestamp - options.now_ms > config.timestamp_after_max_ms):
+            return refuse(result, ERROR_INVALID_TIMESTAMP, "The batch's max timestamp is further ahead than message.timestamp.after.max.ms.")
+    if codec == CODEC_NONE and origin == ORIGIN_CLIENT:
+        rules.needs_keys = config.compacted
+        rules.log_append_time = config.log_append_time
+        rules.timestamp_before_max_ms = config.timestamp_before_max_ms
+        rules.timestamp_after_max_ms = config.timestamp_after_max_ms
+        rules.now_ms = options.now_ms
+        if batch_check_records(data, header.size, header, &rules, errors, &error_count, &max_timestamp, &delta) != BATCH_OK:
+            return refuse(result, ERROR_INVALID_RECORD, "The records do not add up: counts, offsets, lengths or trailing bytes.")
+        if error_count > 0:
+            result.record_errors = <RecordError*>malloc(<size_t>error_count * sizeof(RecordError))
+            if result.record_errors != NULL:
+                memcpy(result.record_errors, errors, <size_t>error_count * sizeof(RecordError))
+                result.record_error_count = error_count
+            for i in range(error_count):
+                if errors[i].problem == RECORD_BAD_TIMESTAMP:
+                    bad_timestamp = True
+            if bad_timestamp:
+                return refuse(result, ERROR_INVALID_TIMESTAMP, "One or more records have a timestamp outside the accepted range.")
+            return refuse(result, ERROR_INVALID_RECORD, "One or more records were rejected: a compacted topic takes no record without a key.")
+        if not config.log_append_time and max_timestamp != header.max_timestamp:
+            store_int64(data + MAX_TIMESTAMP_AT, max_timestamp)
+            batch_refresh_crc(data, header.size)
+            header.max_timestamp = max_timestamp
+    if config.log_append_time:
+        batch_stamp_append_time(data, header.size, options.now_ms)
+        header.max_timestamp = options.now_ms
+        header.attributes = header.attributes | TIMESTAMP_TYPE_FLAG
+    return ERROR_NONE
+
+
+cdef int check_all(uint8_t* data, int64_t size, const LogConfigState* config, const AppendOptions* options, int origin,
+                   vector[CheckedBatch]* batches, AppendResult* result) noexcept nogil:
+    cdef CheckedBatch batch
+    cdef int64_t at = 0, next_offset = -1
+    cdef int verdict
+    while at < size:
+        verdict = check_structure(data + at, size - at, origin, &batch, result)
+        if verdict:
+            return verdict
+        if batches.size() == 1 and origin == ORIGIN_CLIENT:
+            return refuse(result, ERROR_INVALID_RECORD, "A produce request holds exactly one batch per partition.")
+        if origin != ORIGIN_REPLICATION and batch.header.size > config.max_message_bytes:
+            return refuse(result, ERROR_MESSAGE_TOO_LARGE, "The batch is larger than max.message.bytes.")
+        batch.at = at
+        at += batch.header.size
+        # The second batch is refused before the first one is checked in depth.
+        if origin == ORIGIN_CLIENT and at != size:
+            return refuse(result, ERROR_INVALID_RECORD, "A produce request holds exactly one batch per partition.")
+        verdict = check_records(data + batch.at, config, options, origin, &batch, result)
+        if verdict:
+            return verdict
+        if origin == ORIGIN_REPLICATION:
+            if batch.header.base_offset < next_offset:
+                return refuse(result, ERROR_CORRUPT_MESSAGE, "The offsets of the batches do not ascend.")
+            next_offset = batch.header.base_offset + batch.header.last_offset_delta + 1
+        batches.push_back(batch)
+    if batches.empty():
+        return refuse(result, ERROR_INVALID_RECORD, "The records hold no whole batch.")
+    if origin != ORIGIN_REPLICATION and size > config.segment_bytes:
+        return refuse(result, ERROR_RECORD_LIST_TOO_LARGE, "The records are larger than segment.bytes.")
+    return ERROR_NONE
+
+
+cdef void write_aborted(const string& stem, const vector[CompletedTransaction]* aborted) noexcept nogil:
+    """Kafka's transaction index: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable offset.
+
+    Opened for each entry, because aborted transactions are rare. A write that fails is made good by recovery, which rebuilds the file."""
+    cdef uint8_t raw[34]
+    cdef string path = stem
+    cdef size_t i
+    cdef int fd
+    if stem.empty() or aborted.empty():
+        return
+    path.append(<const char*>".txnindex")
+    fd = posix_open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
+    if fd < 0:
+        return
+    for i in range(aborted.size()):
+        store_int16(raw, 0)
+        store_int64(raw + 2, aborted[0][i].producer_id)
+        store_int64(raw + 10, aborted[0][i].first_offset)
+        store_int64(raw + 18, aborted[0][i].last_offset)
+        store_int64(raw + 26, aborted[0][i].last_stable_offset)
+        if write(fd, raw, ABORTED_ENTRY_SIZE) != ABORTED_ENTRY_SIZE:
+            break
+    close(fd)
+
+
+cdef AppendStatus park_for_segment_locked(LogState* log, const Waiter* waiter) noexcept nogil:
+    cdef Waiter entry
+    want_segment_locked(log)
+    if waiter != NULL:
+        entry = waiter[0]
+        entry.kind = WAIT_SEGMENT
+        log.waiters.push_back(entry)
+    return LOG_PARK_SEGMENT
+
+
+cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, int origin, AppendResult* result) noexcept nogil:
+    """0 go on, 1 a duplicate (result is filled), or an error below 0 negated."""
+    cdef SequenceCheck check
+    cdef SequenceVerdict verdict
+    cdef size_t i
+    for i in range(batches.size()):
+        verdict = producer_check(log.own.history.producers, &batches[0][i].header, &batches[0][i].marker, origin, &check)
+        if verdict == SEQUENCE_DUPLICATE:
+            result.duplicate = True
+            result.base_offset = check.base_offset
+            result.last_offset = check.last_offset
+            result.required_high_watermark = check.last_offset + 1
+            result.log_append_time_ms = check.timestamp if log.config.log_append_time else -1
+            return 1
+        if verdict != SEQUENCE_OK:
+            return -refuse(result, check.error, check.message)
+    return 0
+
+
+cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches, int origin,
+                      vector[CompletedTransaction]* aborted, int64_t* messages) noexcept nogil:
+    """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno."""
+    cdef int64_t offset = log.log_end_offset, position = active.size
+    cdef int64_t max_timestamp = -1, offset_of_max = -1
+    cdef CheckedBatch* batch
+    cdef CompletedTransaction completed
+    cdef size_t i
+    cdef int failure
+    for i in range(batches.size()):
+        batch = &batches[0][i]
+        if origin != ORIGIN_REPLICATION:
+            batch.header.base_offset = offset
+            batch.header.leader_epoch = log.leader_epoch
+            batch_stamp(data + batch.at, offset, log.leader_epoch)
+        offset = batch.header.base_offset + batch.header.last_offset_delta + 1
+        if batch.header.max_timestamp > max_timestamp:
+            max_timestamp = batch.header.max_timestamp
+            offset_of_max = offset - 1
+        messages[0] += batch.header.record_count if batch.header.record_count > 0 else 0
+    failure = segment_append(active, data, size, offset - 1, max_timestamp, offset_of_max, log.config.index_interval_bytes)
+    if failure:
+        return failure
+    for i in range(batches.size()):
+        batch = &batches[0][i]
+        if epochs_assign(&log.own.history.epochs, batch.header.leader_epoch, batch.header.base_offset):
+            log.own.epochs_version += 1
+        producer_apply(log.own.history.producers, &batch.header, &batch.marker, batch.header.base_offset,
+                       batch.header.base_offset + batch.header.last_offset_delta, &completed)
+        if completed.completed and completed.aborted:
+            log.own.history.aborted.push_back(completed)
+            aborted.push_back(completed)
+        remember_batch_locked(log, batch.header.base_offset, batch.header.base_offset + batch.header.last_offset_delta,
+                              position + batch.at, batch.header.size, active.base_offset)
+    log.log_end_offset = offset
+    log.own.unflushed_messages += messages[0]
+    if active.size > log.config.segment_bytes // 2:
+        want_segment_locked(log)
+    return 0
+
+
+cdef AppendStatus finish_refused(LogState* log, int64_t size, AppendResult* result) noexcept nogil:
+    atomic_count(&log.counters.produce_requests, 1)
+    atomic_count(&log.counters.failed_produce_requests, 1)
+    atomic_count(&log.counters.bytes_rejected, size)
+    return LOG_REFUSED
+
+
+cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter, int origin,
+                                 AppendResult* result) noexcept nogil:
+    cdef LogConfigState config
+    cdef vector[CheckedBatch] batches
+    cdef vector[CompletedTransaction] aborted
+    cdef vector[Waiter] woken
+    cdef SegmentState* active = NULL
+    cdef int64_t messages = 0, first_offset, last_offset, max_timestamp = -1
+    cdef size_t i
+    cdef int verdict
+    cdef AppendStatus status = LOG_APPENDED
+    cdef string stem
+    memset(result, 0, sizeof(AppendResult))
+    result.base_offset = -1
+    result.last_offset = -1
+    result.log_append_time_ms = -1
+    result.leader_id = -1
+    result.leader_epoch = -1
+    pthread_mutex_lock(&log.mutex)
+    config = log.config
+    result.leader_id = log.leader_id
+    result.leader_epoch = log.leader_epoch
+    result.log_start_offset = log.log_start_offset
+    verdict = check_state_locked(log, options.current_leader_epoch, origin != ORIGIN_REPLICATION)
+    if verdict == ERROR_NONE and not log.segments.empty():
+        active = log.segments.back()
+        segment_ref(active)
+    pthread_mutex_unlock(&log.mutex)
+    if verdict:
+        refuse(result, verdict, NULL)
+        return finish_refused(log, size, result)
+    # A loaded log's file is opened by the first request that needs it, here where nobody waits for the mutex.
+    if active != NULL:
+        segment_open(active)
+        segment_first_timestamp(active)
+        segment_unref(active)
+    verdict = check_all(data, size, &config, options, origin, &batches, result)
+    if verdict < 0:
+        return LOG_PARK_VALIDATE
+    if verdict:
+        return finish_refused(log, size, result)
+    for i in range(batches.size()):
+        if batches[i].header.max_timestamp > max_timestamp:
+            max_timestamp = batches[i].header.max_timestamp
+
+    pthread_mutex_lock(&log.mutex)
+    while True:
+        # The mutex may have been released since the last look, so leadership and sequences are looked at again.
+        result.log_start_offset = log.log_start_offset
+        verdict = check_state_locked(log, options.current_leader_epoch, origin != ORIGIN_REPLICATION)
+        if verdict:
+            result.leader_id = log.leader_id
+            result.leader_epoch = log.leader_epoch
+            refuse(result, verdict, NULL)
+            status = LOG_REFUSED
+            break
+        if options.required_acks == -1 and origin != ORIGIN_REPLICATION and log.in_sync_replicas < log.config.min_in_sync_replicas:
+            refuse(result, ERROR_NOT_ENOUGH_REPLICAS, "The in-sync replicas are fewer than min.insync.replicas.")
+            status = LOG_REFUSED
+            break
+        verdict = check_sequences_locked(log, &batches, origin, result)
+        if verdict > 0:
+            break
+        if verdict < 0:
+            status = LOG_REFUSED
+            break
+        first_offset = log.log_end_offset
+        if origin == ORIGIN_REPLICATION:
+            first_offset = batches.front().header.base_offset
+            if first_offset < log.log_end_offset:
+                refuse(result, ERROR_OFFSET_OUT_OF_RANGE, "The leader's batch begins below this log's end.")
+                status = LOG_REFUSED
+                break
+            last_offset = batches.back().header.base_offset + batches.back().header.last_offset_delta
+        else:
+            last_offset = first_offset - 1
+            for i in range(batches.size()):
+                last_offset += <int64_t>batches[i].header.last_offset_delta + 1
+        active = active_segment(log)
+        if log.own.rolling:
+            status = park_for_segment_locked(log, waiter)
+            break
+        if active == NULL or segment_should_roll(active, size, last_offset, max_timestamp, options.now_ms, log.config.segment_bytes,
+                                                 log.config.segment_ms):
+            if log.prepared == NULL:
+                status = park_for_segment_locked(log, waiter)
+                break
+            switch_segment_locked(log, first_offset, options.now_ms)
+            # Those who parked meanwhile may go on, whether this append succeeds or not.
+            take_waiters_locked(log, log.offline_errno != 0, &woken)
+            wake_segment_waiters_locked(log, &woken)
+            continue
+        if active.fd < 0:
+            # Opened above for the segment that was active then; another came in between, or the open failed.
+            verdict = segment_open(active)
+            if verdict < 0:
+                set_offline_locked(log, -verdict, "cannot open the active segment")
+                take_waiters_locked(log, True, &woken)
+                refuse(result, ERROR_KAFKA_STORAGE_ERROR, NULL)
+                status = LOG_REFUSED
+                break
+        verdict = write_locked(log, active, data, size, &batches, origin, &aborted, &messages)
+        if verdict:
+            set_offline_locked(log, verdict, "append failed")
+            take_waiters_locked(log, True, &woken)
+            refuse(result, ERROR_KAFKA_STORAGE_ERROR, "The log directory met a disk error.")
+            status = LOG_REFUSED
+            break
+        result.base_offset = batches.front().header.base_offset
+        result.last_offset = last_offset
+        result.required_high_watermark = last_offset + 1
+        if config.log_append_time and origin != ORIGIN_REPLICATION:
+            result.log_append_time_ms = options.now_ms
+        if origin != ORIGIN_REPLICATION:
+            advance_high_watermark_locked(log)
+        update_last_stable_offset_locked(log)
+        if not log.waiters.empty():
+            take_waiters_locked(log, False, &woken)
+        if not aborted.empty():
+            stem = segment_stem(log.own.directory, active.base_offset)
+        segment_ref(active)
+        break
+    pthread_mutex_unlock(&log.mutex)
+
+    if status == LOG_APPENDED and not result.duplicate:
+        write_aborted(stem, &aborted)
+        segment_after_append(active)
+        segment_unref(active)
+        atomic_count(&log.counters.bytes_in, size)
+        atomic_count(&log.counters.messages_in, messages)
+        atomic_count(&log.counters.produce_requests, 1)
+    elif status == LOG_REFUSED:
+        finish_refused(log, size, result)
+    fire(&woken)
+    return status
+
+
+cdef void wake_segment_waiters_locked(LogState* log, vector[Waiter]* out) noexcept nogil:
+    """Those who wait for a segment, although the prepared one is used up now: the new active one has room."""
+    cdef size_t i, kept = 0
+    for i in range(log.waiters.size()):
+        if log.waiters[i].kind == WAIT_SEGMENT:
+            out.push_back(log.waiters[i])
+        else:
+            log.waiters[kept] = log.waiters[i]
+            kept += 1
+    log.waiters.resize(kept)

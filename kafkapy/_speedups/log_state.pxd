@@ -1,0 +1,55 @@
+"""The inside of a partition log: what append, read and the control plane's calls share. Everything named *_locked is called under the mutex."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.partition_log cimport LogState, RecentBatch, Waiter
+from kafkapy._speedups.segment cimport SegmentState
+
+cdef enum:
+    ERROR_NONE = 0
+    ERROR_OFFSET_OUT_OF_RANGE = 1
+    ERROR_CORRUPT_MESSAGE = 2
+    ERROR_NOT_LEADER_OR_FOLLOWER = 6
+    ERROR_MESSAGE_TOO_LARGE = 10
+    ERROR_RECORD_LIST_TOO_LARGE = 18
+    ERROR_NOT_ENOUGH_REPLICAS = 19
+    ERROR_INVALID_TIMESTAMP = 32
+    ERROR_KAFKA_STORAGE_ERROR = 56
+    ERROR_FENCED_LEADER_EPOCH = 74
+    ERROR_UNKNOWN_LEADER_EPOCH = 75
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
+    ERROR_INVALID_RECORD = 87
+
+cdef enum:
+    RECENT_BATCHES = 64
+
+cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory, int64_t producer_expiration_ms) noexcept nogil
+# Takes the mutex when no roll is renaming a file. What changes segments waits here; append and read do not.
+cdef void lock_settled(LogState* log) noexcept nogil
+# 0, or the error that a request must be answered with now. `leader_only` is false for a follower's own appends.
+cdef int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil
+cdef SegmentState* active_segment(LogState* log) noexcept nogil
+# Index of the last segment with a base offset <= offset, -1 when there is none.
+cdef int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil
+cdef string segment_stem(const string& directory, int64_t base_offset) noexcept nogil
+cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogil
+# The high watermark that the in-sync replicas' positions allow; never moves it back.
+cdef void advance_high_watermark_locked(LogState* log) noexcept nogil
+cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil
+# Moves the waiters whose condition holds (or all of them) to `out`; call fire() with it after the mutex is released.
+cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil
+cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil
+cdef void fire(vector[Waiter]* waiters) noexcept nogil
+cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size, int64_t segment_base) noexcept nogil
+# The remembered batch that holds `offset` in the segment.
+cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_base, RecentBatch* out) noexcept nogil
+# Forgets batches at or above `offset`.
+cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil
+cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil
+cdef void want_segment_locked(LogState* log) noexcept nogil
+# Makes the prepared segment the active one, at `base_offset`. Releases the mutex around the rename and takes it again. 0 or an errno.
+cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_ms) noexcept nogil
+# Largest epoch <= the one given and where it ends (KIP-101); epoch -1 when nothing is known.
+cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil

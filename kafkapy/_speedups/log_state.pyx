@@ -1,0 +1,351 @@
+"""Shared inside of a partition log (see log_state.pxd)."""
+
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdio cimport rename, snprintf
+from libc.string cimport memset, strerror, strlen
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.event_queue cimport (
+    EVENT_HIGH_WATERMARK,
+    EVENT_LOG_OFFLINE,
+    EVENT_SEGMENT_ROLLED,
+    EVENT_SEGMENT_WANTED,
+    event_post,
+)
+from kafkapy._speedups.log_recovery cimport EpochEntry
+from kafkapy._speedups.partition_log cimport (
+    WAIT_HIGH_WATERMARK,
+    WAIT_LAST_STABLE_OFFSET,
+    WAIT_LOG_END,
+    WAIT_SEGMENT,
+    Follower,
+    LogPrivate,
+    LogState,
+    ProducerSnapshot,
+    RecentBatch,
+    Waiter,
+)
+from kafkapy._speedups.posix cimport (
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.producer_state cimport (
+    producer_first_unstable_offset,
+    producer_high_watermark,
+    producer_snapshot_write,
+    producer_state_new,
+)
+from kafkapy._speedups.segment cimport SegmentState, segment_name
+from kafkapy._speedups.wire cimport ByteBuffer, buffer_free, buffer_init
+
+from cython.operator cimport dereference as deref, preincrement as inc
+from libcpp.unordered_map cimport unordered_map
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
+
+
+cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory,
+                       int64_t producer_expiration_ms) noexcept nogil:
+    cdef LogState* log = new LogState()
+    cdef LogPrivate* own = new LogPrivate()
+    pthread_mutex_init(&log.mutex, NULL)
+    log.references = 1
+    log.id = id
+    log.topic = topic
+    memset(log.topic_id, 0, 16)
+    log.partition = partition
+    memset(&log.config, 0, sizeof(log.config))
+    log.leader = False
+    log.leader_id = -1
+    log.leader_epoch = -1
+    log.in_sync_replicas = 0
+    log.log_start_offset = 0
+    log.log_end_offset = 0
+    log.high_watermark = 0
+    log.last_stable_offset = 0
+    log.recovery_point = 0
+    log.offline_errno = 0
+    log.deleted = False
+    log.prepared = NULL
+    log.events = NULL
+    log.announce_high_watermark = False
+    memset(&log.counters, 0, sizeof(log.counters))
+    log.own = own
+    own.history.producers = producer_state_new(producer_expiration_ms)
+    own.directory = directory
+    own.rolling = False
+    own.segment_wanted = False
+    own.closed = False
+    own.recent_next = 0
+    own.epochs_version = 0
+    own.unflushed_messages = 0
+    own.random = <uint64_t>wall_clock_ms() * 2862933555777941757ULL + <uint64_t>id * 3037000493ULL
+    return log
+
+
+cdef void lock_settled(LogState* log) noexcept nogil:
+    pthread_mutex_lock(&log.mutex)
+    while log.own.rolling:
+        pthread_mutex_unlock(&log.mutex)
+        usleep(50)
+        pthread_mutex_lock(&log.mutex)
+
+
+cdef int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
+    if log.offline_errno:
+        return ERROR_KAFKA_STORAGE_ERROR
+    if log.deleted or log.own.closed:
+        return ERROR_NOT_LEADER_OR_FOLLOWER
+    if current_leader_epoch >= 0:
+        if current_leader_epoch < log.leader_epoch:
+            return ERROR_FENCED_LEADER_EPOCH
+        if current_leader_epoch > log.leader_epoch:
+            return ERROR_UNKNOWN_LEADER_EPOCH
+    if leader_only and not log.leader:
+        return ERROR_NOT_LEADER_OR_FOLLOWER
+    return ERROR_NONE
+
+
+cdef SegmentState* active_segment(LogState* log) noexcept nogil:
+    return log.segments.back() if not log.segments.empty() else NULL
+
+
+cdef int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
+    cdef int64_t low = 0, high = <int64_t>log.segments.size() - 1, middle, found = -1
+    # Most reads are at the tail.
+    if high >= 0 and log.segments[<size_t>high].base_offset <= offset:
+        return high
+    while low <= high:
+        middle = low + (high - low) // 2
+        if log.segments[<size_t>middle].base_offset <= offset:
+            found = middle
+            low = middle + 1
+        else:
+            high = middle - 1
+    return found
+
+
+cdef string segment_stem(const string& directory, int64_t base_offset) noexcept nogil:
+    """The files' path without suffix: 20 digits of the base offset, in the partition's directory."""
+    cdef char digits[24]
+    cdef string stem
+    if not directory.empty():
+        snprintf(digits, sizeof(digits), "/%020lld", <long long>base_offset)
+        stem = directory
+        stem.append(<const char*>digits)
+    return stem
+
+
+cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil:
+    cdef int64_t unstable = producer_first_unstable_offset(log.own.history.producers)
+    log.last_stable_offset = unstable if 0 <= unstable < log.high_watermark else log.high_watermark
+
+
+cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogil:
+    if offset > log.log_end_offset:
+        offset = log.log_end_offset
+    if offset < log.log_start_offset:
+        offset = log.log_start_offset
+    if offset != log.high_watermark:
+        log.high_watermark = offset
+        if not log.own.history.producers.unreplicated.empty():
+            producer_high_watermark(log.own.history.producers, offset)
+        if log.announce_high_watermark and log.events != NULL:
+            event_post(log.events, EVENT_HIGH_WATERMARK, log.id, offset, NULL, 0)
+    update_last_stable_offset_locked(log)
+
+
+cdef void advance_high_watermark_locked(LogState* log) noexcept nogil:
+    cdef int64_t smallest = log.log_end_offset
+    cdef unordered_map[int32_t, Follower].iterator at
+    if not log.leader:
+        return
+    if log.in_sync_replicas > 1:
+        at = log.own.followers.begin()
+        while at != log.own.followers.end():
+            if deref(at).second.in_sync and deref(at).second.log_end_offset < smallest:
+                smallest = deref(at).second.log_end_offset
+            inc(at)
+    if smallest > log.high_watermark:
+        set_high_watermark_locked(log, smallest)
+
+
+cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil:
+    if log.offline_errno or log.deleted or log.own.closed or not log.leader:
+        return True
+    if waiter.kind == WAIT_HIGH_WATERMARK:
+        return log.high_watermark > waiter.threshold
+    if waiter.kind == WAIT_LAST_STABLE_OFFSET:
+        return log.last_stable_offset > waiter.threshold
+    if waiter.kind == WAIT_LOG_END:
+        return log.log_end_offset > waiter.threshold
+    return log.prepared != NULL and not log.own.rolling
+
+
+cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil:
+    cdef size_t i, kept = 0
+    for i in range(log.waiters.size()):
+        if every or condition_holds_locked(log, &log.waiters[i]):
+            out.push_back(log.waiters[i])
+        else:
+            if kept != i:
+                log.waiters[kept] = log.waiters[i]
+            kept += 1
+    log.waiters.resize(kept)
+
+
+cdef void fire(vector[Waiter]* waiters) noexcept nogil:
+    cdef size_t i
+    for i in range(waiters.size()):
+        waiters[0][i].wake(waiters[0][i].owner, waiters[0][i].token)
+    waiters.clear()
+
+
+cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size,
+                                int64_t segment_base) noexcept nogil:
+    cdef LogPrivate* own = log.own
+    cdef RecentBatch batch
+    batch.base_offset = base_offset
+    batch.last_offset = last_offset
+    batch.position = position
+    batch.size = size
+    batch.segment_base = segment_base
+    if own.recent.size() < RECENT_BATCHES:
+        own.recent.push_back(batch)
+        own.recent_next = own.recent.size() % RECENT_BATCHES
+    else:
+        own.recent[own.recent_next] = batch
+        own.recent_next = (own.recent_next + 1) % RECENT_BATCHES
+
+
+cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_base, RecentBatch* out) noexcept nogil:
+    """Binary search in the ring: its entries ascend from the oldest, at recent_next when the ring is full."""
+    cdef LogPrivate* own = log.own
+    cdef size_t n = own.recent.size()
+    cdef size_t start = own.recent_next if n == RECENT_BATCHES else 0
+    cdef size_t low = 0, high = n, middle
+    cdef RecentBatch* at
+    if n == 0 or offset < own.recent[start].base_offset:
+        return False
+    while low < high:
+        middle = (low + high) // 2
+        if own.recent[(start + middle) % RECENT_BATCHES].last_offset < offset:
+            low = middle + 1
+        else:
+            high = middle
+    if low == n:
+        return False
+    at = &own.recent[(start + low) % RECENT_BATCHES]
+    if at.segment_base != segment_base or at.base_offset > offset:
+        return False
+    out[0] = at[0]
+    return True
+
+
+cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil:
+    # Truncation is rare: forgetting all is simplest and right.
+    log.own.recent.clear()
+    log.own.recent_next = 0
+
+
+cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil:
+    cdef char text[512]
+    if log.offline_errno:
+        return
+    log.offline_errno = failure
+    if log.events != NULL:
+        snprintf(text, sizeof(text), "%s-%d: %s: %s", log.topic.c_str(), log.partition, what, strerror(failure))
+        event_post(log.events, EVENT_LOG_OFFLINE, log.id, failure, text, <Py_ssize_t>strlen(text))
+
+
+cdef void want_segment_locked(LogState* log) noexcept nogil:
+    if not log.own.segment_wanted and log.prepared == NULL:
+        log.own.segment_wanted = True
+        if log.events != NULL:
+            event_post(log.events, EVENT_SEGMENT_WANTED, log.id, log.log_end_offset, NULL, 0)
+
+
+cdef int64_t roll_jitter(LogState* log) noexcept nogil:
+    cdef uint64_t x = log.own.random
+    if log.config.segment_jitter_ms <= 0:
+        return 0
+    x ^= x << 13
+    x ^= x >> 7
+    x ^= x << 17
+    log.own.random = x
+    return <int64_t>(x % <uint64_t>log.config.segment_jitter_ms)
+
+
+cdef void keep_snapshot_locked(LogState* log, int64_t offset) noexcept nogil:
+    """The producer state at a roll; PartitionLog.write_rolled_snapshots puts it on disk later."""
+    cdef ByteBuffer buffer
+    cdef ProducerSnapshot snapshot
+    if log.own.directory.empty() or log.own.history.producers.snapshot_offset >= offset:
+        return
+    buffer_init(&buffer)
+    producer_snapshot_write(log.own.history.producers, &buffer)
+    if not buffer.error:
+        snapshot.offset = offset
+        snapshot.data.assign(<const char*>buffer.data, buffer.size)
+        log.own.snapshots.push_back(snapshot)
+        log.own.history.producers.snapshot_offset = offset
+    buffer_free(&buffer)
+
+
+cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
+    cdef SegmentState* next = log.prepared
+    cdef string old_path, stem, new_path
+    cdef int failure = 0
+    log.prepared = NULL
+    log.own.segment_wanted = False
+    log.own.rolling = True
+    keep_snapshot_locked(log, base_offset)
+    stem = segment_stem(log.own.directory, base_offset)
+    old_path = next.path
+    pthread_mutex_unlock(&log.mutex)
+    # Appends park and truncation waits while `rolling` is set; readers go on, they do not know the new segment yet.
+    if not stem.empty():
+        new_path = stem
+        new_path.append(<const char*>".log")
+        if rename(old_path.c_str(), new_path.c_str()) != 0:
+            failure = errno
+    segment_name(next, base_offset, stem)
+    next.created_ms = now_ms
+    pthread_mutex_lock(&log.mutex)
+    next.roll_jitter_ms = roll_jitter(log)
+    log.own.rolling = False
+    if failure:
+        set_offline_locked(log, failure, "cannot name a new segment")
+    log.segments.push_back(next)
+    if log.events != NULL and not failure:
+        event_post(log.events, EVENT_SEGMENT_ROLLED, log.id, base_offset, NULL, 0)
+    return failure
+
+
+cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
+    cdef vector[EpochEntry]* epochs = &log.own.history.epochs
+    cdef int64_t i = <int64_t>epochs.size() - 1
+    found_epoch[0] = -1
+    end_offset[0] = -1
+    if epochs.empty() or epoch < 0:
+        return
+    if epoch == epochs.back().epoch:
+        found_epoch[0] = epoch
+        end_offset[0] = log.log_end_offset
+        return
+    if epoch > epochs.back().epoch:
+        return
+    if epoch < epochs.front().epoch:
+        # Below all that is known: the requested epoch ended where the first known one starts.
+        found_epoch[0] = epoch
+        end_offset[0] = epochs.front().start_offset
+        return
+    while i >= 0 and epochs[0][<size_t>i].epoch > epoch:
+        i -= 1
+    found_epoch[0] = epochs[0][<size_t>i].epoch
+    end_offset[0] = epochs[0][<size_t>(i + 1)].start_offset

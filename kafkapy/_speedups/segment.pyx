@@ -1,0 +1,238 @@
+"""One log segment (see segment.pxd)."""
+
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libcpp.string cimport string
+
+from kafkapy._speedups.file_records cimport (
+    SCAN_ERROR,
+    SCAN_FOUND,
+    BatchPosition,
+    BatchScan,
+    ScanStatus,
+    file_append,
+    file_records_free,
+    file_records_new,
+    file_records_open,
+    file_sync,
+    file_truncate,
+    scan_for_offset,
+    scan_for_timestamp,
+    scan_next,
+    scan_start,
+)
+from kafkapy._speedups.index cimport (
+    index_flush_pending,
+    index_has_pending,
+    index_sync,
+    index_trim,
+    offset_index_append,
+    offset_index_free,
+    offset_index_full,
+    offset_index_lookup,
+    offset_index_new,
+    offset_index_truncate,
+    time_index_append,
+    time_index_free,
+    time_index_full,
+    time_index_last,
+    time_index_lookup,
+    time_index_new,
+    time_index_truncate,
+)
+from kafkapy._speedups.posix cimport atomic_add
+
+
+cdef void segment_ref(SegmentState* s) noexcept nogil:
+    atomic_add(&s.references, 1)
+
+
+cdef void segment_unref(SegmentState* s) noexcept nogil:
+    if s != NULL and atomic_add(&s.references, -1) == 0:
+        file_records_free(s.records)
+        offset_index_free(s.offset_index)
+        time_index_free(s.time_index)
+        del s
+
+
+cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes, bint sealed,
+                               int64_t created_ms) noexcept nogil:
+    cdef SegmentState* s = new SegmentState()
+    s.references = 1
+    s.base_offset = base_offset
+    s.fd = fd
+    s.size = 0
+    s.max_timestamp = -1
+    s.offset_of_max_timestamp = -1
+    s.created_ms = created_ms
+    s.first_batch_timestamp = -1
+    s.bytes_since_index = 0
+    s.roll_jitter_ms = 0
+    s.sealed = sealed
+    s.path = path
+    s.records = file_records_new(fd, path)
+    s.offset_index = offset_index_new(base_offset, stem + <const char*>b".index" if not stem.empty() else stem, index_bytes, sealed)
+    s.time_index = time_index_new(base_offset, stem + <const char*>b".timeindex" if not stem.empty() else stem, index_bytes, sealed)
+    return s
+
+
+cdef void segment_name(SegmentState* s, int64_t base_offset, const string& stem) noexcept nogil:
+    s.base_offset = base_offset
+    s.offset_index.base_offset = base_offset
+    s.time_index.base_offset = base_offset
+    if not stem.empty():
+        s.path = stem + <const char*>b".log"
+        s.records.path = s.path
+        s.offset_index.file.path = stem + <const char*>b".index"
+        s.time_index.file.path = stem + <const char*>b".timeindex"
+
+
+cdef int segment_open(SegmentState* s) noexcept nogil:
+    cdef int64_t fd
+    if s.fd >= 0:
+        return s.fd
+    fd = file_records_open(s.records)
+    if fd >= 0:
+        # The same value from every thread: file_records_open settles which descriptor it is.
+        s.fd = <int>fd
+    return <int>fd
+
+
+cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
+                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
+    cdef int64_t position = s.size
+    cdef int failure = file_append(s.fd, data, size, position)
+    if failure:
+        return failure
+    if max_timestamp > s.max_timestamp:
+        s.max_timestamp = max_timestamp
+        s.offset_of_max_timestamp = offset_of_max_timestamp
+    if position == 0:
+        s.first_batch_timestamp = max_timestamp
+    if s.bytes_since_index > index_interval_bytes:
+        offset_index_append(s.offset_index, last_offset, position)
+        time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, False)
+        s.bytes_since_index = 0
+    s.bytes_since_index += size
+    s.size = position + size
+    return 0
+
+
+cdef void segment_after_append(SegmentState* s) noexcept nogil:
+    if index_has_pending(&s.offset_index.file):
+        index_flush_pending(&s.offset_index.file)
+        index_flush_pending(&s.time_index.file)
+
+
+cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil:
+    cdef int64_t position
+    if segment_open(s) < 0:
+        return SCAN_ERROR
+    position = offset_index_lookup(s.offset_index, offset) if offset > s.base_offset else 0
+    return scan_for_offset(s.fd, position, limit, offset, out)
+
+
+cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64_t start_offset, int64_t limit,
+                                       BatchPosition* out) noexcept nogil:
+    cdef int64_t offset
+    if segment_open(s) < 0:
+        return SCAN_ERROR
+    # The entry's timestamp is the highest up to its offset. The record sought may lie in the very batch of that entry, so look from its position.
+    offset = time_index_lookup(s.time_index, timestamp - 1)
+    if start_offset > offset:
+        offset = start_offset
+    return scan_for_timestamp(s.fd, offset_index_lookup(s.offset_index, offset), limit, timestamp, start_offset, out)
+
+
+cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms, int64_t segment_bytes,
+                             int64_t segment_ms) noexcept nogil:
+    """1 bytes, 2 time, 3 index full, 4 relative offset overflow. Only a segment that holds something is rolled."""
+    cdef int64_t waited
+    if s.size == 0:
+        return 4 if last_offset - s.base_offset > INT32_MAX else 0
+    if s.size + size > segment_bytes or s.size + size > INT32_MAX:
+        return 1
+    if s.first_batch_timestamp >= 0 and max_timestamp >= 0:
+        waited = max_timestamp - s.first_batch_timestamp
+    else:
+        waited = now_ms - s.created_ms
+    if waited > segment_ms - s.roll_jitter_ms:
+        return 2
+    if offset_index_full(s.offset_index) or time_index_full(s.time_index):
+        return 3
+    return 4 if last_offset - s.base_offset > INT32_MAX else 0
+
+
+cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noexcept nogil:
+    cdef int failure
+    if segment_open(s) < 0:
+        return -segment_open(s)
+    offset_index_truncate(s.offset_index, offset)
+    time_index_truncate(s.time_index, offset)
+    failure = file_truncate(s.fd, position)
+    if failure:
+        return failure
+    s.size = position
+    s.bytes_since_index = 0
+    s.sealed = False
+    s.offset_index.file.sealed = False
+    s.time_index.file.sealed = False
+    if position == 0:
+        s.first_batch_timestamp = -1
+        s.max_timestamp = -1
+        s.offset_of_max_timestamp = -1
+    else:
+        segment_read_max_timestamp(s)
+    return 0
+
+
+cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil:
+    """The last time index entry, or a higher timestamp in a batch behind it."""
+    cdef BatchScan scan
+    if not time_index_last(s.time_index, &s.max_timestamp, &s.offset_of_max_timestamp):
+        s.max_timestamp = -1
+        s.offset_of_max_timestamp = s.base_offset
+    if s.size == 0 or segment_open(s) < 0:
+        return
+    scan_start(&scan, s.fd, offset_index_lookup(s.offset_index, s.offset_of_max_timestamp), s.size)
+    while scan_next(&scan) == SCAN_FOUND:
+        if scan.header.max_timestamp > s.max_timestamp:
+            s.max_timestamp = scan.header.max_timestamp
+            s.offset_of_max_timestamp = scan.header.base_offset + scan.header.last_offset_delta
+
+
+cdef int segment_trim(SegmentState* s) noexcept nogil:
+    cdef int failure
+    if s.size > 0 and s.max_timestamp >= 0:
+        time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, True)
+    failure = index_trim(&s.offset_index.file, False)
+    if failure == 0:
+        failure = index_trim(&s.time_index.file, False)
+    return failure
+
+
+cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil:
+    cdef int failure = 0
+    if not s.sealed:
+        failure = segment_trim(s)
+        if failure == 0:
+            failure = index_trim(&s.offset_index.file, True)
+        if failure == 0:
+            failure = index_trim(&s.time_index.file, True)
+        s.sealed = failure == 0
+    if failure == 0 and sync:
+        failure = segment_open(s)
+        failure = -failure if failure < 0 else file_sync(failure)
+        if failure == 0:
+            failure = index_sync(&s.offset_index.file)
+        if failure == 0:
+            failure = index_sync(&s.time_index.file)
+    return failure
+
+
+cdef int64_t segment_first_timestamp(SegmentState* s) noexcept nogil:
+    cdef BatchScan scan
+    if s.first_batch_timestamp < 0 and s.size > 0 and segment_open(s) >= 0:
+        scan_start(&scan, s.fd, 0, s.size)
+        if scan_next(&scan) == SCAN_FOUND:
+            s.first_batch_timestamp = scan.header.max_timestamp
+    return s.first_batch_timestamp

@@ -1,0 +1,1 @@
+"""Partition logs on disk: the log manager, loading and recovery, checkpoints, retention, storage backends."""

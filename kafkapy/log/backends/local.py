@@ -1,0 +1,141 @@
+"""The `local` backend: partition directories with Kafka's own file names in the broker's log.dirs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkapy.log.backends.base import LogStorage, SegmentFile, StorageBackend
+from kafkapy.log.checkpoints import write_atomically
+from kafkapy.log.epochs import LEADER_EPOCH_FILE, format_leader_epochs
+from kafkapy.plugins import hookimpl
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+__all__ = ["LocalBackend", "LocalLogStorage", "register_storage_backends"]
+
+LOG_SUFFIX = ".log"
+SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+DELETED_SUFFIX = ".deleted"
+PREPARED_NAME = "next-segment.deleted"
+"""The file that waits to become a segment. The suffix makes Kafka, and us after a crash, throw an unused one away."""
+
+
+class LocalLogStorage:
+    """One partition directory. Owns no descriptor; `prepare_segment` hands its own on. See LogStorage for who calls it.
+
+    `later(function, delay_ms)` runs the final removal of files (the broker's scheduler); without it they go at once.
+    """
+
+    def __init__(self, directory: Path, later: Callable[[Callable[[], None], int], None] | None = None) -> None:
+        self.directory = str(directory)
+        self._path = directory
+        self._later = later
+        self._lock = threading.Lock()
+        self._prepared = 0
+
+    def prepare_segment(self) -> tuple[int, str]:
+        with self._lock:
+            self._prepared += 1
+            path = f"{self.directory}/{self._prepared}.{PREPARED_NAME}"
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path
+
+    def segments(self) -> list[SegmentFile]:
+        found = []
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                stem, dot, suffix = entry.name.partition(".")
+                if suffix == "log" and dot and stem.isdigit():
+                    status = entry.stat()
+                    found.append(SegmentFile(int(stem), status.st_size, status.st_mtime_ns // 1_000_000))
+        return sorted(found, key=lambda segment: segment.base_offset)
+
+    def delete_segments(self, base_offsets: Sequence[int], *, delay_ms: int) -> None:
+        """Kafka's way: renamed with .deleted now, so that a crash finishes the job, and removed after the delay."""
+        renamed: list[Path] = []
+        for base_offset in base_offsets:
+            for suffix in (*SEGMENT_SUFFIXES, ".snapshot"):
+                path = self._path / f"{base_offset:020d}{suffix}"
+                marked = path.with_name(path.name + DELETED_SUFFIX)
+                try:
+                    path.rename(marked)
+                except FileNotFoundError:
+                    continue
+                renamed.append(marked)
+
+        def remove() -> None:
+            for path in renamed:
+                path.unlink(missing_ok=True)
+
+        if self._later is None or delay_ms <= 0:
+            remove()
+        else:
+            self._later(remove, delay_ms)
+
+    def read_file(self, name: str) -> bytes | None:
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write_file(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        write_atomically(self._path / name, data, sync=sync)
+
+    def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
+        self.write_file(LEADER_EPOCH_FILE, format_leader_epochs(epochs))
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.directory))
+
+    def remove_file(self, name: str) -> None:
+        (self._path / name).unlink(missing_ok=True)
+
+
+class LocalBackend:
+    """Partition directories in the local file system. Owns nothing; one per broker, any thread."""
+
+    persistent = True
+
+    def __init__(self, later: Callable[[Callable[[], None], int], None] | None = None) -> None:
+        self.later = later
+
+    def open_log(self, log_dir: Path, name: str, *, create: bool) -> LogStorage:
+        directory = log_dir / name
+        if create:
+            directory.mkdir(exist_ok=True)
+        elif not directory.is_dir():
+            raise FileNotFoundError(2, "no such partition directory", str(directory))
+        return LocalLogStorage(directory, self.later)
+
+    def list_logs(self, log_dir: Path) -> list[str]:
+        with os.scandir(log_dir) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and "-" in entry.name)
+
+    def rename_log(self, log_dir: Path, old: str, new: str) -> None:
+        (log_dir / old).rename(log_dir / new)
+
+    def delete_log(self, log_dir: Path, name: str) -> None:
+        # A writer that was on its way may add a file while the directory is emptied, so try again before giving up.
+        for attempt in range(3):
+            try:
+                shutil.rmtree(log_dir / name)
+                return
+            except FileNotFoundError:
+                if not (log_dir / name).exists():
+                    return
+            except OSError:
+                if attempt == 2:
+                    raise
+            time.sleep(0.01)
+
+
+@hookimpl
+def register_storage_backends() -> Mapping[str, Callable[[BrokerConfig], StorageBackend]]:
+    """The backend `local`."""
+    return {"local": lambda config: LocalBackend()}
