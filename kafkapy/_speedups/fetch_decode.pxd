@@ -1,0 +1,12 @@
+"""Decodes a Fetch body."""
+
+from kafkapy._speedups.fetch_state cimport FetchPartition, FetchState
+
+# Fills the state from state.frame. False when the bytes are not exactly one Fetch of that version; what was decoded is then still to be freed.
+cdef bint fetch_decode(FetchState* state) noexcept nogil
+# A partition as it is before it was looked at; takes no reference.
+cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil
+# Drops all references that the partitions and forgotten partitions hold.
+cdef void fetch_partitions_release(FetchState* state) noexcept nogil
+# Gives back what the last read left: segment and aborted transactions.
+cdef void fetch_read_release(FetchPartition* partition) noexcept nogil

@@ -1,0 +1,261 @@
+"""A Fetch body, versions 4 to 18 (Kafka's FetchRequest).
+
+    v4-14: replica id   int32, -1 for consumers (v15+: in the tagged fields)
+    max wait ms         int32
+    min bytes           int32
+    max bytes           int32
+    isolation level     int8: 0 READ_UNCOMMITTED, 1 READ_COMMITTED
+    v7+: session id     int32
+    v7+: session epoch  int32
+    topics              array
+      topic             v4-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
+      partition         index int32 | v9+: current leader epoch int32 | fetch offset int64 | v12+: last fetched epoch int32 |
+                        v5+: log start offset int64 | partition max bytes int32 |
+                        v12+: tagged fields (v17+ tag 0: replica directory id uuid, v18+ tag 1: high watermark int64; both unused here)
+    v7+: forgotten      array of (v7-12: name string | v13+: topic id uuid, array of int32, v12+: tagged fields)
+    v11+: rack id       string
+    v12+: tagged fields tag 0: cluster id nullable string (unused here), v15+ tag 1: replica state (id int32, epoch int64, tagged fields)
+
+Strings and arrays are compact from v12 on.
+"""
+
+from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from kafkapy._speedups.fetch_session cimport FINAL_EPOCH, INVALID_SESSION_ID, FetchTopic, fetch_topic_new, fetch_topic_ref, fetch_topic_unref
+from kafkapy._speedups.fetch_state cimport ForgottenPartition
+from kafkapy._speedups.partition_log cimport log_unref
+from kafkapy._speedups.segment cimport segment_unref
+from kafkapy._speedups.wire cimport (
+    Cursor,
+    cursor_init,
+    read_array_length,
+    read_int8,
+    read_int32,
+    read_int64,
+    read_string,
+    read_unsigned_varint,
+    remaining,
+    skip_tagged_fields,
+    take,
+)
+
+cdef enum:
+    SESSION_VERSION = 7
+    FLEXIBLE_VERSION = 12
+    TOPIC_ID_VERSION = 13
+    REPLICA_STATE_VERSION = 15
+    TOPIC_ID_SIZE = 16
+    REPLICA_STATE_TAG = 1
+    MAX_PARTITIONS = 200000         # in one request: bounds what a frame of tiny partitions costs in memory
+
+
+cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil:
+    partition.topic = NULL
+    partition.cached = NULL
+    partition.refused = False
+    partition.log = NULL
+    memset(&partition.read, 0, sizeof(partition.read))
+    partition.end_offset = -1
+    partition.leader_epoch = -1
+    partition.available = 0
+
+
+cdef void fetch_read_release(FetchPartition* partition) noexcept nogil:
+    if partition.read.segment != NULL:
+        segment_unref(partition.read.segment)
+        partition.read.segment = NULL
+    free(partition.read.aborted)
+    partition.read.aborted = NULL
+
+
+cdef void fetch_partitions_release(FetchState* state) noexcept nogil:
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        fetch_read_release(&state.partitions[i])
+        fetch_topic_unref(state.partitions[i].topic)
+        if state.partitions[i].log != NULL:
+            log_unref(state.partitions[i].log)
+    state.partitions.clear()
+    for i in range(state.forgotten.size()):
+        fetch_topic_unref(state.forgotten[i].topic)
+    state.forgotten.clear()
+
+
+cdef FetchTopic* read_topic(Cursor* c, int version) noexcept nogil:
+    """A new topic, or NULL with the cursor's error set."""
+    cdef const uint8_t* at
+    cdef int32_t size = 0
+    if version >= TOPIC_ID_VERSION:
+        at = take(c, TOPIC_ID_SIZE)
+        return fetch_topic_new(NULL, 0, at) if at != NULL else NULL
+    at = read_string(c, version >= FLEXIBLE_VERSION, &size)
+    if c.error or size < 0:
+        c.error = 1
+        return NULL
+    return fetch_topic_new(at, size, NULL)
+
+
+cdef bint read_partitions(FetchState* state, Cursor* c, FetchTopic* topic) noexcept nogil:
+    cdef int version = state.frame.api_version
+    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef int32_t count = read_array_length(c, flexible)
+    cdef FetchPartition partition
+    cdef int32_t i
+    if c.error or count < 0 or <size_t>count > MAX_PARTITIONS - state.partitions.size():
+        return False
+    fetch_partition_init(&partition)
+    for i in range(count):
+        partition.request.partition = read_int32(c)
+        partition.request.current_leader_epoch = read_int32(c) if version >= 9 else -1
+        partition.request.fetch_offset = read_int64(c)
+        partition.request.last_fetched_epoch = read_int32(c) if version >= 12 else -1
+        partition.request.log_start_offset = read_int64(c) if version >= 5 else -1
+        partition.request.max_bytes = read_int32(c)
+        if flexible:
+            skip_tagged_fields(c)
+        if c.error:
+            return False
+        partition.topic = fetch_topic_ref(topic)
+        state.partitions.push_back(partition)
+    return True
+
+
+cdef bint read_forgotten(FetchState* state, Cursor* c, FetchTopic* topic) noexcept nogil:
+    cdef int32_t count = read_array_length(c, state.frame.api_version >= FLEXIBLE_VERSION)
+    cdef ForgottenPartition forgotten
+    cdef int32_t i
+    if c.error or count < 0 or <size_t>count > MAX_PARTITIONS - state.forgotten.size():
+        return False
+    for i in range(count):
+        forgotten.partition = read_int32(c)
+        if c.error:
+            return False
+        forgotten.topic = fetch_topic_ref(topic)
+        state.forgotten.push_back(forgotten)
+    return True
+
+
+cdef bint read_topics(FetchState* state, Cursor* c, bint forgotten) noexcept nogil:
+    """The topics array, or the forgotten topics array."""
+    cdef int version = state.frame.api_version
+    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef int32_t count = read_array_length(c, flexible)
+    cdef FetchTopic* topic
+    cdef bint good
+    cdef int32_t i
+    if c.error or count < 0 or count > MAX_PARTITIONS:
+        return False
+    for i in range(count):
+        topic = read_topic(c, version)
+        if topic == NULL:
+            return False
+        good = read_forgotten(state, c, topic) if forgotten else read_partitions(state, c, topic)
+        fetch_topic_unref(topic)
+        if not good:
+            return False
+        if flexible:
+            skip_tagged_fields(c)
+        if c.error:
+            return False
+    return True
+
+
+cdef void read_top_tags(FetchState* state, Cursor* c) noexcept nogil:
+    cdef uint32_t count = read_unsigned_varint(c)
+    cdef uint32_t tag
+    cdef uint32_t size
+    cdef const uint8_t* at
+    cdef Cursor field
+    while count > 0 and not c.error:
+        tag = read_unsigned_varint(c)
+        size = read_unsigned_varint(c)
+        at = take(c, size)
+        if at != NULL and tag == REPLICA_STATE_TAG and state.frame.api_version >= REPLICA_STATE_VERSION:
+            cursor_init(&field, at, size)
+            state.replica_id = read_int32(&field)
+            read_int64(&field)                      # replica epoch: brokers are fenced by their own leader's ISR here
+            skip_tagged_fields(&field)
+            if field.error or remaining(&field):
+                c.error = 1
+        count -= 1
+
+
+cdef bint fetch_decode(FetchState* state) noexcept nogil:
+    cdef int version = state.frame.api_version
+    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef int32_t size = 0
+    cdef Cursor c
+    cursor_init(&c, state.frame.body, state.frame.body_size)
+    state.replica_id = read_int32(&c) if version < REPLICA_STATE_VERSION else -1
+    state.max_wait_ms = read_int32(&c)
+    state.min_bytes = read_int32(&c)
+    state.max_bytes = read_int32(&c)
+    state.isolation_level = read_int8(&c)
+    state.session_id = INVALID_SESSION_ID
+    state.session_epoch = FINAL_EPOCH
+    if version >= SESSION_VERSION:
+        state.session_id = read_int32(&c)
+        state.session_epoch = read_int32(&c)
+    if not read_topics(state, &c, False):
+        return False
+    if version >= SESSION_VERSION and not read_topics(state, &c, True):
+        return False
+    if version >= 11:
+        read_string(&c, flexible, &size)
+        if size < 0:
+            return False
+    if flexible:
+        read_top_tags(state, &c)
+    if state.isolation_level != 0 and state.isolation_level != 1:
+        return False
+    return not c.error and remaining(&c) == 0
+
+
+def decode(int16_t version, bytes body):
+    """What the data plane reads from a Fetch body, or None when it would close the connection: for tests and for the request log.
+
+    A dict of the request's fields; topics are (name or topic id as bytes, partition, current leader epoch, fetch offset, last fetched epoch, log
+    start offset, max bytes), forgotten ones (name or topic id, partition).
+    """
+    cdef FetchState state
+    cdef FetchPartition* partition
+    cdef size_t i
+    state.frame.api_version = version
+    state.frame.body = <uint8_t*><const uint8_t*>body
+    state.frame.body_size = len(body)
+    try:
+        if not fetch_decode(&state):
+            return None
+        partitions = []
+        for i in range(state.partitions.size()):
+            partition = &state.partitions[i]
+            partitions.append((
+                topic_key(partition.topic),
+                partition.request.partition,
+                partition.request.current_leader_epoch,
+                partition.request.fetch_offset,
+                partition.request.last_fetched_epoch,
+                partition.request.log_start_offset,
+                partition.request.max_bytes,
+            ))
+        return {
+            "replica_id": state.replica_id,
+            "max_wait_ms": state.max_wait_ms,
+            "min_bytes": state.min_bytes,
+            "max_bytes": state.max_bytes,
+            "isolation_level": state.isolation_level,
+            "session_id": state.session_id,
+            "session_epoch": state.session_epoch,
+            "partitions": partitions,
+            "forgotten": [(topic_key(state.forgotten[i].topic), state.forgotten[i].partition) for i in range(state.forgotten.size())],
+        }
+    finally:
+        fetch_partitions_release(&state)
+
+
+cdef bytes topic_key(FetchTopic* topic):
+    if topic.by_id:
+        return (<const char*>topic.topic_id)[:TOPIC_ID_SIZE]
+    return topic.name.data()[:topic.name.size()]

@@ -1,0 +1,639 @@
+"""Fetch (api key 1), versions 4 to 18: decode, session, authorize, read, wait for enough bytes, reply (Kafka's KafkaApis.handleFetchRequest,
+ReplicaManager.fetchMessages and DelayedFetch).
+
+A read is a snapshot (segment, position, length) per partition, taken under the log's mutex; the record bytes never pass through here.
+
+Answered at once: max wait 0, no partition to read, min bytes reached, or an error or a diverging epoch met while reading. Else the request is parked with a
+waiter on every partition. When one fires, only partitions whose end moved are read again to count bytes; the snapshot that is sent is
+taken once, at the end, because the logs may have changed.
+
+Not done here: quotas (throttle time is 0), fetching from followers (KIP-392: rack id is read, preferred read replica is always -1, and a consumer's fetch
+from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memcmp, memset
+from posix.unistd cimport pread
+
+from kafkapy._speedups.authorization cimport (
+    DECISION_ALLOWED,
+    DECISION_DENIED,
+    RESOURCE_CLUSTER,
+    RESOURCE_TOPIC,
+    Decision,
+    authorization_begin,
+    authorization_check,
+)
+from kafkapy._speedups.data_plane cimport (
+    API_FETCH,
+    ASK_AUTHORIZE,
+    OPERATION_CLUSTER_ACTION,
+    OPERATION_READ,
+    OUTCOME_ASK,
+    OUTCOME_CLOSE,
+    OUTCOME_PARKED,
+    OUTCOME_REPLY,
+)
+from kafkapy._speedups.error_codes cimport (
+    ERROR_FETCH_SESSION_ID_NOT_FOUND,
+    ERROR_FETCH_SESSION_TOPIC_ID_ERROR,
+    ERROR_INCONSISTENT_TOPIC_ID,
+    ERROR_INVALID_FETCH_SESSION_EPOCH,
+    ERROR_NONE,
+    ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_TOPIC_AUTHORIZATION_FAILED,
+    ERROR_UNKNOWN_TOPIC_ID,
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
+)
+from kafkapy._speedups.fetch_decode cimport fetch_decode, fetch_partition_init, fetch_partitions_release, fetch_read_release
+from kafkapy._speedups.fetch_response cimport fetch_response_build
+from kafkapy._speedups.fetch_session cimport (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    CachedPartition,
+    FetchSession,
+    FetchTopic,
+    fetch_topic_new,
+    fetch_topic_ref,
+    fetch_topic_unref,
+    next_session_epoch,
+    session_find,
+    session_forget,
+    session_put,
+    session_remove,
+    session_touch,
+    session_unref,
+)
+from kafkapy._speedups.fetch_state cimport (
+    CONTEXT_ERROR,
+    CONTEXT_FULL,
+    CONTEXT_INCREMENTAL,
+    CONTEXT_SESSIONLESS,
+    FETCH_AUTHORIZE,
+    FETCH_READ,
+    FETCH_WAIT,
+    FetchPartition,
+    FetchState,
+)
+from kafkapy._speedups.partition_log cimport (
+    READ_COMMITTED,
+    READ_LOG_END,
+    READ_UNCOMMITTED,
+    WAIT_HIGH_WATERMARK,
+    WAIT_LAST_STABLE_OFFSET,
+    WAIT_LOG_END,
+    FetchIsolation,
+    LogState,
+    ReadResult,
+    Waiter,
+    log_follower_position,
+    log_read,
+    log_remove_waiters,
+    log_unref,
+    log_wait,
+)
+from kafkapy._speedups.partition_table cimport (
+    LOOKUP_NOT_HOSTED,
+    LOOKUP_OK,
+    LeaderHint,
+    LookupStatus,
+    partition_by_name,
+    partition_leader,
+    topic_name_of,
+)
+from kafkapy._speedups.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.record_batch cimport BATCH_LENGTH_AT, CODEC_ZSTD, LOG_OVERHEAD
+from kafkapy._speedups.segment cimport SegmentState, segment_unref
+from kafkapy._speedups.wire cimport load_int32
+
+cdef enum:
+    MIN_VERSION = 4
+    MAX_VERSION = 18
+    TOPIC_ID_VERSION = 13
+    ZSTD_VERSION = 10                   # first version whose clients know the codec (KIP-110)
+    TOPIC_ID_SIZE = 16
+    MAX_WAIT_MS = 600000                # the longest a request is parked: the default of connections.max.idle.ms
+    MAX_SESSION_PARTITIONS = 200000     # a session that grows beyond is closed: bounds what one client can pile up
+    MAX_REGISTRATIONS = 8
+    NS_PER_MS = 1000000
+
+cdef const char* UNSUPPORTED = b"a Fetch request of a version that is not served"
+cdef const char* MALFORMED = b"a Fetch request that cannot be decoded"
+cdef const char* NO_REPLY = b"a Fetch reply cannot be built: no memory, or more than a frame holds"
+
+
+# ---- the state ------------------------------------------------------------------------------------------------------------------
+
+cdef FetchState* state_new(Frame* frame) noexcept nogil:
+    cdef FetchState* state = new FetchState()
+    state.frame = frame[0]
+    state.stage = FETCH_AUTHORIZE
+    state.context = CONTEXT_SESSIONLESS
+    state.error = ERROR_NONE
+    state.session = NULL
+    state.ask.kind = ASK_AUTHORIZE
+    state.deadline_ns = 0
+    return state
+
+
+cdef void state_free(FetchState* state) noexcept nogil:
+    fetch_partitions_release(state)
+    session_unref(state.session)
+    del state
+
+
+cdef bint from_follower(FetchState* state) noexcept nogil:
+    return state.replica_id >= 0
+
+
+cdef FetchIsolation isolation_of(FetchState* state) noexcept nogil:
+    if from_follower(state):
+        return READ_LOG_END
+    return READ_COMMITTED if state.isolation_level == 1 else READ_UNCOMMITTED
+
+
+cdef void remove_waiters(FetchState* state) noexcept nogil:
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if state.partitions[i].log != NULL:
+            log_remove_waiters(state.partitions[i].log, state.frame.wake_owner, state.frame.token)
+
+
+# ---- the session ----------------------------------------------------------------------------------------------------------------
+
+cdef void resolve_names(DataPlaneState* plane, FetchState* state) noexcept nogil:
+    """Names for the ids of this request; its topics are not shared with anybody yet."""
+    cdef FetchTopic* topic
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        topic = state.partitions[i].topic
+        if topic.name.empty() and (i == 0 or topic != state.partitions[i - 1].topic):
+            topic_name_of(plane.partitions, topic.topic_id, &topic.name)
+
+
+cdef void refuse_session(FetchState* state, int16_t error) noexcept nogil:
+    fetch_partitions_release(state)
+    state.context = CONTEXT_ERROR
+    state.error = error
+
+
+cdef void take_session_partitions(DataPlaneState* plane, FetchState* state, FetchSession* session) noexcept nogil:
+    """Under the session's mutex: this request reads all that the session holds."""
+    cdef FetchPartition partition
+    cdef FetchTopic* resolved
+    cdef CachedPartition* cached = session.first
+    fetch_partitions_release(state)
+    fetch_partition_init(&partition)
+    state.partitions.reserve(session.by_key.size())
+    while cached != NULL:
+        if cached.topic.by_id and cached.topic.name.empty():
+            # Topics are shared with other requests, so one that has got its name is a new object.
+            resolved = fetch_topic_new(NULL, 0, cached.topic.topic_id)
+            if topic_name_of(plane.partitions, resolved.topic_id, &resolved.name):
+                fetch_topic_unref(cached.topic)
+                cached.topic = resolved
+            else:
+                fetch_topic_unref(resolved)
+        partition.topic = fetch_topic_ref(cached.topic)
+        partition.request = cached.request
+        partition.cached = cached
+        state.partitions.push_back(partition)
+        cached = cached.next
+
+
+cdef void open_session(DataPlaneState* plane, FetchState* state) noexcept nogil:
+    """Kafka's FetchManager.newContext."""
+    cdef FetchSession* session
+    cdef int16_t error = ERROR_NONE
+    cdef size_t size = 0
+    cdef size_t i
+    if state.frame.api_version >= TOPIC_ID_VERSION:
+        resolve_names(plane, state)
+    if state.session_epoch == INITIAL_EPOCH or state.session_epoch == FINAL_EPOCH:
+        if state.session_id != INVALID_SESSION_ID:
+            session_remove(plane.sessions, state.session_id)
+        state.context = CONTEXT_FULL if state.session_epoch == INITIAL_EPOCH else CONTEXT_SESSIONLESS
+        return
+    session = session_find(plane.sessions, state.session_id)
+    if session == NULL:
+        refuse_session(state, ERROR_FETCH_SESSION_ID_NOT_FOUND)
+        return
+    pthread_mutex_lock(&session.mutex)
+    if session.epoch != state.session_epoch:
+        error = ERROR_INVALID_FETCH_SESSION_EPOCH
+    elif session.uses_topic_ids != (state.frame.api_version >= TOPIC_ID_VERSION):
+        error = ERROR_FETCH_SESSION_TOPIC_ID_ERROR
+    else:
+        for i in range(state.partitions.size()):
+            session_put(session, state.partitions[i].topic, &state.partitions[i].request)
+        for i in range(state.forgotten.size()):
+            session_forget(session, state.forgotten[i].topic, state.forgotten[i].partition)
+        size = session.by_key.size()
+        if size == 0 or size > MAX_SESSION_PARTITIONS:
+            session.epoch = FINAL_EPOCH         # nobody goes on with it, not even a request that found it already
+        else:
+            session.epoch = next_session_epoch(session.epoch)
+            take_session_partitions(plane, state, session)
+    pthread_mutex_unlock(&session.mutex)
+    if error != ERROR_NONE:
+        refuse_session(state, error)
+    elif size == 0:
+        session_remove(plane.sessions, state.session_id)
+        state.context = CONTEXT_SESSIONLESS
+    elif size > MAX_SESSION_PARTITIONS:
+        session_remove(plane.sessions, state.session_id)
+        refuse_session(state, ERROR_FETCH_SESSION_ID_NOT_FOUND)
+    else:
+        session_touch(plane.sessions, session, <int64_t>size, monotonic_ns() // NS_PER_MS)
+        state.context = CONTEXT_INCREMENTAL
+        state.session = session
+        return
+    session_unref(session)
+
+
+# ---- authorization and look-up ------------------------------------------------------------------------------------------------
+
+cdef void no_data(ReadResult* read, int16_t error) noexcept nogil:
+    """What Kafka answers for a partition that could not be read. The leader, where it is known, stays."""
+    read.error = error
+    read.length = 0
+    read.high_watermark = -1
+    read.last_stable_offset = -1
+    read.log_start_offset = -1
+    read.diverging_epoch = -1
+    read.diverging_end_offset = -1
+    read.aborted_count = -1
+
+
+cdef void refuse(FetchPartition* partition, int16_t error) noexcept nogil:
+    partition.refused = True
+    partition.read.leader_id = -1
+    partition.read.leader_epoch = -1
+    no_data(&partition.read, error)
+    partition.read.aborted_count = 0
+
+
+cdef bint authorize(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
+    """False when questions must be asked first. Else what may not be read, or is not known, is refused."""
+    cdef FetchPartition* partition
+    cdef FetchTopic* previous = NULL
+    cdef Decision decision = DECISION_ALLOWED
+    cdef bint follower = from_follower(state)
+    cdef size_t i
+    if state.partitions.empty():
+        return True
+    state.asked.clear()
+    state.ask.questions.clear()
+    if follower:
+        decision = authorization_check(plane, state.frame.authorization, OPERATION_CLUSTER_ACTION, RESOURCE_CLUSTER, NULL, 0, &state.asked,
+                                       &state.ask.questions)
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if not follower and partition.topic != previous:
+            previous = partition.topic
+            decision = DECISION_ALLOWED         # an unknown id tells nothing about a topic
+            if not (previous.by_id and previous.name.empty()):
+                decision = authorization_check(plane, state.frame.authorization, OPERATION_READ, RESOURCE_TOPIC, previous.name.data(),
+                                               previous.name.size(), &state.asked, &state.ask.questions)
+        if decision == DECISION_DENIED:
+            refuse(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)
+        elif partition.topic.by_id and partition.topic.name.empty():
+            refuse(partition, ERROR_UNKNOWN_TOPIC_ID)
+        else:
+            partition.refused = False
+    if state.ask.questions.size():
+        outcome.kind = OUTCOME_ASK
+        outcome.ask = &state.ask
+        outcome.parked = state
+        return False
+    return True
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------------------
+
+cdef LookupStatus look_up(DataPlaneState* plane, FetchPartition* partition) noexcept nogil:
+    """Leaves a reference to the log, or NULL. No waiter of this request may be registered."""
+    if partition.log != NULL:
+        log_unref(partition.log)
+        partition.log = NULL
+    return partition_by_name(plane.partitions, <const uint8_t*>partition.topic.name.data(), partition.topic.name.size(),
+                             partition.request.partition, &partition.log)
+
+
+cdef bint other_topic(LogState* log, FetchTopic* topic) noexcept nogil:
+    """The name now belongs to a topic with another id than the one asked for."""
+    cdef int i
+    if not topic.by_id or memcmp(log.topic_id, topic.topic_id, TOPIC_ID_SIZE) == 0:
+        return False
+    for i in range(TOPIC_ID_SIZE):
+        if log.topic_id[i]:
+            return True
+    return False                                # the log was made before topics had ids
+
+
+cdef bint is_zstd(LogState* log) noexcept nogil:
+    pthread_mutex_lock(&log.mutex)
+    cdef bint zstd = log.config.compression_codec == CODEC_ZSTD
+    pthread_mutex_unlock(&log.mutex)
+    return zstd
+
+
+cdef bint first_batch_is_cut(ReadResult* read) noexcept nogil:
+    """A first batch that max bytes cut in two is of no use to anybody (Kafka's firstEntryIncomplete)."""
+    cdef uint8_t head[12]
+    if read.length < LOG_OVERHEAD:
+        return True
+    if pread(read.segment.fd, head, LOG_OVERHEAD, read.position) != LOG_OVERHEAD:
+        return True
+    return <int64_t>load_int32(head + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD > read.length
+
+
+cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartition* partition, int32_t max_bytes, bint min_one_batch,
+                         bint first_time) noexcept nogil:
+    cdef LookupStatus status
+    cdef LeaderHint hint
+    cdef ReadResult* read = &partition.read
+    fetch_read_release(partition)
+    memset(read, 0, sizeof(ReadResult))
+    read.leader_id = -1
+    read.leader_epoch = -1
+    status = look_up(plane, partition)
+    if status == LOOKUP_NOT_HOSTED:
+        hint = partition_leader(plane.partitions, <const uint8_t*>partition.topic.name.data(), partition.topic.name.size(),
+                                partition.request.partition)
+        read.leader_id = hint.leader_id
+        read.leader_epoch = hint.leader_epoch
+        no_data(read, ERROR_NOT_LEADER_OR_FOLLOWER)
+        return
+    if status != LOOKUP_OK:
+        if first_time:
+            refuse(partition, ERROR_UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            no_data(read, ERROR_UNKNOWN_TOPIC_OR_PARTITION)
+        return
+    if other_topic(partition.log, partition.topic):
+        no_data(read, ERROR_INCONSISTENT_TOPIC_ID)
+        return
+    if state.frame.api_version < ZSTD_VERSION and is_zstd(partition.log):
+        no_data(read, ERROR_UNSUPPORTED_COMPRESSION_TYPE)
+        return
+    log_read(partition.log, partition.request.fetch_offset, max_bytes, min_one_batch, isolation_of(state), partition.request.current_leader_epoch,
+             partition.request.last_fetched_epoch, read)
+    if read.error != ERROR_NONE:
+        fetch_read_release(partition)
+        no_data(read, read.error)
+        return
+    if read.length > 0 and not min_one_batch and read.length == max_bytes and first_batch_is_cut(read):
+        segment_unref(read.segment)
+        read.segment = NULL
+        read.length = 0
+    if first_time and from_follower(state) and read.diverging_epoch < 0:
+        log_follower_position(partition.log, state.replica_id, partition.request.fetch_offset)
+
+
+cdef int64_t readable_end(FetchState* state, const ReadResult* read) noexcept nogil:
+    cdef FetchIsolation isolation = isolation_of(state)
+    if isolation == READ_LOG_END:
+        return read.log_end_offset
+    return read.last_stable_offset if isolation == READ_COMMITTED else read.high_watermark
+
+
+cdef bint on_older_segment(FetchPartition* partition) noexcept nogil:
+    """More bytes follow in a newer segment than one read can give: enough to answer, whatever min bytes says (Kafka's case F)."""
+    cdef LogState* log = partition.log
+    cdef bint older
+    if partition.read.segment == NULL:
+        return False
+    pthread_mutex_lock(&log.mutex)
+    older = log.segments.size() > 0 and log.segments.back() != partition.read.segment and partition.end_offset > log.segments.back().base_offset
+    pthread_mutex_unlock(&log.mutex)
+    return older
+
+
+cdef bint read_all(DataPlaneState* plane, FetchState* state, bint first_time) noexcept nogil:
+    """Takes the snapshot of every partition (Kafka's readFromLog). True when that is an answer even if max wait is not over."""
+    cdef FetchPartition* partition
+    cdef int64_t limit = max(min(state.max_bytes, plane.fetch_max_bytes), 0)
+    cdef int64_t min_bytes = min(<int64_t>state.min_bytes, limit)
+    cdef int64_t accumulated = 0
+    cdef bint min_one_batch = True
+    cdef bint must_answer = False
+    cdef bint anything = False
+    cdef int32_t max_bytes
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if partition.refused:
+            continue
+        max_bytes = <int32_t>min(<int64_t>max(partition.request.max_bytes, 0), limit)
+        read_partition(plane, state, partition, max_bytes, min_one_batch, first_time)
+        if partition.refused:
+            continue
+        anything = True
+        if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0:
+            must_answer = True
+            continue
+        partition.end_offset = readable_end(state, &partition.read)
+        partition.leader_epoch = partition.read.leader_epoch
+        partition.available = partition.read.length
+        if partition.read.length > 0:
+            min_one_batch = False
+            limit = max(limit - partition.read.length, 0)
+            accumulated += partition.read.length
+            if accumulated < min_bytes and on_older_segment(partition):
+                must_answer = True
+    return must_answer or not anything or accumulated >= min_bytes or state.max_wait_ms <= 0
+
+
+# ---- waiting --------------------------------------------------------------------------------------------------------------------
+
+cdef bint partition_changed(FetchState* state, FetchPartition* partition, bint* answer) noexcept nogil:
+    """Did the readable end move since bytes were counted? `answer` is set when the log is no longer what it was read as: offline, deleted, another leader
+    epoch, or truncated below the fetch offset (Kafka's cases A to F)."""
+    cdef LogState* log = partition.log
+    cdef FetchIsolation isolation = isolation_of(state)
+    cdef int64_t end
+    pthread_mutex_lock(&log.mutex)
+    if isolation == READ_LOG_END:
+        end = log.log_end_offset
+    elif isolation == READ_COMMITTED:
+        end = log.last_stable_offset
+    else:
+        end = log.high_watermark
+    if (log.offline_errno or log.deleted or not log.leader or log.leader_epoch != partition.leader_epoch or end < partition.end_offset
+            or partition.request.fetch_offset < log.log_start_offset):
+        answer[0] = True
+    pthread_mutex_unlock(&log.mutex)
+    return end != partition.end_offset
+
+
+cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
+    """Counts again where something moved (Kafka's DelayedFetch.tryComplete)."""
+    cdef FetchPartition* partition
+    cdef ReadResult read
+    cdef int64_t accumulated = 0
+    cdef bint answer = False
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if partition.refused:
+            continue
+        if partition_changed(state, partition, &answer) and not answer:
+            fetch_read_release(partition)
+            log_read(partition.log, partition.request.fetch_offset, max(partition.request.max_bytes, 0), True, isolation_of(state),
+                     partition.request.current_leader_epoch, partition.request.last_fetched_epoch, &partition.read)
+            if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0:
+                answer = True
+            else:
+                partition.end_offset = readable_end(state, &partition.read)
+                partition.available = partition.read.length
+                answer = on_older_segment(partition)
+            fetch_read_release(partition)
+            partition.read.length = 0
+        if answer:
+            return True
+        accumulated += partition.available
+    return accumulated >= min_bytes
+
+
+cdef bint register_waiters(FetchState* state) noexcept nogil:
+    """True when a condition holds already. Each waiter waits for more than what was counted, so nothing that happens in between is missed."""
+    cdef FetchPartition* partition
+    cdef FetchIsolation isolation = isolation_of(state)
+    cdef Waiter waiter
+    cdef bint holds = False
+    cdef size_t i
+    if isolation == READ_LOG_END:
+        waiter.kind = WAIT_LOG_END
+    elif isolation == READ_COMMITTED:
+        waiter.kind = WAIT_LAST_STABLE_OFFSET
+    else:
+        waiter.kind = WAIT_HIGH_WATERMARK
+    waiter.wake = state.frame.wake
+    waiter.owner = state.frame.wake_owner
+    waiter.token = state.frame.token
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if not partition.refused:
+            waiter.threshold = partition.end_offset
+            if log_wait(partition.log, &waiter):
+                holds = True
+    return holds
+
+
+cdef bint park(DataPlaneState* plane, FetchState* state) noexcept nogil:
+    """False when the request need not wait any more.
+
+    Register, then look: leadership lost, or a log deleted, between the read and the registration wakes nobody, but is seen by the look.
+    """
+    cdef int64_t limit = max(min(state.max_bytes, plane.fetch_max_bytes), 0)
+    cdef int64_t min_bytes = min(<int64_t>state.min_bytes, limit)
+    cdef bint holds
+    cdef int turn
+    for turn in range(MAX_REGISTRATIONS):
+        holds = register_waiters(state)
+        if enough(state, min_bytes):
+            remove_waiters(state)
+            return False
+        if not holds:
+            return True
+        remove_waiters(state)
+    # Producers are faster than this loop: look again when the Processor comes round to it.
+    register_waiters(state)
+    state.frame.wake(state.frame.wake_owner, state.frame.token)
+    return True
+
+
+cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
+    cdef bint failed = state.error != ERROR_NONE
+    cdef size_t i
+    outcome.send = fetch_response_build(plane, state)
+    for i in range(state.partitions.size()):
+        if state.partitions[i].read.error != ERROR_NONE:
+            failed = True
+            break
+    if failed or state.error != ERROR_NONE:
+        atomic_count(&plane.apis[<int>API_FETCH].errors, 1)
+    if outcome.send == NULL:
+        outcome.kind = OUTCOME_CLOSE
+        outcome.message = NO_REPLY
+    else:
+        outcome.kind = OUTCOME_REPLY
+    state_free(state)
+
+
+cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome* outcome) noexcept nogil:
+    """Goes on from the state's stage as far as it can."""
+    cdef bint answer = True
+    if state.stage == FETCH_AUTHORIZE:
+        if not authorize(plane, state, outcome):
+            return
+        state.stage = FETCH_READ
+    if state.stage == FETCH_READ:
+        if not read_all(plane, state, True):
+            state.stage = FETCH_WAIT
+            state.deadline_ns = monotonic_ns() + <int64_t>min(state.max_wait_ms, <int>MAX_WAIT_MS) * NS_PER_MS
+            answer = not park_without_snapshot(plane, state)
+            if answer:
+                read_all(plane, state, False)
+    else:
+        answer = timed_out or not park(plane, state)
+        if answer:
+            read_all(plane, state, False)
+    if answer:
+        finish(plane, state, outcome)
+        return
+    outcome.kind = OUTCOME_PARKED
+    outcome.parked = state
+    outcome.deadline_ns = state.deadline_ns
+
+
+cdef bint park_without_snapshot(DataPlaneState* plane, FetchState* state) noexcept nogil:
+    """The bytes found are not sent now: their segments must not be kept from a delete meanwhile."""
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        fetch_read_release(&state.partitions[i])
+        state.partitions[i].read.length = 0
+    return park(plane, state)
+
+
+# ---- the contract with the Processor ------------------------------------------------------------------------------------------
+
+cdef void clear_outcome(Outcome* outcome) noexcept nogil:
+    outcome.kind = OUTCOME_CLOSE
+    outcome.send = NULL
+    outcome.parked = NULL
+    outcome.deadline_ns = 0
+    outcome.ask = NULL
+    outcome.message = NULL
+
+
+cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil:
+    cdef FetchState* state
+    clear_outcome(outcome)
+    if frame.api_version < MIN_VERSION or frame.api_version > MAX_VERSION:
+        outcome.message = UNSUPPORTED
+        return
+    state = state_new(frame)
+    if not fetch_decode(state):
+        outcome.message = MALFORMED
+        state_free(state)
+        return
+    authorization_begin(plane, frame.authorization)
+    open_session(plane, state)
+    run(plane, state, False, outcome)
+
+
+cdef void fetch_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil:
+    cdef FetchState* state = <FetchState*>parked
+    clear_outcome(outcome)
+    remove_waiters(state)
+    run(plane, state, timed_out, outcome)
+
+
+cdef void fetch_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
+    cdef FetchState* state = <FetchState*>parked
+    remove_waiters(state)
+    state_free(state)

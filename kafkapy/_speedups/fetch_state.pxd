@@ -1,0 +1,57 @@
+"""What a Fetch keeps from its first look to its reply; shared by fetch_decode.pyx, fetch_request.pyx and fetch_response.pyx."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libcpp.string cimport string
+from libcpp.unordered_set cimport unordered_set
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.data_plane cimport Ask, Frame
+from kafkapy._speedups.fetch_session cimport CachedPartition, FetchPartitionRequest, FetchSession, FetchTopic
+from kafkapy._speedups.partition_log cimport LogState, ReadResult
+from kafkapy._speedups.segment cimport SegmentState
+
+cdef enum FetchContext:             # Kafka's FetchContext classes
+    CONTEXT_SESSIONLESS = 0
+    CONTEXT_FULL = 1                # a session is made from the reply
+    CONTEXT_INCREMENTAL = 2
+    CONTEXT_ERROR = 3               # state.error; no partitions
+
+cdef enum FetchStage:
+    FETCH_AUTHORIZE = 0
+    FETCH_READ = 1
+    FETCH_WAIT = 2
+
+cdef cppclass FetchPartition:
+    FetchTopic* topic               # referenced
+    FetchPartitionRequest request
+    CachedPartition* cached         # incremental only; valid while the session's epoch is the one this request left
+    bint refused                    # answered without a look at the log (Kafka's `erroneous`); the error is in read.error
+    LogState* log                   # referenced from the last read on
+    ReadResult read                 # read.segment and read.aborted are owned
+    # while parked
+    int64_t end_offset              # of what the isolation lets be read, when `available` was counted
+    int32_t leader_epoch            # then
+    int64_t available               # bytes
+
+cdef struct ForgottenPartition:
+    FetchTopic* topic               # referenced
+    int32_t partition
+
+cdef cppclass FetchState:
+    Frame frame                     # a copy; what it points to is the Processor's and outlives this
+    int stage                       # FetchStage
+    int context                     # FetchContext
+    int16_t error                   # of the whole request
+    int32_t replica_id              # -1: a consumer
+    int32_t max_wait_ms
+    int32_t min_bytes
+    int32_t max_bytes
+    int8_t isolation_level          # as asked: 1 is READ_COMMITTED
+    int32_t session_id
+    int32_t session_epoch
+    FetchSession* session           # referenced; incremental only
+    vector[FetchPartition] partitions   # as asked (full), or the whole session's (incremental)
+    vector[ForgottenPartition] forgotten
+    unordered_set[string] asked
+    Ask ask
+    int64_t deadline_ns             # 0: not parked yet
