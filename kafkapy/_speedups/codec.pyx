@@ -11,34 +11,28 @@ The wire format, in prose (Kafka's protocol guide, KIP-482 for the flexible form
   varint size and that many bytes, in ascending order of tag. A field equal to its default is left out; a tag that the declaration
   does not know is kept as raw bytes in `_unknown_tags` and written again.
 
-A `Plan` is what a declaration means in one version: a flat array of `Op`, first the fields on the wire in order, then the tagged
-fields by tag, then the fields that this version does not carry. An instance is a plain slotted Python object; an `Op` holds
-the byte offset of its slot, so a field is read or written with one load or store and no attribute lookup.
-
 Hostile bytes: a length is compared with what is left before anything is allocated; an array count is compared with what is left
 divided by the smallest encoding of an element; nesting is bounded by the declarations, which cannot refer to themselves.
 
 Everything here runs with the GIL (control plane and clients). Produce and Fetch have decoders of their own in the data plane.
 """
 
-cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem
 from cpython.float cimport PyFloat_AsDouble
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.object cimport Py_EQ, PyObject, PyObject_IsTrue, PyObject_RichCompareBool
-from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF
+from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, UINT16_MAX, UINT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove
 
-from uuid import UUID as PyUUID
-from uuid import SafeUUID
-
-from kafkapy.types import ZERO_UUID
-
+from kafkapy._speedups.message_plan cimport (
+    ARRAY, BOOLEAN, BYTES, FLOAT64, INT8, INT8_SIZE, INT16, INT16_SIZE, INT32, INT32_SIZE, INT64, INT64_SIZE, RECORDS, STRING,
+    STRUCT, UINT16, UINT32, UUID, UUID_SIZE, Op, Plan, plan_of,
+)
+from kafkapy._speedups.struct_base cimport NEW_LIST, VALUE, StructBase, fresh_default, get_slot, set_slot
+from kafkapy._speedups.uuid_value cimport uuid_from, uuid_halves
 from kafkapy._speedups.wire cimport (
     ByteBuffer, Cursor, buffer_free, buffer_init, cursor_init, extend, load_int16, load_int32, load_int64, load_uint32,
     read_unsigned_varint, remaining, store_int16, store_int32, store_int64, take, write_array_length, write_int8, write_raw,
@@ -56,61 +50,14 @@ cdef extern from "Python.h":
     object PyMemoryView_FromObject(object owner)
     Py_buffer* PyMemoryView_GET_BUFFER(object view)
     object PySequence_GetSlice(object sequence, Py_ssize_t start, Py_ssize_t end)
-    unsigned long long PyLong_AsUnsignedLongLongMask(object number) except? 0xFFFFFFFFFFFFFFFF
     ctypedef struct PyTypeObject:
         pass
-    object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t items)
     int PyObject_TypeCheck(object instance, PyTypeObject* cls)
 
 
-cdef extern from *:
-    """
-    #include "structmember.h"
-    /* Where `__slots__` put an attribute: the member descriptor says it. */
-    static Py_ssize_t kp_slot_offset(PyObject* descriptor) {
-        if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
-        return ((PyMemberDescrObject*)descriptor)->d_member->offset;
-    }
-    """
-    Py_ssize_t kp_slot_offset(PyObject* descriptor)
-
-
 cdef enum:
-    INT8_SIZE = 1
-    INT16_SIZE = 2
-    INT32_SIZE = 4
-    INT64_SIZE = 8
-    UUID_SIZE = 16
     MAX_STRING = 0x7FFF       # Kafka bounds compact strings too
     LIST_STEP = 4096          # a longer list grows with what really arrives
-    SHOWN_BYTES = 64          # longer binary values are not printed by repr
-
-cdef enum Kind:
-    BOOLEAN = 0
-    INT8 = 1
-    INT16 = 2
-    UINT16 = 3
-    INT32 = 4
-    UINT32 = 5
-    INT64 = 6
-    FLOAT64 = 7
-    UUID = 8
-    STRING = 9
-    BYTES = 10
-    RECORDS = 11
-    ARRAY = 12
-    STRUCT = 13
-
-cdef enum DefaultKind:
-    VALUE = 0                 # an immutable object, shared
-    NEW_LIST = 1
-    NEW_STRUCT = 2
-
-KINDS = {
-    "boolean": BOOLEAN, "int8": INT8, "int16": INT16, "uint16": UINT16, "int32": INT32, "uint32": UINT32, "int64": INT64,
-    "float64": FLOAT64, "uuid": UUID, "string": STRING, "bytes": BYTES, "records": RECORDS, "array": ARRAY, "struct": STRUCT,
-}
-"""Numbers of the field kinds, for building plans."""
 
 
 class DecodeError(ValueError):
@@ -119,285 +66,6 @@ class DecodeError(ValueError):
 
 class EncodeError(ValueError):
     """A value that its field or its message version cannot carry."""
-
-
-# ---------------------------------------------------------------------------------------------------------------- instances
-
-cdef inline void set_slot(object instance, Py_ssize_t slot, object value) noexcept:
-    cdef PyObject** at = <PyObject**>(<char*><void*>instance + slot)
-    cdef PyObject* old = at[0]
-    Py_INCREF(value)
-    at[0] = <PyObject*>value
-    Py_XDECREF(old)
-
-
-cdef inline PyObject* get_slot(object instance, Py_ssize_t slot) noexcept:
-    """Borrowed; NULL when the attribute was deleted."""
-    return (<PyObject**>(<char*><void*>instance + slot))[0]
-
-
-cdef Py_ssize_t slot_of(object cls, str name) except -1:
-    cdef object descriptor = cls.__dict__[name]
-    cdef Py_ssize_t slot = kp_slot_offset(<PyObject*>descriptor)
-    if slot <= 0:
-        raise TypeError(f"{cls.__qualname__}.{name} is not a slot")
-    return slot
-
-
-cdef int default_kind_of(object default) except -1:
-    if isinstance(default, list):
-        return NEW_LIST
-    if isinstance(default, type):
-        return NEW_STRUCT
-    return VALUE
-
-
-cdef object fresh_default(int kind, PyObject* default):
-    if kind == VALUE:
-        return <object>default
-    if kind == NEW_LIST:
-        return []
-    return (<object>default)()
-
-
-cdef class Layout:
-    """Names, slots and defaults of one struct class, in declaration order. Owned by the class, immutable.
-
-    A default is an immutable object, `[]` (a new list for every instance) or a struct class (a new instance for every instance).
-    """
-
-    def __cinit__(self, object cls, tuple names, tuple defaults):
-        cdef Py_ssize_t i
-        if len(names) != len(defaults):
-            raise ValueError("as many defaults as names")
-        self.cls = cls
-        self.names = names
-        self.defaults = defaults
-        self.count = len(names)
-        self.slots = <Py_ssize_t*>calloc(self.count + 1, sizeof(Py_ssize_t))
-        self.default_kinds = <int*>calloc(self.count + 1, sizeof(int))
-        if self.slots == NULL or self.default_kinds == NULL:
-            raise MemoryError
-        for i in range(self.count):
-            self.slots[i] = slot_of(cls, names[i])
-            self.default_kinds[i] = default_kind_of(defaults[i])
-
-    def __dealloc__(self):
-        free(self.slots)
-        free(self.default_kinds)
-
-
-cdef class StructBase:
-    """What every declared struct is made of: keyword construction, equality, repr, copying. Fields are slots of the subclass.
-
-    `_unknown_tags` holds tagged fields that the declaration does not know, as {tag: raw bytes}, or None.
-    Instances belong to one thread at a time.
-    """
-
-    def __init__(self, **fields):
-        cdef Layout layout = <Layout?>type(self)._layout
-        cdef Py_ssize_t i
-        cdef Py_ssize_t given = 0
-        cdef Py_ssize_t wanted = len(fields)
-        cdef PyObject* value
-        for i in range(layout.count):
-            value = PyDict_GetItem(fields, <object>layout.names[i]) if wanted else NULL
-            if value != NULL:
-                given += 1
-                set_slot(self, layout.slots[i], <object>value)
-            else:
-                set_slot(self, layout.slots[i], fresh_default(layout.default_kinds[i], <PyObject*>layout.defaults[i]))
-        if given != wanted:
-            unknown = sorted(set(fields) - set(layout.names))
-            raise TypeError(f"{type(self).__qualname__} has no field {unknown[0]!r}")
-
-    def __eq__(self, other):
-        cdef Layout layout
-        cdef Py_ssize_t i
-        cdef PyObject* mine
-        cdef PyObject* theirs
-        if type(self) is not type(other):
-            return NotImplemented
-        layout = <Layout?>type(self)._layout
-        for i in range(layout.count):
-            mine = get_slot(self, layout.slots[i])
-            theirs = get_slot(other, layout.slots[i])
-            if mine == theirs:
-                continue
-            if mine == NULL or theirs == NULL or not PyObject_RichCompareBool(<object>mine, <object>theirs, Py_EQ):
-                return False
-        return (self._unknown_tags or None) == ((<StructBase>other)._unknown_tags or None)
-
-    __hash__ = None
-
-    def __repr__(self):
-        cdef Layout layout = <Layout?>type(self)._layout
-        cdef Py_ssize_t i
-        cdef PyObject* value
-        shown = []
-        for i in range(layout.count):
-            value = get_slot(self, layout.slots[i])
-            if value != NULL:
-                shown.append(f"{layout.names[i]}={shown_value(<object>value)}")
-        if self._unknown_tags:
-            shown.append(f"_unknown_tags={self._unknown_tags!r}")
-        return f"{type(self).__qualname__}({', '.join(shown)})"
-
-    def __reduce__(self):
-        cdef Layout layout = <Layout?>type(self)._layout
-        return rebuild, (type(self), {name: getattr(self, name) for name in layout.names}, self._unknown_tags)
-
-
-def rebuild(object cls, dict fields, object unknown_tags):
-    """What unpickling and copy.copy call."""
-    instance = cls(**fields)
-    instance._unknown_tags = unknown_tags
-    return instance
-
-
-cdef str shown_value(object value):
-    if isinstance(value, memoryview):
-        return f"<{value.nbytes} bytes>"
-    if isinstance(value, (bytes, bytearray)) and len(value) > SHOWN_BYTES:
-        return f"<{len(value)} bytes>"
-    return repr(value)
-
-
-# -------------------------------------------------------------------------------------------------------------------- uuids
-
-# uuid.UUID keeps one 128-bit integer in a slot. Its constructor checks and converts in Python; the bytes of the wire need neither.
-cdef Py_ssize_t UUID_INT_SLOT = slot_of(PyUUID, "int")
-cdef Py_ssize_t UUID_IS_SAFE_SLOT = slot_of(PyUUID, "is_safe")
-cdef object UNKNOWN_SAFETY = SafeUUID.unknown
-cdef object NONE_UUID = ZERO_UUID
-
-
-cdef object uuid_from(const uint8_t* at):
-    """The uuid.UUID of 16 bytes; the shared ZERO_UUID where all are zero."""
-    cdef uint64_t high = <uint64_t>load_int64(at)
-    cdef uint64_t low = <uint64_t>load_int64(at + INT64_SIZE)
-    cdef object number
-    if high == 0 and low == 0:
-        return NONE_UUID
-    number = high
-    number = (number << 64) | low
-    made = PyType_GenericAlloc(<PyTypeObject*>PyUUID, 0)
-    set_slot(made, UUID_INT_SLOT, number)
-    set_slot(made, UUID_IS_SAFE_SLOT, UNKNOWN_SAFETY)
-    return made
-
-
-cdef int uuid_halves(object value, uint64_t* halves) except -1:
-    """The two halves of a uuid.UUID or of 16 bytes; 0 where the value is neither."""
-    cdef PyObject* number
-    if type(value) is PyUUID:
-        number = get_slot(value, UUID_INT_SLOT)
-        if number == NULL:
-            return 0
-        halves[0] = PyLong_AsUnsignedLongLongMask(<object>number >> 64)
-        halves[1] = PyLong_AsUnsignedLongLongMask(<object>number)
-        return 1
-    if isinstance(value, bytes) and PyBytes_GET_SIZE(value) == UUID_SIZE:
-        halves[0] = <uint64_t>load_int64(<const uint8_t*>PyBytes_AS_STRING(value))
-        halves[1] = <uint64_t>load_int64(<const uint8_t*>PyBytes_AS_STRING(value) + INT64_SIZE)
-        return 1
-    return 0
-
-
-# -------------------------------------------------------------------------------------------------------------------- plans
-
-cdef class Plan:
-    """One struct in one message version, as an array of ops. Built once by `kafkapy.protocol.schema`, then immutable.
-
-    Each field is a tuple (kind, name, default, compact, nullable, ignorable, tag, inner): `inner` is the Plan of a struct, or
-    for an array the same kind of tuple for its element; `tag` is -1 for a positional field. `min_size` is the number of bytes
-    of the smallest encoding. `tagged` comes in ascending order of tag.
-    """
-
-    def __cinit__(self, object cls, int version, bint flexible, list positional, list tagged, list absent, Py_ssize_t min_size):
-        cdef Py_ssize_t i = 0
-        if not issubclass(cls, StructBase):
-            raise TypeError("a plan is for a struct class")
-        self.cls = cls
-        self.version = version
-        self.flexible = flexible
-        self.min_size = min_size
-        self.kept = []
-        self.positional = len(positional)
-        self.tagged = len(tagged)
-        self.absent = len(absent)
-        self.ops = <Op*>calloc(self.positional + self.tagged + self.absent + 1, sizeof(Op))
-        if self.ops == NULL:
-            raise MemoryError
-        for field in positional + tagged + absent:
-            self.fill(&self.ops[i], field, True)
-            i += 1
-
-    cdef int fill(self, Op* op, tuple field, bint in_struct) except -1:
-        kind, name, default, compact, nullable, ignorable, tag, inner = field
-        self.kept.append(field)
-        op.kind = kind
-        op.compact = compact
-        op.nullable = nullable
-        op.ignorable = ignorable
-        op.tag = tag
-        op.name = <PyObject*>name
-        if in_struct:
-            op.slot = slot_of(self.cls, name)
-        op.default_value = <PyObject*>default
-        op.default_kind = default_kind_of(default)
-        if kind == STRUCT and inner is not None:
-            op.plan = <PyObject*><Plan?>inner
-        elif kind == ARRAY and inner is not None:
-            op.element = <Op*>calloc(1, sizeof(Op))
-            if op.element == NULL:
-                raise MemoryError
-            self.fill(op.element, inner, False)
-            op.element_size = smallest(op.element)
-        return 0
-
-    def __dealloc__(self):
-        cdef Py_ssize_t i
-        if self.ops != NULL:
-            for i in range(self.positional + self.tagged + self.absent):
-                free(self.ops[i].element)
-            free(self.ops)
-
-
-cdef Py_ssize_t smallest(Op* op) except -1:
-    """Bytes of the smallest encoding of a value; at least 1, so that a count of elements is always bounded by the bytes left."""
-    cdef Py_ssize_t size
-    if op.kind == STRUCT:
-        size = (<Plan>op.plan).min_size
-        return size if size > 0 else 1
-    return min_size_of(op.kind, op.compact)
-
-
-cpdef Py_ssize_t min_size_of(int kind, bint compact) except -1:
-    """Bytes of the smallest encoding of a value that is not a struct."""
-    if kind in (BOOLEAN, INT8):
-        return INT8_SIZE
-    if kind in (INT16, UINT16):
-        return INT16_SIZE
-    if kind in (INT32, UINT32):
-        return INT32_SIZE
-    if kind in (INT64, FLOAT64):
-        return INT64_SIZE
-    if kind == UUID:
-        return UUID_SIZE
-    if compact:
-        return 1
-    return INT16_SIZE if kind == STRING else INT32_SIZE
-
-
-cdef Plan plan_of(object cls, int version, object error):
-    """The plan of a message class, compiled on first use."""
-    cdef list plans = cls._plans
-    if 0 <= version < len(plans):
-        plan = plans[version]
-        if plan is not None:
-            return <Plan>plan
-    return <Plan?>cls._compile_plan(version, error)
 
 
 # ----------------------------------------------------------------------------------------------------------------- decoding

@@ -39,17 +39,14 @@ from typing import Any, ClassVar, Self, dataclass_transform
 from uuid import UUID
 
 from kafkapy._speedups.codec import (
-    KINDS,
     DecodeError,
     EncodeError,
-    Layout,
-    Plan,
-    StructBase,
     decode_message,
     decode_message_from,
     encode_message,
-    min_size_of,
 )
+from kafkapy._speedups.message_plan import KINDS, Plan, min_size_of
+from kafkapy._speedups.struct_base import Layout, StructBase
 from kafkapy.types import ZERO_UUID
 
 __all__ = [
