@@ -1,0 +1,145 @@
+"""What every file of the project has in common."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "kafkapy"
+SPEEDUPS = PACKAGE / "_speedups"
+HANDLERS = PACKAGE / "broker" / "handlers"
+MAX_LINES = 700
+LEFT_OVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
+
+NOT_HANDLERS = {"__init__"}
+"""Modules of broker/handlers that serve no API by themselves."""
+
+
+def sources(*suffixes: str) -> Iterator[Path]:
+    for directory in ("kafkapy", "tests", "plugins", "perf", "scripts"):
+        for path in sorted((ROOT / directory).rglob("*")):
+            if path.suffix in suffixes and not {"build", "__pycache__"} & set(path.relative_to(ROOT).parts):
+                yield path
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_is_too_long() -> None:
+    files = sources(".py", ".pyx", ".pxd", ".pyi")
+    sizes = {shown(path): path.read_text(encoding="utf-8").count("\n") for path in files}
+    assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
+
+
+def test_nothing_is_left_for_later() -> None:
+    found = []
+    for path in sources(".py", ".pyx", ".pxd", ".pyi"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found += [f"{shown(path)}:{number}" for number, line in enumerate(lines, 1) if LEFT_OVER.search(line)]
+    assert found == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    modules = PACKAGE.rglob("*.py")
+    silent = [path for path in modules if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert [shown(path) for path in silent] == []
+
+
+def test_every_public_class_says_what_it_is() -> None:
+    silent = []
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            public = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+            if public and not ast.get_docstring(node):
+                silent.append(f"{shown(path)}:{node.lineno} {node.name}")
+    assert silent == []
+
+
+def test_every_package_is_one() -> None:
+    directories = {path.parent for path in PACKAGE.rglob("*.py")}
+    assert [shown(path) for path in directories if not (path / "__init__.py").exists()] == []
+
+
+def test_tests_have_no_packages() -> None:
+    assert [shown(path) for path in (ROOT / "tests").rglob("__init__.py")] == []
+
+
+# --- kernels ------------------------------------------------------------------------------------------------------
+
+KERNELS = sorted(path.stem for path in SPEEDUPS.glob("*.pyx"))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_has_declarations_and_types(name: str) -> None:
+    assert (SPEEDUPS / f"{name}.pxd").exists()
+    assert (SPEEDUPS / f"{name}.pyi").exists()
+
+
+def head(path: Path) -> str:
+    """The docstring a kernel or its declarations begin with."""
+    body = re.sub(r"\A(\s*#.*\n)*\s*", "", path.read_text(encoding="utf-8"))
+    return body.split('"""')[1] if body.startswith('"""') else ""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_begins_with_what_it_does(name: str) -> None:
+    kernel, declarations = head(SPEEDUPS / f"{name}.pyx"), head(SPEEDUPS / f"{name}.pxd")
+    assert kernel
+    assert len(kernel + declarations) > 120, "format or purpose in prose, in the .pyx or its .pxd"
+
+
+EXTENSION_TYPES = {
+    name
+    for path in SPEEDUPS.glob("*.p[yx][xd]")
+    for name in re.findall(r"^cdef class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+}
+RETURNS_OBJECT = {"object", "bytes", "bytearray", "str", "list", "dict", "set", "tuple", "type", *EXTENSION_TYPES}
+CDEF = re.compile(
+    r"^[ \t]*cp?def[ \t]+(?!class|enum|struct|extern|cppclass|packed|fused|union)(?P<head>[^\n(=]*)\(", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("path", sorted(SPEEDUPS.glob("*.p[yx][xd]")), ids=lambda path: path.name)
+def test_every_cdef_function_states_its_error_return(path: Path) -> None:
+    """Functions that return a Python object report errors by themselves; every other one has to say how it does."""
+    text = re.sub(r'"""[\s\S]*?"""', lambda match: "\n" * match[0].count("\n"), path.read_text(encoding="utf-8"))
+    wrong = []
+    for match in CDEF.finditer(text):
+        depth, end = 1, match.end()
+        while depth and end < len(text):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        words = match["head"].replace("inline", "").split()
+        returns_object = len(words) < 2 or words[0] in RETURNS_OBJECT
+        tail = text[end:].split("\n", 1)[0].split("#")[0]
+        if not returns_object and "except" not in tail:
+            wrong.append(f"{path.name}:{text.count(chr(10), 0, match.start()) + 1}")
+    assert wrong == []
+
+
+# --- one name, three files ----------------------------------------------------------------------------------------
+
+HANDLED = sorted(path.stem for path in HANDLERS.glob("*.py") if path.stem not in NOT_HANDLERS)
+
+
+@pytest.mark.parametrize("name", HANDLED)
+def test_a_handler_has_messages_and_tests_of_its_name(name: str) -> None:
+    assert (PACKAGE / "protocol" / "messages" / f"{name}.py").exists()
+    assert (ROOT / "tests" / "broker" / "handlers" / f"test_{name}.py").exists()
+
+
+@pytest.mark.parametrize("name", HANDLED)
+def test_a_handler_says_which_versions_it_serves(name: str) -> None:
+    docstring = ast.get_docstring(ast.parse((HANDLERS / f"{name}.py").read_text(encoding="utf-8"))) or ""
+    assert re.search(r"[Vv]ersion", docstring), "the header docstring says versions, behaviour and gaps"
+
+
+def test_there_are_handlers() -> None:
+    assert len(HANDLED) >= 10

@@ -1,0 +1,283 @@
+"""Plugins: how they are found, what happens to those that are broken, and the template, installed for real."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kafkapy import hookspecs
+from kafkapy.config.broker import BROKER_CONFIG_DEF, BrokerConfig
+from kafkapy.config.config_def import ConfigKey, Importance, at_least
+from kafkapy.errors import ConfigError, ErrorCode, PluginError, SecurityDisabledError
+from kafkapy.plugins import BUILTIN_PLUGINS, PluginManager, hookimpl, installed_entry_points
+from kafkapy.security.authorizer.base import (
+    ALLOW_ALL_EPOCH,
+    AclBindingFilter,
+    Action,
+    AuthorizationResult,
+    Authorizer,
+)
+from kafkapy.types import AclOperation, ConfigType, ResourceType
+
+ROOT = Path(__file__).parent.parent
+HOOKS = {name: hook for name, hook in vars(hookspecs).items() if hasattr(hook, "kafkapy_spec")}
+ALLOW_ALL = "kafkapy.security.authorizer.allow_all"
+
+
+def manager_with(**plugins: object) -> PluginManager:
+    manager = PluginManager()
+    for name, plugin in plugins.items():
+        manager.register(plugin, name)
+    return manager
+
+
+class Numbered:
+    """A plugin with one configuration key and one named reporter."""
+
+    @hookimpl
+    def register_config_keys(self):
+        doc = "A number."
+        return [ConfigKey("numbered.n", ConfigType.INT, 1, at_least(1), Importance.LOW, doc), "numbered.extra."]
+
+    @hookimpl
+    def register_metrics_reporters(self):
+        return {"numbers": lambda config: ("reporter", config["numbered.n"])}
+
+
+# --- hooks --------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_the_hooks_of_the_documentation() -> None:
+    documented = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(documented) == sorted(HOOKS)
+    assert len(HOOKS) == 15
+
+
+@pytest.mark.parametrize("name", sorted(HOOKS))
+def test_each_hook_has_a_contract_and_its_arguments_are_documented(name: str) -> None:
+    assert len(inspect.getdoc(HOOKS[name]) or "") > 40
+    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    section = text.partition(f"### `{name}`")[2].partition("\n### ")[0]
+    for argument in inspect.signature(HOOKS[name]).parameters:
+        assert f"`{argument}`" in section
+
+
+def test_a_function_that_is_no_hook_is_refused() -> None:
+    class Misspelt:
+        @hookimpl
+        def broker_startd(self): ...
+
+    with pytest.raises(PluginError, match=r"plugin mine .*broker_startd"):
+        manager_with(mine=Misspelt())
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def test_the_built_in_plugins_are_registered_through_hooks() -> None:
+    manager = PluginManager.load(disabled=[point.name for point in installed_entry_points()])
+    assert manager.names == list(BUILTIN_PLUGINS)
+    assert set(manager.authorizers) >= {"allow_all"}
+    assert set(manager.storage_backends) >= {"local", "memory"}
+
+
+def test_a_name_that_two_plugins_claim_is_refused() -> None:
+    manager = manager_with(first=Numbered(), second=Numbered())
+    with pytest.raises(PluginError, match="second: register_metrics_reporters gave the name 'numbers', which first"):
+        _ = manager.metrics_reporters
+    with pytest.raises(PluginError, match=r"second: configuration key numbered\.n is already defined"):
+        manager.broker_config_def()
+
+
+def test_a_key_of_kafka_cannot_be_taken() -> None:
+    class Thief:
+        @hookimpl
+        def register_config_keys(self):
+            return [ConfigKey("num.partitions", ConfigType.INT, 1, None, Importance.LOW, "Mine.")]
+
+    with pytest.raises(PluginError, match=r"plugin thief: configuration key num\.partitions is already defined"):
+        manager_with(thief=Thief()).broker_config_def()
+
+
+def test_keys_of_plugins_are_checked_like_kafkas() -> None:
+    definition = manager_with(numbered=Numbered()).broker_config_def()
+    assert len(definition) == len(BROKER_CONFIG_DEF) + 1
+    config = BrokerConfig({"numbered.n": "5", "numbered.extra.thing": "x"}, definition=definition)
+    assert (config["numbered.n"], config["numbered.extra.thing"]) == (5, "x")
+    assert [entry.value for entry in config.describe(["numbered.n"])] == ["5"]
+    with pytest.raises(ConfigError, match="at least 1"):
+        BrokerConfig({"numbered.n": "0"}, definition=definition)
+    with pytest.raises(ConfigError, match="not a configuration key"):
+        BrokerConfig({"numbered.n": "5"})
+
+
+def test_a_register_hook_that_fails_names_its_plugin() -> None:
+    class Broken:
+        @hookimpl
+        def register_authorizers(self):
+            raise RuntimeError("no luck")
+
+    with pytest.raises(PluginError, match="plugin broken failed in register_authorizers.*no luck"):
+        _ = manager_with(broken=Broken()).authorizers
+
+
+def test_reporters_are_made_by_name() -> None:
+    manager = manager_with(numbered=Numbered())
+    definition = manager.broker_config_def()
+    config = BrokerConfig({"metric.reporters": "numbers", "numbered.n": "3"}, definition=definition)
+    assert manager.create_metrics_reporters(config) == [("reporter", 3)]
+    with pytest.raises(ConfigError, match=r"metric\.reporters: must be one of numbers"):
+        manager.create_metrics_reporters(BrokerConfig({"metric.reporters": "x"}, definition=definition))
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+def test_an_event_reaches_every_plugin_with_the_arguments_it_wants(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[object] = []
+
+    class Broken:
+        @hookimpl
+        def topic_created(self, topic):
+            raise RuntimeError("no luck")
+
+    class Listener:
+        @hookimpl
+        def topic_created(self, partitions, topic):
+            seen.append((topic, partitions))
+
+    manager = manager_with(broken=Broken(), listener=Listener())
+    with caplog.at_level(logging.ERROR, "kafkapy.plugins"):
+        manager.notify("topic_created", topic="t", topic_id=None, partitions=3, configs={})
+    assert seen == [("t", 3)]
+    assert "plugin broken failed in topic_created" in caplog.text
+
+
+# --- the authorizer of a broker without one -----------------------------------------------------------------------
+
+
+def test_without_an_authorizer_everything_is_allowed() -> None:
+    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_entry_points()])
+    authorizer = manager.create_authorizer(BrokerConfig({}))
+    assert isinstance(authorizer, Authorizer)
+    assert authorizer.decisions_epoch == ALLOW_ALL_EPOCH
+    action = Action(AclOperation.DELETE, ResourceType.TOPIC, "t")
+    assert authorizer.authorize(SimpleNamespace(), [action, action]) == [AuthorizationResult.ALLOWED] * 2
+    assert authorizer.authorize_by_resource_type(SimpleNamespace(), AclOperation.WRITE, ResourceType.TOPIC)
+
+
+def test_without_an_authorizer_acls_are_answered_as_disabled() -> None:
+    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_entry_points()])
+    authorizer = manager.create_authorizer(BrokerConfig({}))
+    [result] = authorizer.delete_acls(SimpleNamespace(), [AclBindingFilter()])
+    assert result.error is not None
+    assert result.error.code is ErrorCode.SECURITY_DISABLED
+    with pytest.raises(SecurityDisabledError):
+        authorizer.acls(AclBindingFilter())
+
+
+def test_an_authorizer_that_is_not_registered_is_refused() -> None:
+    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_entry_points()])
+    with pytest.raises(ConfigError, match=r"authorizer\.class\.name: must be one of allow_all"):
+        manager.create_authorizer(BrokerConfig({"authorizer.class.name": "no.such.Authorizer"}))
+
+
+# --- installed plugins --------------------------------------------------------------------------------------------
+
+
+def run_python(code: str, *path: Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT]))}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def install_by_hand(directory: Path, name: str, entry_points: str, **modules: str) -> None:
+    """What pip leaves in site-packages."""
+    info = directory / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    for module, source in modules.items():
+        (directory / f"{module}.py").write_text(source)
+
+
+LOAD = f"from kafkapy.plugins import PluginManager as M; print(M.load(builtins=[{ALLOW_ALL!r}]).names)"
+
+
+def test_a_plugin_that_cannot_be_imported_stops_the_start_by_name(tmp_path: Path) -> None:
+    install_by_hand(tmp_path, "badplug", "[kafkapy]\nbad = badmod\n", badmod="import does_not_exist\n")
+    outcome = run_python(LOAD, tmp_path)
+    assert outcome.returncode != 0
+    assert "plugin bad (badplug, badmod) cannot be loaded: ModuleNotFoundError" in outcome.stderr
+    assert "kafkapy.plugins.disabled=bad" in outcome.stderr
+    disabled = run_python(LOAD.replace("builtins=", "disabled=['bad'], builtins="), tmp_path)
+    assert disabled.stdout.strip() == str([ALLOW_ALL]), disabled.stderr
+
+
+def test_two_installed_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
+    install_by_hand(tmp_path / "a", "plug_a", "[kafkapy]\nsame = mod_a\n", mod_a="")
+    install_by_hand(tmp_path / "b", "plug_b", "[kafkapy]\nsame = mod_b\n", mod_b="")
+    outcome = run_python(LOAD, tmp_path / "a", tmp_path / "b")
+    assert "two plugins are named same: mod_a and mod_b" in outcome.stderr
+
+
+def test_without_plugins_distributions_are_not_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    def must_not_be_called(**_: object) -> None:
+        raise AssertionError("the slow search was started")
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", must_not_be_called)
+    install_by_hand(tmp_path, "other", "[console_scripts]\nx = y:z\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "missing")])
+    assert installed_entry_points() == []
+    install_by_hand(tmp_path, "mine", "[kafkapy]\nx = y\n")
+    with pytest.raises(AssertionError, match="slow search"):
+        installed_entry_points()
+
+
+@pytest.fixture(scope="module")
+def installed_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The template, copied away from the work tree and installed with pip."""
+    directory = tmp_path_factory.mktemp("template")
+    source, target = directory / "source", directory / "site"
+    shutil.copytree(ROOT / "plugins" / "template", source, ignore=shutil.ignore_patterns("__pycache__", "build"))
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--target", str(target), str(source)], check=True, timeout=240)
+    return target
+
+
+def test_the_template_is_installed_and_loaded(installed_template: Path) -> None:
+    code = f"""
+import logging; logging.basicConfig(level="INFO")
+from types import SimpleNamespace
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.plugins import PluginManager
+from kafkapy.security.authorizer.base import Action
+from kafkapy.types import AclOperation, ResourceType
+plugins = PluginManager.load(builtins=[{ALLOW_ALL!r}])
+given = {{"authorizer.class.name": "deny_prefix", "template.deny.prefix": "x-"}}
+config = BrokerConfig(given, definition=plugins.broker_config_def())
+plugins.notify("broker_started", broker=None, config=config)
+actions = [Action(AclOperation.READ, ResourceType.TOPIC, name) for name in ("x-1", "y")]
+print(plugins.names[-1], [answer.name for answer in plugins.create_authorizer(config).authorize(None, actions)])
+"""
+    outcome = run_python(code, installed_template)
+    assert outcome.stdout.strip() == "template ['DENIED', 'ALLOWED']", outcome.stderr
+    assert "topics that begin with 'x-' are denied" in outcome.stderr
+
+
+def test_the_templates_own_tests_pass(installed_template: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "plugins" / "template" / "tests", tmp_path / "tests")
+    code = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', 'tests']))"
+    outcome = run_python(code, installed_template, cwd=tmp_path)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
