@@ -20,7 +20,7 @@ from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.schema import DecodeError, Request, Response, VersionRange
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.request_channel import NetworkRequest
+    from kafkapy._speedups.network_request import NetworkRequest
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 request_logger = logging.getLogger("kafka.request.logger")
@@ -75,13 +75,13 @@ class KafkaApis:
         key, version = request.api_key, request.api_version
         handler = self.handlers.get(key)
         if handler is None:
-            self._refuse(request, f"API key {key} is not served")
+            request.close(f"API key {key} is not served")
             return
         unsupported = version not in handler.VERSIONS
         if unsupported and key != API_VERSIONS:
-            self._refuse(request, f"{handler.REQUEST.NAME} version {version} is not served, only {handler.VERSIONS}")
+            request.close(f"{handler.REQUEST.NAME} version {version} is not served, only {handler.VERSIONS}")
             return
-        context = self._context_of(request)
+        context = RequestContext(self.broker, request)
         if unsupported:
             # The client does not know yet what this broker serves: answered in version 0, the body is not looked at.
             context.api_version = -1
@@ -90,7 +90,7 @@ class KafkaApis:
             try:
                 message = handler.REQUEST.decode(request.body, version)
             except DecodeError as error:
-                self._refuse(request, f"{handler.REQUEST.NAME} version {version} cannot be decoded: {error}")
+                request.close(f"{handler.REQUEST.NAME} version {version} cannot be decoded: {error}")
                 return
         task = asyncio.get_running_loop().create_task(self._serve(handler, request, context, message))
         self._in_flight.add(task)
@@ -102,20 +102,6 @@ class KafkaApis:
             _, late = await asyncio.wait(self._in_flight, timeout=timeout_s)
             for task in late:
                 task.cancel()
-
-    def _context_of(self, request: NetworkRequest) -> RequestContext:
-        return RequestContext(
-            self.broker,
-            request.api_key,
-            request.api_version,
-            request.correlation_id,
-            request.client_id,
-            request.connection_id,
-            request.listener_name,
-            request.security_protocol,
-            request.principal,
-            request.client_address,
-        )
 
     async def _serve(
         self, handler: Handler, request: NetworkRequest, context: RequestContext, message: Request
@@ -142,16 +128,12 @@ class KafkaApis:
                 )
             response = error_response(handler, message, error)
             if response is None:
-                self._refuse(request, f"{handler.REQUEST.NAME} has no response that could carry {code_of(error).name}")
+                request.close(f"{handler.REQUEST.NAME} has no response that could carry {code_of(error).name}")
                 return
             payload = response.encode(version)
         request.reply(payload)
         if request_logger.isEnabledFor(logging.DEBUG):
             self._log_request(handler, request, context, message, response, started)
-
-    def _refuse(self, request: NetworkRequest, why: str) -> None:
-        logger.info("Closing connection %s from %s: %s", request.connection_id, request.client_address, why)
-        request.close(why)
 
     def _log_request(
         self,

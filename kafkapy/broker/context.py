@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.errors import error_for
+from kafkapy.security.principal import KafkaPrincipal
 from kafkapy.types import AclOperation, ResourceType, SecurityProtocol
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.network_request import NetworkRequest
     from kafkapy.broker.apis import KafkaApis
     from kafkapy.broker.auto_topics import AutoTopicCreation
     from kafkapy.broker.dynamic_config import DynamicConfig
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.replica_manager import ReplicaManager
     from kafkapy.security.authorizer.base import AuthorizableRequestContext, Authorizer
-    from kafkapy.security.principal import KafkaPrincipal
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource name of resource type CLUSTER."""
@@ -90,15 +92,14 @@ class BrokerContext:
         return self.dynamic_config.config
 
 
-class RequestContext:
-    """One decoded request on its way through a handler. Made by KafkaApis for each request; lives on the control
-    loop's thread.
+class NetworkContext:
+    """Who sent a request, and over which connection: what an authorizer is told. Immutable in use; one for each request
+    that needs one, on the control loop's thread.
     """
 
     __slots__ = (
         "api_key",
         "api_version",
-        "broker",
         "client_address",
         "client_id",
         "connection_id",
@@ -108,29 +109,29 @@ class RequestContext:
         "security_protocol",
     )
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        api_key: int,
-        api_version: int,
-        correlation_id: int,
-        client_id: str | None,
-        connection_id: int,
-        listener_name: str,
-        security_protocol: SecurityProtocol,
-        principal: KafkaPrincipal,
-        client_address: str,
-    ) -> None:
+    def __init__(self, request: NetworkRequest) -> None:
+        self.api_key = request.api_key
+        self.api_version = request.api_version
+        self.correlation_id = request.correlation_id
+        self.client_id = request.client_id
+        self.connection_id = request.connection_id
+        self.listener_name = request.listener_name
+        self.security_protocol: SecurityProtocol = request.security_protocol
+        self.principal = _principal(request.principal)
+        self.client_address = request.client_address
+
+
+class RequestContext(NetworkContext):
+    """One decoded request on its way through a handler. Made by KafkaApis for each request; lives on the control
+    loop's thread.
+    """
+
+    __slots__ = ("broker", "request")
+
+    def __init__(self, broker: BrokerContext, request: NetworkRequest) -> None:
+        super().__init__(request)
         self.broker = broker
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.connection_id = connection_id
-        self.listener_name = listener_name
-        self.security_protocol = security_protocol
-        self.principal = principal
-        self.client_address = client_address
+        self.request = request
 
     def authorize(
         self,
@@ -184,3 +185,9 @@ def decide(
 
     actions = [Action(operation, kind, name, log_if_denied=log_if_denied) for operation, kind, name in questions]
     return [answer is AuthorizationResult.ALLOWED for answer in authorizer.authorize(context, actions)]
+
+
+@lru_cache(1000)
+def _principal(text: str) -> KafkaPrincipal:
+    """The principal behind a connection's "Type:name"; few differ, so they are made once."""
+    return KafkaPrincipal.parse(text)

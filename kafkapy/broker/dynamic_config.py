@@ -51,7 +51,7 @@ class DynamicConfig:
         return self.repository.topic(topic)
 
     async def change_topic(self, topic: str, keys: Mapping[str, str]) -> None:
-        """Replace a topic's own keys, which the caller has validated. Returns when this broker's log have them."""
+        """Replace a topic's own keys, which the caller has validated. Returns when this broker's logs have them."""
         await self.repository.load_topics([topic])
         await self.repository.change(CONFIG_TOPICS, topic, keys)
 

@@ -32,6 +32,7 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     else:
         error = ErrorCode.NONE
+        context.request.set_client_software(request.client_software_name, request.client_software_version)
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.low, max_version=versions.high)
         for key, versions in context.broker.apis.served().items()

@@ -60,9 +60,10 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             wanted[result.name] = result
     if wanted:
         errors = await broker.controller.delete_topics(list(wanted), timeout_ms=request.timeout_ms)
-        for name, error in errors.items():
+        for name, result in wanted.items():
+            error = errors[name]
             if error is not None:
-                _fail(wanted[name], code_of(error), str(error))
+                _fail(result, code_of(error), str(error))
     return DeleteTopicsResponse(responses=results)
 
 

@@ -1,0 +1,128 @@
+"""What the data plane asks of Python in the middle of a produce or fetch: may this connection do that, are these
+records fit.
+
+The request is parked in the data plane meanwhile and goes on when it has been answered; there is no second
+implementation of either here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from kafkapy.broker.context import CLUSTER_NAME, NetworkContext, decide
+from kafkapy.config.topic import LogConfig
+from kafkapy.errors import ErrorCode, code_of
+from kafkapy.types import AclOperation, CompressionType, ResourceType
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.network_request import NetworkRequest
+    from kafkapy.records.validator import RecordRules
+    from kafkapy.security.authorizer.base import Authorizer
+
+logger = logging.getLogger("kafka.server.KafkaApis")
+
+ASK_AUTHORIZE: Final = 0
+CLUSTER_MARK: Final = 0
+TRANSACTIONAL_ID_MARK: Final = 1
+
+
+class DataPlaneAsks:
+    """Answers parked requests. Owned by KafkaServer; `answer` is called on the control loop, records are looked into
+    on worker threads of its own (num.io.threads), which are started when the first such request comes.
+    """
+
+    def __init__(self, authorizer: Authorizer, log_config: Callable[[str], LogConfig], threads: int) -> None:
+        self._authorizer = authorizer
+        self._log_config = log_config
+        self._workers = ThreadPoolExecutor(threads, thread_name_prefix="kafka-request-handler")
+
+    def answer(self, request: NetworkRequest) -> None:
+        """Answer now, or have a worker do it. Never raises."""
+        if request.ask_kind == ASK_AUTHORIZE:
+            self._authorize(request)
+        else:
+            self._workers.submit(self._validate, request)
+
+    def close(self) -> None:
+        """End the workers; what is under way is finished first."""
+        self._workers.shutdown(wait=True)
+
+    # --- authorization ------------------------------------------------------------------------------------------
+
+    def _authorize(self, request: NetworkRequest) -> None:
+        questions = request.questions
+        try:
+            answers = decide(self._authorizer, NetworkContext(request), [_question(each) for each in questions], True)
+        except Exception:
+            # What cannot be decided is denied; a client must not hang on a broken authorizer, nor pass it.
+            logger.exception("The authorizer failed for %s", request.principal)
+            answers = [False] * len(questions)
+        request.answer_authorization(dict(zip(questions, answers, strict=True)))
+
+    # --- records ------------------------------------------------------------------------------------------------
+
+    def _validate(self, request: NetworkRequest) -> None:
+        """On a worker thread."""
+        for question in request.questions:
+            index = int(question)
+            try:
+                self._validate_part(request, index)
+            except Exception as error:  # whatever is wrong with it, the other parts of the produce go on
+                code = code_of(error)
+                if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                    logger.exception("Records could not be validated")
+                request.refuse_records(index, code, str(error))
+        request.resume()
+
+    def _validate_part(self, request: NetworkRequest, index: int) -> None:
+        from kafkapy.records.validator import validate_records
+
+        _, topic, _, records = request.records_to_validate(index)
+        config = self._log_config(topic or "")
+        outcome = validate_records(records, record_rules(config), now_ms=time.time_ns() // 1_000_000)
+        if outcome.error is ErrorCode.NONE and outcome.records is not None:
+            request.replace_records(index, outcome.records)
+        else:
+            at_fault = [position for position, _ in outcome.record_errors]
+            request.refuse_records(index, outcome.error, outcome.message, at_fault)
+
+
+def record_rules(config: LogConfig) -> RecordRules:
+    """What a topic's configuration asks of its records."""
+    from kafkapy.records.validator import RecordRules
+
+    codec = level = None
+    if config.compression_type != "producer":
+        name = config.compression_type
+        codec = CompressionType.NONE if name == "uncompressed" else CompressionType[name.upper()]
+        levels = {
+            CompressionType.GZIP: config.compression_gzip_level,
+            CompressionType.LZ4: config.compression_lz4_level,
+            CompressionType.ZSTD: config.compression_zstd_level,
+        }
+        level = levels.get(codec)
+        if codec is CompressionType.GZIP and level == -1:
+            level = None
+    return RecordRules(
+        needs_keys=config.compact,
+        codec=codec,
+        level=level,
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=config.timestamp_before_max_ms,
+        timestamp_after_max_ms=config.timestamp_after_max_ms,
+        max_message_bytes=config.max_message_bytes,
+    )
+
+
+def _question(raw: bytes) -> tuple[AclOperation, ResourceType, str]:
+    """One byte operation, then a topic or a mark and what it stands for (AuthorizationCache in data_plane.pxd)."""
+    operation, resource = AclOperation(raw[0]), raw[1:]
+    if resource[:1] == bytes([CLUSTER_MARK]):
+        return operation, ResourceType.CLUSTER, CLUSTER_NAME
+    if resource[:1] == bytes([TRANSACTIONAL_ID_MARK]):
+        return operation, ResourceType.TRANSACTIONAL_ID, resource[1:].decode("utf-8", "replace")
+    return operation, ResourceType.TOPIC, resource.decode("utf-8", "replace")

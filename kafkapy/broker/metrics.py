@@ -1,0 +1,278 @@
+"""What the broker measures, for Prometheus. The names follow Apache Kafka's MBeans.
+
+`METRICS` is the one table of names, kinds, labels and documentation; docs/metrics.md is made from it.
+`BrokerCollector` fills it from the data plane's counters and the control plane's state when it is asked, and costs
+nothing otherwise. Kafka's times in ms are counters here (total ms and number of requests), from which Prometheus
+computes means and rates; the request's whole time is a histogram as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kafkapy.protocol.registry import ApiKeys
+
+if TYPE_CHECKING:
+    from kafkapy.broker.server import KafkaServer
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+NS_PER_MS: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric: its name (without Prometheus's `_total`), kind, labels and what it says."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    doc: str
+
+    @property
+    def exposed_name(self) -> str:
+        """The name as Prometheus shows it."""
+        return f"{self.name}_total" if self.kind == COUNTER else self.name
+
+
+_TOPIC, _PARTITION, _REQUEST = ("topic",), ("topic", "partition"), ("request",)
+
+METRICS: Final = (
+    MetricSpec("kafka_server_brokertopicmetrics_messagesin", COUNTER, _TOPIC, "Records appended."),
+    MetricSpec("kafka_server_brokertopicmetrics_bytesin", COUNTER, _TOPIC, "Bytes of record batches appended."),
+    MetricSpec("kafka_server_brokertopicmetrics_bytesout", COUNTER, _TOPIC, "Bytes of record batches fetched."),
+    MetricSpec("kafka_server_brokertopicmetrics_bytesrejected", COUNTER, _TOPIC, "Bytes of record batches refused."),
+    MetricSpec("kafka_server_brokertopicmetrics_totalproducerequests", COUNTER, _TOPIC,
+               "Produce requests, one for each partition in them."),
+    MetricSpec("kafka_server_brokertopicmetrics_totalfetchrequests", COUNTER, _TOPIC,
+               "Fetch requests, one for each partition in them."),
+    MetricSpec("kafka_server_brokertopicmetrics_failedproducerequests", COUNTER, _TOPIC,
+               "Produce requests that a partition refused."),
+    MetricSpec("kafka_server_brokertopicmetrics_failedfetchrequests", COUNTER, _TOPIC,
+               "Fetch requests that a partition refused."),
+    MetricSpec("kafka_log_log_size", GAUGE, _PARTITION, "Bytes in the segments of a partition."),
+    MetricSpec("kafka_log_log_numlogsegments", GAUGE, _PARTITION, "Segments of a partition."),
+    MetricSpec("kafka_log_log_logstartoffset", GAUGE, _PARTITION, "First offset of a partition."),
+    MetricSpec("kafka_log_log_logendoffset", GAUGE, _PARTITION, "Offset the next record of a partition gets."),
+    MetricSpec("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, (), "Log directories that have failed."),
+    MetricSpec("kafka_server_replicamanager_partitioncount", GAUGE, (), "Partitions on this broker."),
+    MetricSpec("kafka_server_replicamanager_leadercount", GAUGE, (), "Partitions this broker leads."),
+    MetricSpec("kafka_server_replicamanager_offlinereplicacount", GAUGE, (),
+               "Partitions on this broker whose log has failed."),
+    MetricSpec("kafka_server_replicamanager_underreplicatedpartitions", GAUGE, (),
+               "Partitions led here with fewer replicas in sync than assigned."),
+    MetricSpec("kafka_server_replicamanager_underminisrpartitioncount", GAUGE, (),
+               "Partitions led here with fewer replicas in sync than min.insync.replicas."),
+    MetricSpec("kafka_controller_kafkacontroller_activecontrollercount", GAUGE, (),
+               "1 when this broker is the controller."),
+    MetricSpec("kafka_controller_kafkacontroller_globaltopiccount", GAUGE, (), "Topics in the cluster."),
+    MetricSpec("kafka_controller_kafkacontroller_globalpartitioncount", GAUGE, (), "Partitions in the cluster."),
+    MetricSpec("kafka_controller_kafkacontroller_offlinepartitionscount", GAUGE, (),
+               "Partitions in the cluster without a leader."),
+    MetricSpec("kafka_server_kafkaserver_brokerstate", GAUGE, (),
+               "State of the broker: 0 not running, 1 starting, 2 recovering, 3 running, "
+               "6 pending controlled shutdown, 7 shutting down."),
+    MetricSpec("kafka_network_requestmetrics_requests", COUNTER, _REQUEST, "Requests answered."),
+    MetricSpec("kafka_network_requestmetrics_errors", COUNTER, _REQUEST,
+               "Requests that ended their connection instead of being answered."),
+    MetricSpec("kafka_network_requestmetrics_requestbytes", COUNTER, _REQUEST, "Bytes of requests."),
+    MetricSpec("kafka_network_requestmetrics_responsebytes", COUNTER, _REQUEST, "Bytes of responses."),
+    MetricSpec("kafka_network_requestmetrics_requestqueuetimems", COUNTER, _REQUEST,
+               "Ms that requests waited for the control loop, in total."),
+    MetricSpec("kafka_network_requestmetrics_localtimems", COUNTER, _REQUEST,
+               "Ms that requests were worked on, in total."),
+    MetricSpec("kafka_network_requestmetrics_remotetimems", COUNTER, _REQUEST,
+               "Ms that requests waited for data or replicas, in total."),
+    MetricSpec("kafka_network_requestmetrics_totaltimems", HISTOGRAM, _REQUEST,
+               "Ms from a request's last byte to its response's last byte."),
+    MetricSpec("kafka_network_requestchannel_requestqueuesize", GAUGE, (), "Requests waiting for the control loop."),
+    MetricSpec("kafka_network_socketserver_memorypoolused", GAUGE, (), "Bytes of requests held in memory."),
+    MetricSpec("kafka_network_socketserver_memorypoolavailable", GAUGE, (),
+               "Bytes left of queued.max.request.bytes; -1 without a limit."),
+    MetricSpec("kafka_network_socketserver_memorypoolrefused", COUNTER, (),
+               "Times that a request had to wait for memory."),
+    MetricSpec("kafka_server_socketservermetrics_connectioncount", GAUGE, (), "Connections open now."),
+    MetricSpec("kafka_server_socketservermetrics_connectioncreation", COUNTER, (), "Connections accepted."),
+    MetricSpec("kafka_server_socketservermetrics_connectionclose", COUNTER, ("reason",),
+               "Connections closed, by reason."),
+    MetricSpec("kafka_server_fetchsessioncache_numincrementalfetchsessions", GAUGE, (), "Incremental fetch sessions."),
+    MetricSpec("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", GAUGE, (),
+               "Partitions in incremental fetch sessions."),
+    MetricSpec("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", COUNTER, (),
+               "Incremental fetch sessions that had to make room."),
+    MetricSpec("kafkapy_controlloop_lagms", GAUGE, (), "Ms by which the control loop was late at its last beat."),
+    MetricSpec("kafkapy_controlloop_maxlagms", GAUGE, (), "Largest lag of the control loop since the start, in ms."),
+    MetricSpec("kafkapy_eventqueue_dropped", COUNTER, (),
+               "Log lines of the data plane that were dropped because too many came at once."),
+)  # fmt: skip
+"""Every metric, in the order it is exposed."""
+
+_SPECS: Final = {spec.name: spec for spec in METRICS}
+_TOPIC_COUNTERS: Final = {
+    "messagesin": "messages_in",
+    "bytesin": "bytes_in",
+    "bytesout": "bytes_out",
+    "bytesrejected": "bytes_rejected",
+    "totalproducerequests": "produce_requests",
+    "totalfetchrequests": "fetch_requests",
+    "failedproducerequests": "failed_produce_requests",
+    "failedfetchrequests": "failed_fetch_requests",
+}
+_API_COUNTERS: Final = {
+    "requests": ("requests", 1.0),
+    "errors": ("errors", 1.0),
+    "requestbytes": ("request_bytes", 1.0),
+    "responsebytes": ("response_bytes", 1.0),
+    "requestqueuetimems": ("queue_ns", NS_PER_MS),
+    "localtimems": ("local_ns", NS_PER_MS),
+    "remotetimems": ("remote_ns", NS_PER_MS),
+}
+
+
+class BrokerCollector(Collector):
+    """Reads the broker's numbers when Prometheus asks. Registered by the metrics listener, called on its thread:
+    everything it touches is either a counter of the data plane or replaced as a whole by the control plane.
+    """
+
+    def __init__(self, server: KafkaServer) -> None:
+        self._server = server
+        self._gone: dict[tuple[str, str], int] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric of METRICS with its samples, in that order."""
+        families = {spec.name: _family(spec) for spec in METRICS}
+
+        def add(name: str, value: float, *labels: str) -> None:
+            families[name].add_metric(labels, value)
+
+        self._logs(add)
+        self._replicas(add)
+        self._controller(add)
+        self._requests(add, families["kafka_network_requestmetrics_totaltimems"])
+        self._network(add)
+        return list(families.values())
+
+    def describe(self) -> Iterable[Metric]:
+        """The names alone, so that registering does not collect."""
+        return [_family(spec) for spec in METRICS]
+
+    def _logs(self, add: Any) -> None:
+        topics: dict[str, dict[str, int]] = {}
+        for log in self._server.all_logs():
+            totals = topics.setdefault(log.topic, {})
+            for name, value in log.counters().items():
+                totals[name] = totals.get(name, 0) + value
+            partition = str(log.partition)
+            start, end = log.log_start_offset, log.log_end_offset
+            add("kafka_log_log_size", log.size, log.topic, partition)
+            add("kafka_log_log_numlogsegments", len(log.segments()), log.topic, partition)
+            add("kafka_log_log_logstartoffset", start, log.topic, partition)
+            add("kafka_log_log_logendoffset", end, log.topic, partition)
+        for topic, totals in topics.items():
+            for name, counter in _TOPIC_COUNTERS.items():
+                add(f"kafka_server_brokertopicmetrics_{name}", totals.get(counter, 0), topic)
+        add("kafka_log_logmanager_offlinelogdirectorycount", self._server.offline_log_dir_count())
+
+    def _replicas(self, add: Any) -> None:
+        server = self._server
+        hosted = leaders = offline = under_replicated = under_min_isr = 0
+        snapshot = server.context.metadata_cache.snapshot
+        for log in server.all_logs():
+            hosted += 1
+            if log.offline_errno:
+                offline += 1
+            if not log.is_leader:
+                continue
+            leaders += 1
+            known = snapshot.partition(log.topic, log.partition)
+            if known is not None:
+                under_replicated += len(known.isr) < len(known.replicas)
+                under_min_isr += len(known.isr) < log.config.min_insync_replicas
+        add("kafka_server_replicamanager_partitioncount", hosted)
+        add("kafka_server_replicamanager_leadercount", leaders)
+        add("kafka_server_replicamanager_offlinereplicacount", offline)
+        add("kafka_server_replicamanager_underreplicatedpartitions", under_replicated)
+        add("kafka_server_replicamanager_underminisrpartitioncount", under_min_isr)
+        add("kafka_server_kafkaserver_brokerstate", server.state.value)
+
+    def _controller(self, add: Any) -> None:
+        context = self._server.context
+        topics = context.metadata_cache.snapshot.topics
+        partitions = [partition for topic in topics.values() for partition in topic.partitions.values()]
+        add("kafka_controller_kafkacontroller_activecontrollercount", int(context.controller.is_active))
+        add("kafka_controller_kafkacontroller_globaltopiccount", len(topics))
+        add("kafka_controller_kafkacontroller_globalpartitioncount", len(partitions))
+        add(
+            "kafka_controller_kafkacontroller_offlinepartitionscount",
+            sum(partition.leader < 0 for partition in partitions),
+        )
+
+    def _requests(self, add: Any, histogram: Any) -> None:
+        for key, counters in self._server.api_counters().items():
+            try:
+                title = ApiKeys(key).title
+            except ValueError:
+                title = f"Unknown{key}"
+            for name, (counter, scale) in _API_COUNTERS.items():
+                add(f"kafka_network_requestmetrics_{name}", counters[counter] / scale, title)
+            buckets, so_far = [], 0
+            for power, count in enumerate(counters["total_histogram"]):
+                so_far += count
+                buckets.append((str(2**power / 1000), so_far))  # bucket n holds what took less than 2**n microseconds
+            histogram.add_metric((title,), [*buckets, ("+Inf", so_far)], counters["total_ns"] / NS_PER_MS)
+
+    def _network(self, add: Any) -> None:
+        server = self._server
+        channel = server.socket_server.request_channel
+        add("kafka_network_requestchannel_requestqueuesize", len(channel))
+        pool = channel.pool
+        add("kafka_network_socketserver_memorypoolused", pool.used)
+        add("kafka_network_socketserver_memorypoolavailable", pool.free if pool.limit > 0 else -1)
+        add("kafka_network_socketserver_memorypoolrefused", pool.refused)
+        connections = channel.registry.counters()
+        add("kafka_server_socketservermetrics_connectioncount", connections["current"])
+        add("kafka_server_socketservermetrics_connectioncreation", connections["created"])
+        for name, value in connections.items():
+            if name not in ("current", "created"):
+                add("kafka_server_socketservermetrics_connectionclose", value, name.removeprefix("closed_"))
+        sessions = channel.plane.fetch_session_cache.counters()
+        add("kafka_server_fetchsessioncache_numincrementalfetchsessions", sessions["sessions"])
+        add("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", sessions["partitions"])
+        add("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", sessions["evictions"])
+        lag = server.loop_lag
+        add("kafkapy_controlloop_lagms", lag.last_ms)
+        add("kafkapy_controlloop_maxlagms", lag.max_ms)
+        add("kafkapy_eventqueue_dropped", channel.plane.event_queue.dropped)
+
+
+def _family(spec: MetricSpec) -> Any:
+    if spec.kind == COUNTER:
+        return CounterMetricFamily(spec.name, spec.doc, labels=spec.labels)
+    if spec.kind == GAUGE:
+        return GaugeMetricFamily(spec.name, spec.doc, labels=spec.labels)
+    return HistogramMetricFamily(spec.name, spec.doc, labels=spec.labels)
+
+
+def reference() -> Iterator[str]:
+    """The lines of docs/metrics.md."""
+    yield "# Metrics"
+    yield ""
+    yield (
+        "With `metrics.listeners=host:port` the broker serves these at `http://host:port/metrics` in Prometheus's text "
+        "format, beside the process and Python metrics of prometheus_client. Names follow Apache Kafka's MBeans. "
+        "This page is made by `python -m kafkapy.broker.metrics`."
+    )
+    yield ""
+    yield "| name | kind | labels | meaning |"
+    yield "|---|---|---|---|"
+    for spec in METRICS:
+        labels = ", ".join(spec.labels) or "-"
+        yield f"| `{spec.exposed_name}` | {spec.kind} | {labels} | {spec.doc} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(reference()))

@@ -1,0 +1,88 @@
+"""The HTTP listener that Prometheus scrapes: GET /metrics on each address of `metrics.listeners`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6
+
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from kafkapy.errors import error_for
+
+logger = logging.getLogger("kafka.metrics.PrometheusReporter")
+
+SERVER_ERROR = -1
+
+
+class MetricsListener:
+    """Owns the HTTP servers, each with threads of its own, so that a scrape never waits for the control loop nor
+    holds it. Started and stopped by KafkaServer.
+    """
+
+    def __init__(self, addresses: Iterable[str], collector: Collector) -> None:
+        self._addresses = list(addresses)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(collector)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self._servers: list[ThreadingHTTPServer] = []
+
+    @property
+    def bound(self) -> list[tuple[str, int]]:
+        """(host, port) of each listener, with the port that was taken where 0 was asked for."""
+        return [(str(server.server_address[0]), int(server.server_address[1])) for server in self._servers]
+
+    def start(self) -> None:
+        """Bind and serve. KafkaError with one sentence when an address cannot be bound."""
+        registry = self._registry
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path.split("?", 1)[0] not in ("/", "/metrics"):
+                    self.send_error(404)
+                    return
+                encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+                body = encode(registry)
+                self.send_response(200)
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                logger.debug(format, *args)
+
+        for address in self._addresses:
+            host, _, port = address.rpartition(":")
+            host = host.strip("[]")
+
+            class Server(ThreadingHTTPServer):
+                daemon_threads = True
+                address_family = AF_INET6 if ":" in host else AF_INET
+
+                def handle_error(self, request: object, client_address: object) -> None:
+                    logger.debug("A scrape from %s ended early", client_address, exc_info=True)
+
+            try:
+                server = Server((host, int(port)), Handler)
+            except OSError as error:
+                self.stop()
+                raise error_for(
+                    SERVER_ERROR, f"metrics.listeners: {address} cannot be bound: {error.strerror or error}"
+                ) from error
+            self._servers.append(server)
+            threading.Thread(target=server.serve_forever, name="metrics-listener", daemon=True).start()
+            logger.info("Serving metrics at http://%s:%d/metrics", *self.bound[-1])
+
+    def stop(self) -> None:
+        """Close the listeners."""
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        self._servers.clear()
