@@ -94,6 +94,8 @@ class KafkaController:
         self._controller_watch: Watch | None = None
         self._deletion_waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._expired = False
+        # Not the same as the store naming this broker: that may be left from a session or an epoch that is over.
+        self._elected = False
         self.topic_admin = TopicAdmin(self)
         self._build()
 
@@ -113,7 +115,7 @@ class KafkaController:
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
-        return self.active_controller_id == self.broker_id
+        return self._elected
 
     @property
     def epoch(self) -> int:
@@ -186,6 +188,7 @@ class KafkaController:
             return
         self.context.epoch, self.context.epoch_version = epoch, version
         self.active_controller_id = self.broker_id
+        self._elected = True
         logger.info("Elected as the controller with epoch %d", epoch)
         try:
             await self._failover()
@@ -252,6 +255,7 @@ class KafkaController:
     async def _resign(self) -> None:
         logger.info("Resigning as the controller")
         self.active_controller_id = -1
+        self._elected = False
         await self._clear()
 
     async def _clear(self) -> None:
