@@ -109,14 +109,11 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
         return _decompress_snappy(source, max_bytes)
     if kind is CompressionType.LZ4 and magic == 0:
         source = _with_right_lz4_checksum(source)
-    module = {CompressionType.GZIP: cramjam.gzip, CompressionType.LZ4: cramjam.lz4, CompressionType.ZSTD: cramjam.zstd}[
-        kind
-    ]
     guess = 4 * len(source)
     if kind is CompressionType.GZIP and len(source) >= 18:
-        # The trailer's size of the last member: only a first guess, so a lie costs one more round.
-        guess = int.from_bytes(source[-4:], "little")
-    return _decompress_growing(kind, module.decompress_into, source, guess, max_bytes)
+        # The trailer's size of the last member, as far as deflate can go: a first guess, so a lie costs one more round.
+        guess = min(int.from_bytes(source[-4:], "little"), _DEFLATE_MAX_RATIO * len(source))
+    return _decompress_growing(kind, _DECOMPRESS_INTO[kind], source, guess, max_bytes)
 
 
 def _known(codec: int) -> CompressionType:

@@ -121,6 +121,8 @@ def _validate_batch(batch: BatchView, rules: RecordRules, now_ms: int) -> Valida
     count = batch.record_count
     if batch.is_control:
         raise _Refused(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if batch.base_offset != 0:
+        raise _Refused(ErrorCode.INVALID_RECORD, f"a produced batch has base offset 0, not {batch.base_offset}")
     if count <= 0 or batch.last_offset_delta != count - 1:
         raise _Refused(
             ErrorCode.INVALID_RECORD,

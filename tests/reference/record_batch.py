@@ -25,7 +25,7 @@ def parse_header(data):
 def varint(data, at, bits):
     value = shift = 0
     while True:
-        if at >= len(data) or shift >= bits / 7 * 7 + 3:
+        if at >= len(data) or shift > bits:
             raise ValueError("varint")
         byte = data[at]
         at += 1

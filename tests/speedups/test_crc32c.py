@@ -43,7 +43,9 @@ def test_every_length_and_alignment_agrees_with_the_table():
 def test_long_data_agrees_with_the_table_and_the_package():
     data = random.Random(2).randbytes(1 << 20)
     for size in (4095, 4096, 8191, 8192, 3 * 8192 - 1, 3 * 8192, 65_536 + 7, 1 << 20):
-        assert kernel.crc32c(data[:size]) == kernel.crc32c_by_table(data[:size]) == kernel.crc32c_by_package(data[:size])
+        assert (
+            kernel.crc32c(data[:size]) == kernel.crc32c_by_table(data[:size]) == kernel.crc32c_by_package(data[:size])
+        )
 
 
 def test_a_checksum_can_be_chained():

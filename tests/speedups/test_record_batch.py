@@ -322,7 +322,9 @@ def test_noise_for_records_agrees_with_the_reference():
     rng = random.Random(7)
     for _ in range(3000):
         count = rng.randrange(1, 4)
-        payload = bytes(rng.choice((0, 0, 1, 2, 2, 4, 12, 14, 16, rng.randrange(256))) for _ in range(rng.randrange(7, 40)))
+        payload = bytes(
+            rng.choice((0, 0, 1, 2, 2, 4, 12, 14, 16, rng.randrange(256))) for _ in range(rng.randrange(7, 40))
+        )
         agrees_with_reference(raw_batch(payload, count))
 
 
