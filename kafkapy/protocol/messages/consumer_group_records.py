@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from kafkapy.protocol.schema import Record, Struct, array, bytes_, int8, int32, string, struct, uuid
+from kafkapy.protocol.schema import Record, Struct, array, bytes_, int8, int32, int64, string, struct, uuid
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Record, versions="8"):
@@ -69,9 +69,10 @@ class ConsumerGroupMetadataKey(Record, versions="3"):
 
 
 class ConsumerGroupMetadataValue(Record, versions="0", flexible="0+"):
-    """The epoch of a consumer group."""
+    """The epoch of a consumer group, and since 4.1 a hash over the topics it subscribes to (KIP-1101)."""
 
     epoch: int = int32()
+    metadata_hash: int = int64(default=0, tag=0)
 
 
 class ConsumerGroupPartitionMetadataKey(Record, versions="4"):
@@ -123,3 +124,18 @@ class ConsumerGroupTargetAssignmentMetadataValue(Record, versions="0", flexible=
     """The epoch of a target assignment."""
 
     assignment_epoch: int = int32()
+
+
+class ConsumerGroupRegularExpressionKey(Record, versions="16"):
+    """Key of a regular expression that members of a consumer group subscribe with."""
+
+    group_id: str = string()
+    regular_expression: str = string()
+
+
+class ConsumerGroupRegularExpressionValue(Record, versions="0", flexible="0+"):
+    """The topics that a regular expression matched, at which version of the metadata and at which time in ms."""
+
+    topics: list[str] = array(string)
+    version: int = int64()
+    timestamp: int = int64()
