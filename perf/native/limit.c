@@ -1,0 +1,180 @@
+/* The machine's own limit: the least that any broker must do with the same requests, on one thread, with nothing else around it.
+ *
+ *   limit DIRECTORY            prints the port it listens on, serves until killed
+ *
+ * Produce (api key 0): receive the frame, CRC-32C over it (three interleaved streams of the CPU's instruction), write it to the page cache
+ * with pwrite at the end of a growing file (fresh pages), answer a Produce version 7 reply with error 0.
+ * Fetch (api key 1): send a Fetch version 11 reply header and then `max_bytes` of a file with sendfile. The file is filled at start with batch headers
+ * that the load generator can walk: 16 KiB or max_bytes each, as the environment variable LIMIT_BATCH says, base offsets counting up by one.
+ * No parsing beyond what the reply needs, no index, no locks.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <nmmintrin.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RECEIVE = 2 << 20, FILE_LIMIT = 1 << 30 };
+
+typedef struct {
+    int fd;
+    uint8_t *frame;
+    size_t got;
+    uint8_t header[256];
+    size_t header_size, header_sent;
+    off_t file_at;
+    size_t file_left;
+} connection;
+
+static int log_fd, read_fd;
+static off_t log_end;
+static volatile uint32_t checksum;
+static size_t batch_size = 16384, batch_count;
+
+static uint32_t get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return ntohl(v); }
+static void put32(uint8_t *p, uint32_t v) { v = htonl(v); memcpy(p, &v, 4); }
+static void put64(uint8_t *p, uint64_t v) { put32(p, (uint32_t)(v >> 32)); put32(p + 4, (uint32_t)v); }
+
+static uint32_t crc32c(const uint8_t *p, size_t n) {
+    /* Three streams hide the instruction's latency. The streams are not combined: this is the cost, not the value. */
+    uint64_t a = 0, b = 0, c = 0;
+    size_t third = n / 24 * 8;
+    const uint8_t *q = p + third, *r = q + third, *end = p + third;
+    for (; p < end; p += 8, q += 8, r += 8) {
+        uint64_t x, y, z;
+        memcpy(&x, p, 8); memcpy(&y, q, 8); memcpy(&z, r, 8);
+        a = _mm_crc32_u64(a, x); b = _mm_crc32_u64(b, y); c = _mm_crc32_u64(c, z);
+    }
+    for (size_t i = 3 * third; i < n; i++) a = _mm_crc32_u8((uint32_t)a, p[i - third]);
+    return (uint32_t)(a ^ b ^ c);
+}
+
+static void flush_reply(connection *c) {
+    while (c->header_sent < c->header_size) {
+        ssize_t n = send(c->fd, c->header + c->header_sent, c->header_size - c->header_sent,
+                         MSG_NOSIGNAL | MSG_DONTWAIT | (c->file_left ? MSG_MORE : 0));
+        if (n < 0) return;
+        c->header_sent += (size_t)n;
+    }
+    while (c->file_left) {
+        ssize_t n = sendfile(c->fd, read_fd, &c->file_at, c->file_left);
+        if (n <= 0) return;
+        c->file_left -= (size_t)n;
+    }
+}
+
+static void serve(connection *c, size_t size) {
+    const uint8_t *f = c->frame + 4;
+    size_t client = (size_t)(f[8] << 8 | f[9]);
+    uint8_t *h = c->header;
+    memset(h, 0, sizeof c->header);
+    memcpy(h + 4, f + 4, 4);                              /* correlation id */
+    if (f[1] == 0) {
+        const uint8_t *p = f + 10 + client;               /* transactional id (null: 2 bytes), acks 2, timeout 4, count 4 */
+        p += 2 + 2 + 4 + 4;
+        size_t topic = (size_t)(p[0] << 8 | p[1]);
+        checksum ^= crc32c(f, size);
+        if (log_end > FILE_LIMIT) { log_end = 0; if (ftruncate(log_fd, 0) != 0) exit(1); }
+        if (pwrite(log_fd, f, size, log_end) != (ssize_t)size) exit(1);
+        log_end += (off_t)size;
+        uint8_t *w = h + 8;
+        put32(w, 1); memcpy(w + 4, p, 2 + topic); w += 6 + topic;
+        put32(w, 1); w += 4 + 4 + 2 + 8;                  /* partitions, index, error, base offset */
+        put64(w, (uint64_t)-1); w += 16;                  /* append time, log start */
+        w += 4;                                           /* throttle */
+        c->header_size = (size_t)(w - h);
+        c->file_left = 0;
+    } else {
+        const uint8_t *p = f + 10 + client + 12;
+        uint32_t max_bytes = get32(p);
+        p += 4 + 1 + 8 + 4;
+        size_t topic = (size_t)(p[0] << 8 | p[1]);
+        const uint8_t *partition = p + 2 + topic + 4;
+        uint64_t offset = (uint64_t)get32(partition + 8) << 32 | get32(partition + 12);
+        size_t first = (size_t)offset % batch_count, whole = max_bytes / batch_size;
+        if (whole < 1) whole = 1;
+        if (first + whole > batch_count) whole = batch_count - first;
+        uint8_t *w = h + 8 + 4 + 2 + 4;                   /* throttle, error, session */
+        put32(w, 1); memcpy(w + 4, p, 2 + topic); w += 6 + topic;
+        put32(w, 1); memcpy(w + 4, partition, 4); w += 8 + 2;
+        put64(w, batch_count); put64(w + 8, batch_count); w += 24;
+        put32(w, (uint32_t)-1); put32(w + 4, (uint32_t)-1); w += 8;
+        c->file_at = (off_t)(first * batch_size);
+        c->file_left = whole * batch_size;
+        put32(w, (uint32_t)c->file_left); w += 4;
+        c->header_size = (size_t)(w - h);
+    }
+    put32(h, (uint32_t)(c->header_size - 4 + c->file_left));
+    c->header_sent = 0;
+    flush_reply(c);
+}
+
+static void readable(connection *c) {
+    for (;;) {
+        ssize_t n = recv(c->fd, c->frame + c->got, RECEIVE - c->got, MSG_DONTWAIT);
+        if (n <= 0) {
+            if (n == 0 || errno != EAGAIN) close(c->fd);
+            return;
+        }
+        c->got += (size_t)n;
+        if (c->got >= 4 && c->got >= 4 + (size_t)get32(c->frame)) {
+            c->got = 0;
+            serve(c, get32(c->frame));
+            return;
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    char path[4096];
+    if (argc != 2) { fprintf(stderr, "usage: limit DIRECTORY\n"); return 1; }
+    if (getenv("LIMIT_BATCH")) batch_size = (size_t)atol(getenv("LIMIT_BATCH"));
+    snprintf(path, sizeof path, "%s/produced", argv[1]);
+    log_fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    snprintf(path, sizeof path, "%s/fetched", argv[1]);
+    read_fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    batch_count = (256u << 20) / batch_size;
+    uint8_t *batch = calloc(1, batch_size);
+    put32(batch + 8, (uint32_t)(batch_size - 12));
+    batch[16] = 2;
+    for (size_t i = 0; i < batch_count; i++) {
+        put64(batch, i);
+        if (pwrite(read_fd, batch, batch_size, (off_t)(i * batch_size)) != (ssize_t)batch_size) return 1;
+    }
+    int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 1024) || getsockname(listener, (struct sockaddr *)&at, &length)) return 1;
+    printf("%d %zu\n", ntohs(at.sin_port), batch_count);
+    fflush(stdout);
+    int poller = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL}, events[512];
+    epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
+    for (;;) {
+        int n = epoll_wait(poller, events, 512, -1);
+        for (int i = 0; i < n; i++) {
+            connection *c = events[i].data.ptr;
+            if (c == NULL) {
+                c = calloc(1, sizeof *c);
+                c->fd = accept(listener, NULL, NULL);
+                c->frame = malloc(RECEIVE);
+                setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+                event = (struct epoll_event){.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = c};
+                epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
+                continue;
+            }
+            if (events[i].events & EPOLLOUT) flush_reply(c);
+            if (events[i].events & EPOLLIN) readable(c);
+        }
+    }
+}
