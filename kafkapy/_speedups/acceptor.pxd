@@ -1,0 +1,29 @@
+"""The accept loop of one listener: a thread that never takes the GIL.
+
+For every connection: wait for the quotas (connection_quotas.pxd), accept, set the socket's options, hand it to the next Processor in turn. When the process
+is out of descriptors it pauses and says so once, instead of spinning on a listen socket that stays readable.
+"""
+
+from libc.stdint cimport int16_t, int64_t
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.connection cimport ConnectionRegistry, ConnectionRegistryState
+from kafkapy._speedups.mailbox cimport Mailbox
+
+cdef cppclass AcceptorState:
+    ConnectionRegistryState* registry
+    int listen_fd
+    int event_fd                # written to stop it, and by the quotas
+    int64_t stop                # atomic
+    int16_t listener_index
+    bint privileged
+    int send_buffer             # bytes; -1: the system's default
+    vector[Mailbox*] mailboxes
+    size_t next
+    bint out_of_descriptors
+
+cdef class Acceptor:
+    cdef AcceptorState* state
+    cdef readonly ConnectionRegistry registry
+    cdef object listen_socket
+    cdef list processors

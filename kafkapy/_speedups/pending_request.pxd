@@ -1,0 +1,38 @@
+"""One request from the moment its frame is whole until its outcome is final.
+
+Owned by reference count: one reference is the Processor's (as long as the connection lives and the outcome is not final), one is the
+RequestChannel's and then the NetworkRequest's while Python has it. Only one side works on it at a time: after it was handed to Python the
+Processor leaves it alone until Python's answer comes back by mail. The last reference cancels what is still parked, so that a connection that
+dies while a worker looks into its records pulls nothing from under that worker.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from kafkapy._speedups.connection cimport ConnectionInfo
+from kafkapy._speedups.data_plane cimport Ask, DataPlaneState, Frame
+from kafkapy._speedups.mailbox cimport Mailbox
+from kafkapy._speedups.memory_pool cimport MemoryPoolState
+from kafkapy._speedups.purgatory cimport PurgatoryEntry
+
+cdef cppclass PendingRequest:
+    int64_t references          # atomic
+    DataPlaneState* plane
+    Mailbox* mailbox            # of the Processor that owns the connection
+    MemoryPoolState* pool
+    ConnectionInfo* connection  # referenced
+    Frame frame
+    int64_t frame_size          # without the 4-byte size
+    bint unsupported_version    # ApiVersions in a version that is not known
+    uint8_t* memory             # what frame points into, when owned; NULL while it lies in the Processor's scratch buffer
+    size_t capacity
+    int64_t reserved            # bytes in the pool
+    void* parked                # of produce_request or fetch_request; NULL: not parked
+    Ask* ask                    # what Python must answer; NULL: nothing
+    PurgatoryEntry wait
+    int64_t parked_ns           # monotonic, when it was parked or handed to Python
+    int64_t taken_ns            # when Python took it
+
+cdef PendingRequest* pending_new(DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection) noexcept nogil
+cdef void pending_ref(PendingRequest* p) noexcept nogil
+# May cancel a parked request, which locks partition mutexes: not with the GIL.
+cdef void pending_unref(PendingRequest* p) noexcept nogil

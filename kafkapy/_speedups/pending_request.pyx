@@ -1,0 +1,45 @@
+"""Requests that are being handled (see pending_request.pxd)."""
+
+from kafkapy._speedups.connection cimport ConnectionInfo, connection_ref, connection_unref
+from kafkapy._speedups.data_plane cimport API_PRODUCE, DataPlaneState
+from kafkapy._speedups.fetch_request cimport fetch_cancel
+from kafkapy._speedups.mailbox cimport Mailbox, mailbox_wake, next_token
+from kafkapy._speedups.memory_pool cimport MemoryPoolState, buffer_give_back, pool_release
+from kafkapy._speedups.posix cimport atomic_add
+from kafkapy._speedups.produce_request cimport produce_cancel
+
+
+cdef PendingRequest* pending_new(DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection) noexcept nogil:
+    cdef PendingRequest* p = new PendingRequest()
+    p.references = 1
+    p.plane = plane
+    p.mailbox = mailbox
+    p.pool = pool
+    p.connection = connection
+    connection_ref(connection)
+    p.frame.token = next_token()
+    p.frame.wake = mailbox_wake
+    p.frame.wake_owner = mailbox
+    p.frame.authorization = &connection.authorization
+    p.frame.listener_index = connection.listener_index
+    p.frame.privileged = connection.privileged
+    p.wait.token = p.frame.token
+    return p
+
+
+cdef void pending_ref(PendingRequest* p) noexcept nogil:
+    atomic_add(&p.references, 1)
+
+
+cdef void pending_unref(PendingRequest* p) noexcept nogil:
+    if atomic_add(&p.references, -1) > 0:
+        return
+    if p.parked != NULL:
+        if p.frame.api_key == API_PRODUCE:
+            produce_cancel(p.plane, p.parked)
+        else:
+            fetch_cancel(p.plane, p.parked)
+    buffer_give_back(p.pool, p.memory, p.capacity)
+    pool_release(p.pool, p.reserved)
+    connection_unref(p.connection)
+    del p

@@ -1,0 +1,36 @@
+"""The TransportLayer: how bytes get into and out of one socket. Plaintext here; TLS is another table of the same functions.
+
+Every function answers a byte count, 0 at the end of the stream (reads only), or minus an errno; -EAGAIN means "when the
+socket is ready again". None of them blocks.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from kafkapy._speedups.send cimport Send
+
+cdef extern from "<sys/uio.h>" nogil:
+    cdef struct iovec:
+        void* iov_base
+        size_t iov_len
+
+cdef struct Transport:
+    const TransportFunctions* functions
+    int fd
+    void* session               # of TLS; NULL for plaintext
+
+cdef struct TransportFunctions:
+    int64_t (*read)(Transport* t, uint8_t* into, size_t size) noexcept nogil
+    # `more`: a file region follows at once, so a short segment is not worth sending alone.
+    int64_t (*write)(Transport* t, iovec* pieces, int count, bint more) noexcept nogil
+    int64_t (*send_file)(Transport* t, int fd, int64_t position, int64_t size) noexcept nogil
+    # Bytes that are decoded already and that epoll knows nothing of.
+    int64_t (*pending)(Transport* t) noexcept nogil
+    void (*close)(Transport* t) noexcept nogil
+
+cdef void transport_plaintext(Transport* t, int fd) noexcept nogil
+
+cdef enum:
+    WRITE_TURN = 1024 * 1024    # bytes of one reply that are sent before other connections have their turn
+
+# Sends what the socket takes: 1 when all is sent, 0 when the socket (or this turn) is full, or minus an errno. `written` is added to.
+cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nogil

@@ -1,0 +1,134 @@
+"""The plaintext TransportLayer (see transport.pxd)."""
+
+from libc.errno cimport EAGAIN, EIO, EINTR, errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memset
+from posix.unistd cimport close
+
+from kafkapy._speedups.posix cimport sendfile
+from kafkapy._speedups.send cimport Piece, Send
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        iovec* msg_iov
+        size_t msg_iovlen
+    int MSG_NOSIGNAL, MSG_DONTWAIT, MSG_MORE
+    ssize_t recv(int fd, void* into, size_t size, int flags)
+    ssize_t sendmsg(int fd, const msghdr* message, int flags)
+
+
+cdef int64_t plain_read(Transport* t, uint8_t* into, size_t size) noexcept nogil:
+    cdef ssize_t n
+    while True:
+        n = recv(t.fd, into, size, MSG_DONTWAIT)
+        if n >= 0:
+            return n
+        if errno != EINTR:
+            return -errno
+
+
+cdef int64_t plain_write(Transport* t, iovec* pieces, int count, bint more) noexcept nogil:
+    cdef msghdr message
+    cdef ssize_t n
+    memset(&message, 0, sizeof(message))
+    message.msg_iov = pieces
+    message.msg_iovlen = count
+    while True:
+        n = sendmsg(t.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if more else 0))
+        if n >= 0:
+            return n
+        if errno != EINTR:
+            return -errno
+
+
+cdef int64_t plain_send_file(Transport* t, int fd, int64_t position, int64_t size) noexcept nogil:
+    cdef ssize_t n
+    while True:
+        n = sendfile(t.fd, fd, &position, size)
+        if n >= 0:
+            return n
+        if errno != EINTR:
+            return -errno
+
+
+cdef int64_t plain_pending(Transport* t) noexcept nogil:
+    return 0
+
+
+cdef void plain_close(Transport* t) noexcept nogil:
+    if t.fd >= 0:
+        close(t.fd)
+        t.fd = -1
+
+
+cdef TransportFunctions plaintext
+plaintext.read = plain_read
+plaintext.write = plain_write
+plaintext.send_file = plain_send_file
+plaintext.pending = plain_pending
+plaintext.close = plain_close
+
+
+cdef void transport_plaintext(Transport* t, int fd) noexcept nogil:
+    t.functions = &plaintext
+    t.fd = fd
+    t.session = NULL
+
+
+cdef enum:
+    PIECES_AT_ONCE = 16
+
+
+cdef int64_t send_memory(Transport* t, Send* send) noexcept nogil:
+    """One write of the memory pieces that come next."""
+    cdef iovec pieces[16]
+    cdef int count = 0
+    cdef size_t i = send.current
+    cdef Piece* piece
+    while i < send.pieces.size() and count < PIECES_AT_ONCE:
+        piece = &send.pieces[i]
+        if piece.data == NULL:
+            break
+        pieces[count].iov_base = piece.data + piece.position
+        pieces[count].iov_len = piece.remaining
+        count += 1
+        i += 1
+    return t.functions.write(t, pieces, count, i < send.pieces.size())
+
+
+cdef void advance(Send* send, int64_t n) noexcept nogil:
+    cdef Piece* piece
+    cdef int64_t step
+    send.remaining -= n
+    while send.current < send.pieces.size():
+        piece = &send.pieces[send.current]
+        step = min(n, piece.remaining)
+        piece.position += step
+        piece.remaining -= step
+        n -= step
+        if piece.remaining > 0:
+            return
+        send.current += 1
+
+
+cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nogil:
+    cdef int64_t turn = WRITE_TURN
+    cdef int64_t n
+    cdef Piece* piece
+    advance(send, 0)        # over empty pieces
+    while send.current < send.pieces.size():
+        if turn <= 0:
+            return 0
+        piece = &send.pieces[send.current]
+        if piece.data != NULL:
+            n = send_memory(t, send)
+        else:
+            n = t.functions.send_file(t, piece.segment.fd, piece.position, min(piece.remaining, turn))
+            if n == 0:
+                return -EIO     # the file is shorter than the reply says: the frame cannot be completed
+        if n < 0:
+            return 0 if n == -EAGAIN else <int>n
+        advance(send, n)
+        written[0] += n
+        turn -= n
+    return 1

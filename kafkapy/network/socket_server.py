@@ -1,0 +1,338 @@
+"""SocketServer: listeners, Acceptors and Processors of one broker. Source: kafka.network.SocketServer.
+
+    server = SocketServer(SocketServerConfig.from_broker_config(config), plane, events, api_table(versions))
+    server.startup()                    # binds and listens: clients queue in the backlog
+    loop.add_reader(server.request_channel.fileno(), serve)
+    server.enable_request_processing()  # accepts
+    ...
+    server.shutdown(timeout_s=10)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy._speedups.acceptor import Acceptor
+from kafkapy._speedups.connection import ConnectionRegistry
+from kafkapy._speedups.connection_quotas import ConnectionQuotas
+from kafkapy._speedups.data_plane import DataPlane
+from kafkapy._speedups.event_queue import EventQueue
+from kafkapy._speedups.memory_pool import MemoryPool
+from kafkapy._speedups.processor import Processor
+from kafkapy._speedups.request_channel import RequestChannel, api_counters
+from kafkapy._speedups.request_header import ApiTable
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.config_def import MAX_INT
+from kafkapy.errors import ConfigError
+from kafkapy.types import Endpoint
+
+if TYPE_CHECKING:
+    from kafkapy.network.api_table import ApiTableEntries
+
+logger = logging.getLogger("kafka.network.SocketServer")
+
+THREAD_END_S: Final = 5.0
+"""How long a thread may take to end beyond the time it was given to answer what is in flight, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """listener.name.<name>.max.connections and .max.connection.creation.rate (per second, 0: unlimited)."""
+
+    max_connections: int = MAX_INT
+    max_connection_creation_rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SocketServerConfig:
+    """What the SocketServer wants to know of the broker's configuration; the names are those of the keys."""
+
+    listeners: Sequence[Endpoint]
+    inter_broker_listener_name: str | None = None
+    num_network_threads: int = 3
+    socket_send_buffer_bytes: int = 100 * 1024
+    socket_receive_buffer_bytes: int = 100 * 1024
+    socket_request_max_bytes: int = 100 * 1024 * 1024
+    socket_listen_backlog_size: int = 50
+    queued_max_requests: int = 500
+    queued_max_request_bytes: int = -1
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = MAX_INT
+    max_connections_per_ip: int = MAX_INT
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: float = 0.0
+    listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
+
+    @classmethod
+    def from_broker_config(cls, config: BrokerConfig) -> SocketServerConfig:
+        """The values of a broker's configuration."""
+        return cls(
+            listeners=config.listeners,
+            inter_broker_listener_name=config.inter_broker_listener_name,
+            num_network_threads=config.get_int("num.network.threads"),
+            socket_send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
+            socket_receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
+            socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
+            socket_listen_backlog_size=config.get_int("socket.listen.backlog.size"),
+            queued_max_requests=config.get_int("queued.max.requests"),
+            queued_max_request_bytes=config.get_int("queued.max.request.bytes"),
+            connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
+            max_connections=config.get_int("max.connections"),
+            max_connections_per_ip=config.get_int("max.connections.per.ip"),
+            max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+            max_connection_creation_rate=_rate(config["max.connection.creation.rate"]),
+            listener_limits={
+                endpoint.listener_name: ListenerLimits(
+                    int(_listener_value(config, endpoint.listener_name, "max.connections", MAX_INT)),
+                    _rate(_listener_value(config, endpoint.listener_name, "max.connection.creation.rate", 0)),
+                )
+                for endpoint in config.listeners
+            },
+        )
+
+
+def _listener_value(config: BrokerConfig, listener: str, name: str, default: int) -> Any:
+    """Only the listener's own value: the broker-wide one is a limit of its own."""
+    key = f"listener.name.{listener.lower()}.{name}"
+    return config[key] if key in config else default
+
+
+def _rate(value: float) -> float:
+    """The key's default is the largest int, which means that there is no limit."""
+    return 0.0 if value >= MAX_INT else float(value)
+
+
+class SocketServer:
+    """Owns the listen sockets, the Acceptors, the Processors and their threads. Made and used by KafkaServer on the control loop's
+    thread; the threads it starts never take the GIL once they run.
+
+    `request_channel` is where requests for Python come out; `events` (the broker's event queue) tells of closed connections
+    and carries log lines.
+    """
+
+    def __init__(self, config: SocketServerConfig, plane: DataPlane, events: EventQueue, apis: ApiTableEntries) -> None:
+        """ConfigError when a listener wants a security protocol that cannot be served."""
+        for endpoint in config.listeners:
+            if endpoint.security_protocol.tls:
+                name = endpoint.security_protocol.name
+                raise ConfigError("listeners", endpoint.listener_name, f"its security protocol {name} is not served yet")
+        self.config = config
+        self._names = [endpoint.listener_name for endpoint in config.listeners]
+        inter_broker = config.inter_broker_listener_name
+        self._inter_broker_index = self._names.index(inter_broker) if inter_broker in self._names else -1
+        self.quotas = ConnectionQuotas(len(self._names), self._inter_broker_index)
+        self.memory_pool = MemoryPool(config.queued_max_request_bytes)
+        self.registry = ConnectionRegistry(self.quotas, events)
+        self.request_channel = RequestChannel(
+            plane,
+            self.registry,
+            self.memory_pool,
+            ApiTable(apis),
+            [(endpoint.listener_name, endpoint.security_protocol) for endpoint in config.listeners],
+            config.queued_max_requests,
+        )
+        self._plane = plane
+        self._processors: list[Processor] = []
+        self._acceptors: list[Acceptor] = []
+        self._sockets: list[socket.socket] = []
+        self._processor_threads: list[threading.Thread] = []
+        self._acceptor_threads: list[threading.Thread] = []
+        self.update_limits(config)
+
+    # --- start and stop ---------------------------------------------------------------------------------------------
+
+    def startup(self) -> None:
+        """Bind and listen on every listener and start the Processors; nothing is accepted yet.
+
+        OSError that says which listener and why (port taken, no such address, not permitted).
+        """
+        try:
+            for endpoint in self.config.listeners:
+                self._sockets.append(self._open_listen_socket(endpoint))
+        except OSError:
+            self._close_sockets()
+            raise
+        for index in range(self.config.num_network_threads):
+            processor = Processor(
+                self.request_channel, self.config.socket_request_max_bytes, self.config.connections_max_idle_ms
+            )
+            self._processors.append(processor)
+            self._processor_threads.append(_start(processor.run, f"kafka-network-thread-{index}"))
+
+    def enable_request_processing(self) -> None:
+        """Accept connections. Called when everything that requests need is there."""
+        for index, listen_socket in enumerate(self._sockets):
+            acceptor = Acceptor(
+                self.registry,
+                listen_socket,
+                self._processors,
+                index,
+                index == self._inter_broker_index,
+                self.config.socket_send_buffer_bytes,
+            )
+            self._acceptors.append(acceptor)
+            self._acceptor_threads.append(_start(acceptor.run, f"kafka-socket-acceptor-{self._names[index]}"))
+            logger.info("Listener %s accepts connections on port %d", self._names[index], self.bound_port(self._names[index]))
+
+    def stop_accepting(self) -> None:
+        """Stop the Acceptors and close the listen sockets: new clients are refused, open connections go on."""
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        for thread in self._acceptor_threads:
+            thread.join(THREAD_END_S)
+        self._acceptors.clear()
+        self._acceptor_threads.clear()
+        self._close_sockets()
+
+    def begin_shutdown(self, timeout_s: float) -> None:
+        """Stop accepting, read no more requests, answer what is in flight within `timeout_s`; returns at once. Requests that Python has
+        can still be answered, so the control loop goes on until `shutdown`."""
+        self.stop_accepting()
+        for processor in self._processors:
+            processor.begin_stop(int(timeout_s * 1000))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether every network thread has ended."""
+        return not any(thread.is_alive() for thread in self._processor_threads)
+
+    def shutdown(self, timeout_s: float = 10.0) -> None:
+        """`begin_shutdown` and wait for the network threads. Blocks at most a little longer than `timeout_s`: where Python still owes
+        answers, call `begin_shutdown` first and come back when `stopped`, or call this from a worker thread."""
+        deadline = time.monotonic() + timeout_s
+        self.begin_shutdown(timeout_s)
+        for thread in self._processor_threads:
+            thread.join(max(0.0, deadline - time.monotonic()) + THREAD_END_S)
+        if not self.stopped:
+            logger.error("A network thread did not end within %.1f s", timeout_s + THREAD_END_S)
+
+    # --- what is bound ----------------------------------------------------------------------------------------------
+
+    def bound_port(self, listener_name: str) -> int:
+        """The port of a listener, also where 0 was configured. KeyError for an unknown listener or before `startup`."""
+        if listener_name not in self._names or not self._sockets:
+            raise KeyError(listener_name)
+        port: int = self._sockets[self._names.index(listener_name)].getsockname()[1]
+        return port
+
+    def bound_endpoints(self) -> list[Endpoint]:
+        """The listeners with the ports that were bound."""
+        return [endpoint.with_port(self.bound_port(endpoint.listener_name)) for endpoint in self.config.listeners]
+
+    def _open_listen_socket(self, endpoint: Endpoint) -> socket.socket:
+        where = f"{endpoint.host or '*'}:{endpoint.port}"
+        try:
+            family, address = _bind_address(endpoint)
+            listen_socket = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            message = f"Listener {endpoint.listener_name} cannot be opened on {where}: {error.strerror or error}"
+            raise OSError(error.errno, message) from None
+        try:
+            listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                # As Java does: one socket for both families where every interface is meant.
+                listen_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not endpoint.host else 1)
+            if self.config.socket_receive_buffer_bytes > 0:
+                # Before listen, because the window scale is agreed on when a connection is made; accepted sockets inherit it.
+                size = self.config.socket_receive_buffer_bytes
+                listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+            listen_socket.bind(address)
+            listen_socket.listen(self.config.socket_listen_backlog_size)
+            listen_socket.setblocking(False)
+        except OSError as error:
+            listen_socket.close()
+            why = (
+                "the port is taken by another process"
+                if error.errno == errno.EADDRINUSE
+                else os.strerror(error.errno or errno.EIO)
+            )
+            raise OSError(error.errno, f"Listener {endpoint.listener_name} cannot be bound to {where}: {why}") from None
+        return listen_socket
+
+    def _close_sockets(self) -> None:
+        for listen_socket in self._sockets:
+            listen_socket.close()
+        self._sockets.clear()
+
+    # --- connections and limits -------------------------------------------------------------------------------------
+
+    def update_limits(self, config: SocketServerConfig) -> None:
+        """Put the connection limits of a new configuration into force (the other values need a restart)."""
+        self.quotas.set_broker_limits(config.max_connections, config.max_connection_creation_rate)
+        for index, name in enumerate(self._names):
+            limits = config.listener_limits.get(name, ListenerLimits())
+            self.quotas.set_listener_limits(index, limits.max_connections, limits.max_connection_creation_rate)
+        overrides: dict[str, int] = {}
+        for host, limit in config.max_connections_per_ip_overrides.items():
+            for address in _addresses(host):
+                overrides[address] = limit
+        self.quotas.set_ip_limits(config.max_connections_per_ip, overrides)
+
+    def connections(self) -> list[dict[str, Any]]:
+        """The open connections (see ConnectionRegistry.connections), with `listener_name` added."""
+        found = self.registry.connections()
+        for info in found:
+            info["listener_name"] = self._names[info["listener_index"]]
+        return found
+
+    def close_connection(self, connection_id: int) -> None:
+        """Close one connection; nothing happens when it is closed already."""
+        for processor in self._processors:
+            processor.close_connection(connection_id)
+
+    # --- counters ---------------------------------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, Any]:
+        """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open connections by listener name),
+        `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free, refused; bytes), `processors` (one
+        Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis` (api_counters)."""
+        processors = [processor.counters() for processor in self._processors]
+        ratios = [item["idle_ns"] / item["running_ns"] for item in processors if item["running_ns"]]
+        pool = self.memory_pool
+        return {
+            "connections": self.registry.counters(),
+            "listeners": {name: self.quotas.listener_count(index) for index, name in enumerate(self._names)},
+            "request_channel": self.request_channel.counters(),
+            "memory_pool": {"limit": pool.limit, "used": pool.used, "free": pool.free, "refused": pool.refused},
+            "processors": processors,
+            "processor_idle_ratio": min(1.0, sum(ratios) / len(ratios)) if ratios else 1.0,
+            "apis": api_counters(self._plane),
+        }
+
+
+def _start(target: Any, name: str) -> threading.Thread:
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _bind_address(endpoint: Endpoint) -> tuple[int, Any]:
+    """(address family, address to bind). An empty host is every interface, of both families where the machine has IPv6."""
+    if not endpoint.host:
+        if socket.has_ipv6:
+            with contextlib.suppress(OSError), socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+                probe.bind(("::", 0))
+                return socket.AF_INET6, ("::", endpoint.port)
+        return socket.AF_INET, ("0.0.0.0", endpoint.port)
+    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # A name that stands for both families (localhost) is bound to its IPv4 address, which is what Java prefers too.
+    found.sort(key=lambda info: info[0] != socket.AF_INET)
+    return found[0][0], found[0][4]
+
+
+def _addresses(host: str) -> list[str]:
+    """The addresses of a host in max.connections.per.ip.overrides, as accepted connections show them."""
+    try:
+        return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+    except OSError:
+        logger.warning("max.connections.per.ip.overrides: %s cannot be resolved and is ignored", host)
+        return []
