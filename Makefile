@@ -67,11 +67,14 @@ test: build $(STAMPS)/test-venv
 	@lint=0; $(MAKE) --no-print-directory lint || { lint=1; echo 'make lint FAILED (see above); the tests run all the same'; }; \
 	$(BIN)/python -m pytest $(ARGS) && exit $$lint
 
+# All three speak, whatever the others found.
 lint: build $(STAMPS)/test-venv
-	$(BIN)/ruff check .
-	$(BIN)/python -m mypy
-	$(BIN)/python -m mypy.stubtest --concise --allowlist scripts/stubtest-allowlist.txt --ignore-unused-allowlist \
-		--ignore-disjoint-bases $(MODULES:%=kafkapy._speedups.%)
+	@failed=0; \
+	echo 'ruff'; $(BIN)/ruff check --output-format concise . || failed=1; \
+	echo 'mypy'; $(BIN)/python -m mypy || failed=1; \
+	echo 'stubtest'; $(BIN)/python -m mypy.stubtest --concise --allowlist scripts/stubtest-allowlist.txt \
+		--ignore-unused-allowlist --ignore-disjoint-bases $(MODULES:%=kafkapy._speedups.%) || failed=1; \
+	exit $$failed
 
 asan: build $(STAMPS)/test-venv
 	scripts/asan $(ARGS)
