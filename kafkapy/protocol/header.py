@@ -12,6 +12,8 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.registry import ApiKeys, api
 from kafkapy.protocol.schema import DecodeError, Message, Request, Response, int16, int32, string
 
+_CONTROLLED_SHUTDOWN = ApiKeys.CONTROLLED_SHUTDOWN.value
+_API_VERSIONS = ApiKeys.API_VERSIONS.value
 _NO_TAGS = b"\x00"
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
@@ -33,16 +35,16 @@ class ResponseHeader(Message, versions="0-1", flexible="1+"):
 
 def request_header_version(api_key: int, version: int) -> int:
     """Header version of a request. Raises ValueError for an unknown API key."""
-    if api_key == ApiKeys.CONTROLLED_SHUTDOWN and version == 0:
+    if version == 0 and api_key == _CONTROLLED_SHUTDOWN:
         return 0
-    return 2 if version in api(api_key).flexible else 1
+    return 2 if version >= api(api_key).first_flexible else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
     """Header version of a response. Raises ValueError for an unknown API key."""
-    if api_key == ApiKeys.API_VERSIONS:
+    if api_key == _API_VERSIONS:
         return 0
-    return 1 if version in api(api_key).flexible else 0
+    return 1 if version >= api(api_key).first_flexible else 0
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
@@ -104,6 +106,6 @@ def decode_response(
     """
     header, offset = ResponseHeader.decode_from(frame, 0, response_header_version(api_key, version))
     body = memoryview(frame)[offset:]
-    if api_key == ApiKeys.API_VERSIONS and body[:2] == _UNSUPPORTED_VERSION:
+    if api_key == _API_VERSIONS and body[:2] == _UNSUPPORTED_VERSION:
         version = 0
     return header.correlation_id, api(api_key).response.decode(body, version, exact=exact)

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
-from kafkapy.protocol.schema import Request, Response, VersionRange
+from kafkapy.protocol.schema import NEWEST, Request, Response, VersionRange
 
 
 class Api(NamedTuple):
@@ -25,6 +25,8 @@ class Api(NamedTuple):
     response: type[Response]
     versions: VersionRange
     flexible: VersionRange
+    first_flexible: int
+    """The first flexible version; higher than any version where there is none."""
 
 
 class ApiKeys(IntEnum):
@@ -152,4 +154,6 @@ def api(key: int) -> Api:
     module = import_module(f"kafkapy.protocol.messages.{member.module}")
     request: type[Request] = getattr(module, f"{member.title}Request")
     response: type[Response] = getattr(module, f"{member.title}Response")
-    return Api(key, member.title, request, response, request.VERSIONS, request.FLEXIBLE)
+    flexible = request.FLEXIBLE
+    first_flexible = flexible.low if flexible.low <= flexible.high else NEWEST + 1
+    return Api(key, member.title, request, response, request.VERSIONS, flexible, first_flexible)
