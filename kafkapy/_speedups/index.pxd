@@ -71,6 +71,7 @@ cdef void time_index_truncate(TimeIndexState* index, int64_t offset) noexcept no
 cdef int index_flush_pending(IndexFile* file) noexcept nogil      # maps the file and moves the pending entries into it
 cdef bint index_has_pending(IndexFile* file) noexcept nogil
 cdef int index_trim(IndexFile* file, bint seal) noexcept nogil    # writes pending entries, unmaps and cuts the file to its entries
+cdef void index_unseal(IndexFile* file) noexcept nogil           # open for appends again (truncation into a closed segment)
 cdef int index_sync(IndexFile* file) noexcept nogil
 cdef void index_clear(IndexFile* file) noexcept nogil             # memory only; the file is rewritten by the next flush or trim
 # Learns how many entries the file has. 0 when its shape and last entries are sound, -1 when it has to be rebuilt, or an errno.

@@ -382,6 +382,15 @@ cdef int index_trim(IndexFile* file, bint seal) noexcept nogil:
     return failure
 
 
+cdef void index_unseal(IndexFile* file) noexcept nogil:
+    pthread_mutex_lock(&file.mutex)
+    if file.sealed:
+        unmap(file)
+        file.sealed = False
+        file.touched = True
+    pthread_mutex_unlock(&file.mutex)
+
+
 cdef int index_sync(IndexFile* file) noexcept nogil:
     """fsync of the file, when it exists."""
     cdef int fd, failure

@@ -137,8 +137,6 @@ cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_int
                 kept = 0
         since += scan.header.size
         epochs_assign(&history.epochs, scan.header.leader_epoch, scan.header.base_offset)
-        if last >= history.producers.end_offset:
-            apply_batch(history, &scan.header, &marker)
         next_offset[0] = last + 1
         s.size = scan.position
     free(buffer)

@@ -20,6 +20,15 @@ from kafkapy._speedups.file_records cimport (
     scan_for_offset,
 )
 from kafkapy._speedups.log_append cimport append_batches
+from kafkapy._speedups.log_cut cimport (
+    advance_log_start,
+    empty_log,
+    flush_log,
+    remove_segments_below,
+    resume_appends,
+    seal_closed_segments,
+    truncate_log,
+)
 from kafkapy._speedups.log_read cimport read_batches
 from kafkapy._speedups.log_recovery cimport EpochEntry, epochs_assign
 from kafkapy._speedups.log_state cimport (
@@ -51,8 +60,8 @@ from kafkapy._speedups.producer_state cimport (
     ORIGIN_CLIENT,
     ORIGIN_COORDINATOR,
     ORIGIN_REPLICATION,
+    CompletedTransaction,
     ProducerEntry,
-    producer_clear,
     producer_dict,
     producer_expire,
     producer_snapshot_write,
@@ -627,3 +636,233 @@ cdef class PartitionLog:
             raise OSError(failure, strerror(failure).decode())
         wake_changed(self.state, False)
         return rolled
+
+    # ---- shortening, flushing, closing ----
+
+    def truncate_to(self, int64_t offset):
+        """A follower drops what its leader does not have: from the batch that holds `offset` on. True when something was dropped.
+
+        The producer state and the files follow. OSError, then the log is offline.
+        """
+        cdef vector[int64_t] removed
+        cdef int64_t before = self.log_end_offset
+        cdef int failure
+        if offset >= before:
+            return False
+        if offset <= self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        with nogil:
+            failure = truncate_log(self.state, offset, &removed)
+        if failure:
+            raise OSError(failure, strerror(failure).decode(), self.storage.directory)
+        self.storage.delete_segments(list(removed), delay_ms=0)
+        self.write_leader_epochs()
+        self.reload_producers()
+        return True
+
+    def truncate_fully_and_start_at(self, int64_t offset):
+        """Drops everything; the log goes on, empty, at `offset`."""
+        cdef vector[int64_t] removed
+        cdef int failure
+        self.prepare_segment()
+        with nogil:
+            empty_log(self.state, offset, &removed)
+        try:
+            self.storage.delete_segments(list(removed), delay_ms=0)
+            for name in self.storage.names():
+                if name.endswith(".snapshot"):
+                    self.storage.remove_file(name)
+        finally:
+            with nogil:
+                resume_appends(self.state)
+        self.roll()
+        self.write_leader_epochs()
+
+    def reload_producers(self):
+        """The producer state anew from snapshots and batches; snapshots above the log end are removed."""
+        from kafkapy._speedups.log_loading import rebuild_producers
+
+        self.write_rolled_snapshots()
+        end = self.log_end_offset
+        snapshots = []
+        for name in self.storage.names():
+            stem, dot, suffix = name.partition(".")
+            if suffix == "snapshot" and stem.isdigit():
+                if int(stem) > end:
+                    self.storage.remove_file(name)
+                else:
+                    data = self.storage.read_file(name)
+                    if data is not None:
+                        snapshots.append((int(stem), data))
+        rebuild_producers(self, snapshots, wall_clock_ms())
+
+    def delete_records(self, int64_t offset):
+        """Moves the log start up to `offset` (-1: the high watermark) and returns it. Segments below go with the next retention run.
+
+        OffsetOutOfRangeError above the high watermark or for another negative number.
+        """
+        cdef int error
+        cdef int64_t epochs = self.state.own.epochs_version
+        if offset < 0:
+            if offset != -1:
+                raise error_for(ERROR_OFFSET_OUT_OF_RANGE)
+            offset = self.high_watermark
+        with nogil:
+            error = advance_log_start(self.state, offset)
+        if error:
+            raise error_for(error)
+        if self.state.own.epochs_version != epochs:
+            self.write_leader_epochs()
+        return self.log_start_offset
+
+    def delete_segments_below(self, int64_t offset):
+        """Removes closed segments that end at or below `offset`, which is kept at or below the high watermark. Their base offsets."""
+        cdef vector[int64_t] removed
+        offset = min(offset, self.high_watermark)
+        with nogil:
+            remove_segments_below(self.state, offset, &removed)
+        bases = list(removed)
+        if bases:
+            self.storage.delete_segments(bases, delay_ms=self.config.file_delete_delay_ms)
+            self.write_leader_epochs()
+        return bases
+
+    def flush(self):
+        """Syncs everything up to the log end and moves the recovery point there; returns it. OSError, then the log is offline."""
+        cdef int failure
+        if self.storage.directory:
+            with nogil:
+                failure = flush_log(self.state)
+            if failure:
+                raise OSError(failure, strerror(failure).decode(), self.storage.directory)
+        return self.recovery_point
+
+    def seal_segments(self):
+        """Cuts the indexes of closed segments to size and writes the snapshots taken at their end: the answer to SEGMENT_ROLLED."""
+        cdef int failure
+        with nogil:
+            failure = seal_closed_segments(self.state)
+        if failure:
+            raise OSError(failure, strerror(failure).decode(), self.storage.directory)
+        self.write_rolled_snapshots()
+
+    def aborted_transactions(self, int64_t start=0, int64_t end=0x7FFFFFFFFFFFFFFF):
+        """(producer id, first offset, last offset, last stable offset) of transactions whose abort marker is in [start, end)."""
+        cdef vector[CompletedTransaction] copy
+        cdef size_t i
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            copy = self.state.own.history.aborted
+            pthread_mutex_unlock(&self.state.mutex)
+        return [(copy[i].producer_id, copy[i].first_offset, copy[i].last_offset, copy[i].last_stable_offset)
+                for i in range(copy.size()) if start <= copy[i].last_offset < end]
+
+    def producers(self):
+        """What is known of each producer, as dicts (DescribeProducers)."""
+        cdef unordered_map[int64_t, ProducerEntry] copy
+        cdef unordered_map[int64_t, ProducerEntry].iterator at
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            copy = self.state.own.history.producers.producers
+            pthread_mutex_unlock(&self.state.mutex)
+        found = []
+        at = copy.begin()
+        while at != copy.end():
+            found.append(producer_dict(&deref(at).second))
+            inc(at)
+        return found
+
+    def expire_producers(self, int64_t now_ms):
+        """Forgets producers idle for producer.id.expiration.ms without an open transaction; how many."""
+        cdef int32_t count
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            count = producer_expire(self.state.own.history.producers, now_ms)
+            pthread_mutex_unlock(&self.state.mutex)
+        return count
+
+    def take_producer_snapshot(self):
+        """Writes `<log end>.snapshot`, unless one of that offset was written; its offset, or None."""
+        cdef ByteBuffer buffer
+        cdef int64_t offset
+        cdef bint taken = False
+        if not self.storage.directory:
+            return None
+        self.write_rolled_snapshots()
+        buffer_init(&buffer)
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            offset = self.state.log_end_offset
+            if offset > self.state.own.history.producers.snapshot_offset:
+                producer_snapshot_write(self.state.own.history.producers, &buffer)
+                self.state.own.history.producers.snapshot_offset = offset
+                taken = not buffer.error
+            pthread_mutex_unlock(&self.state.mutex)
+        try:
+            if taken:
+                self.storage.write_file(f"{offset:020d}.snapshot", PyBytes_FromStringAndSize(<char*>buffer.data, buffer.size), sync=False)
+        finally:
+            buffer_free(&buffer)
+        return offset if taken else None
+
+    def write_rolled_snapshots(self):
+        """Writes the producer snapshots that rolls have left."""
+        cdef vector[ProducerSnapshot] taken
+        cdef size_t i
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            taken.swap(self.state.own.snapshots)
+            pthread_mutex_unlock(&self.state.mutex)
+        for i in range(taken.size()):
+            self.storage.write_file(f"{taken[i].offset:020d}.snapshot", <bytes>taken[i].data, sync=False)
+
+    def go_offline(self, int failure):
+        """The log directory has failed: every operation answers KAFKA_STORAGE_ERROR from here."""
+        cdef vector[Waiter] woken
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            set_offline_locked(self.state, failure, "the log directory is offline")
+            take_waiters_locked(self.state, True, &woken)
+            pthread_mutex_unlock(&self.state.mutex)
+            fire(&woken)
+
+    def mark_deleted(self):
+        """The partition is deleted: requests are answered NOT_LEADER_OR_FOLLOWER. Files are the log manager's business."""
+        cdef vector[Waiter] woken
+        with nogil:
+            lock_settled(self.state)
+            self.state.deleted = True
+            self.state.leader = False
+            take_waiters_locked(self.state, True, &woken)
+            pthread_mutex_unlock(&self.state.mutex)
+            fire(&woken)
+
+    def close(self):
+        """Clean end: nothing is taken any more, indexes are cut to size, a waiting segment is removed. Does not sync; see flush. OSError."""
+        cdef vector[Waiter] woken
+        cdef vector[SegmentState*] held
+        cdef SegmentState* prepared
+        cdef size_t i
+        cdef int failure = 0
+        with nogil:
+            lock_settled(self.state)
+            self.state.own.closed = True
+            self.state.leader = False
+            prepared = self.state.prepared
+            self.state.prepared = NULL
+            take_waiters_locked(self.state, True, &woken)
+            pthread_mutex_unlock(&self.state.mutex)
+            fire(&woken)
+        if prepared != NULL:
+            if not prepared.path.empty():
+                self.storage.remove_file((<bytes>prepared.path).decode().rpartition("/")[2])
+            segment_unref(prepared)
+        with nogil:
+            self.hold_segments(&held)
+            for i in range(held.size()):
+                if failure == 0 and not self.state.deleted and not self.state.offline_errno:
+                    failure = segment_trim(held[i]) if i + 1 == held.size() else segment_seal(held[i], False)
+                segment_unref(held[i])
+        if failure:
+            raise OSError(failure, strerror(failure).decode(), self.storage.directory)

@@ -25,6 +25,7 @@ from kafkapy._speedups.index cimport (
     index_has_pending,
     index_sync,
     index_trim,
+    index_unseal,
     offset_index_append,
     offset_index_free,
     offset_index_full,
@@ -84,6 +85,9 @@ cdef void segment_name(SegmentState* s, int64_t base_offset, const string& stem)
         s.records.path = s.path
         s.offset_index.file.path = stem + <const char*>b".index"
         s.time_index.file.path = stem + <const char*>b".timeindex"
+        # Nothing is known of index files that an earlier segment of that name may have left.
+        s.offset_index.file.touched = True
+        s.time_index.file.touched = True
 
 
 cdef int segment_open(SegmentState* s) noexcept nogil:
@@ -168,14 +172,14 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
         return -segment_open(s)
     offset_index_truncate(s.offset_index, offset)
     time_index_truncate(s.time_index, offset)
+    index_unseal(&s.offset_index.file)
+    index_unseal(&s.time_index.file)
     failure = file_truncate(s.fd, position)
     if failure:
         return failure
     s.size = position
     s.bytes_since_index = 0
     s.sealed = False
-    s.offset_index.file.sealed = False
-    s.time_index.file.sealed = False
     if position == 0:
         s.first_batch_timestamp = -1
         s.max_timestamp = -1
@@ -202,7 +206,9 @@ cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil:
 
 cdef int segment_trim(SegmentState* s) noexcept nogil:
     cdef int failure
-    if s.size > 0 and s.max_timestamp >= 0:
+    if s.size == 0:
+        return 0            # no files are made for what is empty
+    if s.max_timestamp >= 0:
         time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, True)
     failure = index_trim(&s.offset_index.file, False)
     if failure == 0:

@@ -1,0 +1,22 @@
+"""What shortens a partition log, at either end, and what puts it on disk. Python removes the files of the segments that these take out."""
+
+from libc.stdint cimport int64_t
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.partition_log cimport LogState
+
+# Cuts at the first batch that reaches `offset` or beyond; the base offsets of the segments taken out go to `removed`. 0 or an errno. The producer
+# state must be rebuilt afterwards. Appends park meanwhile.
+cdef int truncate_log(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil
+# Takes all segments out and moves every offset to `offset`; the log has no active segment until the next switch. Leaves `rolling` set: the caller
+# removes the files and calls resume_appends.
+cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil
+cdef void resume_appends(LogState* log) noexcept nogil
+# Moves the log start up; 0, or a Kafka error when `offset` is above the high watermark.
+cdef int advance_log_start(LogState* log, int64_t offset) noexcept nogil
+# Takes out closed segments that end at or below `offset`; the log start follows.
+cdef void remove_segments_below(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil
+# Syncs everything up to the log end as of now and moves the recovery point there. 0 or an errno.
+cdef int flush_log(LogState* log) noexcept nogil
+# Cuts the indexes of closed segments to size (answer to SEGMENT_ROLLED). 0 or an errno.
+cdef int seal_closed_segments(LogState* log) noexcept nogil

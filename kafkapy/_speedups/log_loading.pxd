@@ -1,0 +1,1 @@
+"""Functions for Python only; see log_loading.pyx."""

@@ -1,0 +1,208 @@
+"""Loading one partition's log from its directory: leftovers of a crash, recovery, leader epochs, producer state.
+
+Source: org.apache.kafka.storage.internals.log.LogLoader. The bytes are looked at by kafkapy/_speedups/log_loading.pyx without the GIL; Python only lists
+files and decides. Runs on the recovery threads of LogManager; the log is known to nobody else until `load_log` returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafkapy._speedups.event_queue import EventQueue
+from kafkapy._speedups.file_records import walk_batches
+from kafkapy._speedups.log_loading import load, load_aborted, rebuild_producers
+from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy.log.backends.base import LogStorage
+from kafkapy.log.epochs import LEADER_EPOCH_FILE, parse_leader_epochs
+from kafkapy.types import ZERO_UUID, TopicPartition, uuid_from_string, uuid_to_string
+
+if TYPE_CHECKING:
+    from kafkapy.config.topic import LogConfig
+
+__all__ = ["LoadReport", "finish_interrupted_work", "load_log", "read_topic_id", "write_topic_id"]
+
+logger = logging.getLogger("kafka.log.LogLoader")
+
+PARTITION_METADATA_FILE = "partition.metadata"
+ABORTED_ENTRY = struct.Struct(">hqqqq")
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """What loading found and did; for the log and for tests. Immutable once returned."""
+
+    recovered_segments: int = 0
+    cut_bytes: int = 0
+    deleted_segments: list[int] = field(default_factory=list)
+    snapshot_offset: int = -1
+    """Of the producer snapshot that was used, -1 when the state was built from batches alone."""
+
+
+def read_topic_id(storage: LogStorage) -> UUID:
+    """The id in partition.metadata, or the zero id. ValueError when the file is malformed."""
+    data = storage.read_file(PARTITION_METADATA_FILE)
+    if data is None:
+        return ZERO_UUID
+    fields = dict(line.split(": ", 1) for line in data.decode().splitlines() if ": " in line)
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise ValueError(f"{PARTITION_METADATA_FILE} is malformed")
+    return uuid_from_string(fields["topic_id"])
+
+
+def write_topic_id(storage: LogStorage, topic_id: UUID) -> None:
+    """Writes partition.metadata. OSError."""
+    storage.write_file(PARTITION_METADATA_FILE, f"version: 0\ntopic_id: {uuid_to_string(topic_id)}\n".encode())
+
+
+def finish_interrupted_work(directory: Path) -> None:
+    """Ends what a crash left half done: `.deleted` and `.cleaned` files go; a complete `.swap` takes the place of the segments it was made from.
+
+    A `.cleaned` file at offset N means that a split or a cleaning was not finished, so `.swap` files at or above N go too: their sources are still there.
+    """
+    names = sorted(path.name for path in directory.iterdir())
+    cleaned: list[int] = []
+    for name in names:
+        path = directory / name
+        if name.endswith((".deleted", ".tmp")):
+            path.unlink(missing_ok=True)
+        elif name.endswith(".cleaned"):
+            stem = name.split(".", 1)[0]
+            if stem.isdigit():
+                cleaned.append(int(stem))
+            path.unlink(missing_ok=True)
+    oldest_cleaned = min(cleaned, default=None)
+    swaps = [name for name in names if name.endswith(".swap") and name.split(".", 1)[0].isdigit()]
+    for name in swaps:
+        if oldest_cleaned is not None and int(name.split(".", 1)[0]) >= oldest_cleaned:
+            (directory / name).unlink(missing_ok=True)
+    for name in swaps:
+        path = directory / name
+        if not path.exists() or not name.endswith(".log.swap"):
+            continue
+        base = int(name.split(".", 1)[0])
+        with path.open("rb") as file:
+            batches, _ = walk_batches(file.fileno(), 0, path.stat().st_size)
+        last = batches[-1][1] if batches else base
+        for other in directory.iterdir():
+            stem, _, suffix = other.name.partition(".")
+            if stem.isdigit() and base <= int(stem) <= last and f".{suffix}" in (".log", *INDEX_SUFFIXES):
+                other.unlink()
+        for suffix in INDEX_SUFFIXES:
+            index = directory / f"{base:020d}{suffix}.swap"
+            if index.exists():
+                index.replace(directory / f"{base:020d}{suffix}")
+        path.replace(directory / f"{base:020d}.log")
+    for name in swaps:
+        (directory / name).unlink(missing_ok=True)
+
+
+def load_log(
+    storage: LogStorage,
+    tp: TopicPartition,
+    config: LogConfig,
+    *,
+    events: EventQueue | None = None,
+    topic_id: UUID = ZERO_UUID,
+    clean: bool = True,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    high_watermark: int = 0,
+    producer_id_expiration_ms: int = 86_400_000,
+) -> tuple[PartitionLog, LoadReport]:
+    """The log in a partition's storage, ready for use. Offsets come from the checkpoint files; `clean` says whether the broker was stopped cleanly.
+
+    A new, empty directory gives an empty log that begins at `log_start_offset`. OSError when files cannot be read or written.
+    """
+    report = LoadReport()
+    log = PartitionLog(
+        tp.topic,
+        tp.partition,
+        storage,
+        config,
+        events=events,
+        topic_id=topic_id.bytes,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+    )
+    if storage.directory:
+        finish_interrupted_work(Path(storage.directory))
+    segments = storage.segments()
+    if not segments and log_start_offset == 0:
+        log.roll()
+        return log, report
+    epochs: list[tuple[int, int]] = []
+    data = storage.read_file(LEADER_EPOCH_FILE)
+    if data is not None:
+        try:
+            epochs = parse_leader_epochs(data)
+        except ValueError as error:
+            logger.warning("%s: %s; the leader epochs are read from the log again", tp, error)
+            clean, recovery_point = False, 0
+    report.deleted_segments, first_recovered, report.recovered_segments, report.cut_bytes = load(
+        log,
+        [(segment.base_offset, segment.size, segment.created_ms) for segment in segments],
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        clean=clean,
+        epochs=epochs,
+    )
+    if report.deleted_segments:
+        logger.warning("%s: segments %s are removed: they do not continue the log", tp, report.deleted_segments)
+        storage.delete_segments(report.deleted_segments, delay_ms=0)
+    if report.cut_bytes:
+        logger.warning("%s: %d bytes behind the last whole batch are cut off", tp, report.cut_bytes)
+    _load_producers(log, storage, first_recovered, report)
+    if log.log_end_offset == log.log_start_offset and not log.segments():
+        log.roll()
+    if first_recovered >= 0:
+        _rewrite_transaction_indexes(log, storage, first_recovered)
+        log.write_leader_epochs()
+        log.seal_segments()
+    log.set_high_watermark(high_watermark)
+    return log, report
+
+
+def _load_producers(log: PartitionLog, storage: LogStorage, first_recovered: int, report: LoadReport) -> None:
+    """Aborted transactions from their files, the producer state from a snapshot, and both from batches behind the snapshot.
+
+    What was recovered was perhaps not synced, so nothing derived from it is taken from a file.
+    """
+    limit = log.log_end_offset if first_recovered < 0 else first_recovered
+    snapshots: list[tuple[int, bytes]] = []
+    for name in storage.names():
+        stem, _, suffix = name.partition(".")
+        if not stem.isdigit():
+            continue
+        if suffix == "txnindex" and (first_recovered < 0 or int(stem) < first_recovered):
+            data = storage.read_file(name)
+            if data and load_aborted(log, data) < 0:
+                logger.warning("%s: %s is malformed; its aborted transactions are read from the log", log, name)
+                limit = min(limit, int(stem))
+        elif suffix == "snapshot":
+            if int(stem) > log.log_end_offset:
+                storage.remove_file(name)
+            else:
+                data = storage.read_file(name)
+                if data is not None:
+                    snapshots.append((int(stem), data))
+    usable = [(offset, data) for offset, data in snapshots if offset <= limit]
+    report.snapshot_offset = rebuild_producers(log, usable, time.time_ns() // 1_000_000)
+
+
+def _rewrite_transaction_indexes(log: PartitionLog, storage: LogStorage, first_recovered: int) -> None:
+    bases = [segment[0] for segment in log.segments()]
+    for base, end in zip(bases, [*bases[1:], 1 << 62], strict=True):
+        if base < first_recovered:
+            continue
+        name = f"{base:020d}.txnindex"
+        entries = log.aborted_transactions(base, end)
+        if entries:
+            storage.write_file(name, b"".join(ABORTED_ENTRY.pack(0, *entry) for entry in entries))
+        else:
+            storage.remove_file(name)

@@ -1,0 +1,58 @@
+"""ListOffsets by time: the first record at or after a timestamp, and the record with the highest one.
+
+The batch is found in the data plane by index and headers; its records, possibly compressed, are looked into here. Blocking: a worker thread, or the control
+loop for small batches. Source: kafka.log.UnifiedLog.fetchOffsetByTimestamp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkapy.records.batches import iter_records
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.partition_log import PartitionLog
+
+__all__ = ["TimestampOffset", "offset_for_timestamp", "offset_of_max_timestamp"]
+
+
+class TimestampOffset(NamedTuple):
+    """A record's place: its timestamp (ms), its offset, and the leader epoch its batch was written in."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+def offset_for_timestamp(log: PartitionLog, timestamp: int, *, end_offset: int = -1) -> TimestampOffset | None:
+    """The first record at or above the log start, below `end_offset` (-1: the log end), whose timestamp is `timestamp` ms or later; else None."""
+    limit = log.log_end_offset if end_offset < 0 else end_offset
+    batch = log.find_timestamp(timestamp, limit)
+    if batch is None:
+        return None
+    start = log.log_start_offset
+    epoch = int.from_bytes(batch[12:16], "big", signed=True)
+    for record in iter_records(batch):
+        if record.timestamp >= timestamp and start <= record.offset < limit:
+            return TimestampOffset(record.timestamp, record.offset, epoch)
+    # The header's max timestamp promised one, but it lies outside the bounds (deleted records): the batches behind may hold another.
+    return _later_batches(log, timestamp, int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1, limit)
+
+
+def _later_batches(log: PartitionLog, timestamp: int, offset: int, limit: int) -> TimestampOffset | None:
+    while offset < limit:
+        data = log.read(offset, 1, min_one_batch=True)[0]
+        if not data:
+            return None
+        epoch = int.from_bytes(data[12:16], "big", signed=True)
+        for record in iter_records(data):
+            if record.timestamp >= timestamp and offset <= record.offset < limit:
+                return TimestampOffset(record.timestamp, record.offset, epoch)
+        offset = int.from_bytes(data[:8], "big") + int.from_bytes(data[23:27], "big") + 1
+    return None
+
+
+def offset_of_max_timestamp(log: PartitionLog, *, end_offset: int = -1) -> TimestampOffset | None:
+    """The first record with the highest timestamp of the log (ListOffsets with -3, KIP-734); None when it is empty."""
+    newest = max((segment[2] for segment in log.segments() if segment[1]), default=-1)
+    return None if newest < 0 else offset_for_timestamp(log, newest, end_offset=end_offset)
