@@ -1,4 +1,4 @@
-"""Message formats v0 and v1: against kafka-python's and aiokafka's record code, converted up and down, and hostile bytes."""
+"""Message formats v0 and v1: against other clients' record code, converted up and down, and hostile bytes."""
 
 import random
 import struct

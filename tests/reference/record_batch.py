@@ -48,7 +48,7 @@ def nullable(data, at):
 
 
 def parse_records(payload, count):
-    """[(timestamp_delta, offset_delta, key, value, [(header key, header value)])]; ValueError when they do not add up."""
+    """[(timestamp_delta, offset_delta, key, value, [(name, value)])]; ValueError when they do not add up."""
     records, at = [], 0
     for _ in range(count):
         body, at = nullable(payload, at)

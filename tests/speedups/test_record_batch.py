@@ -1,4 +1,4 @@
-"""The append path's view of a batch: header, CRC, stamps and the walk over its records, against a plain reference and hostile bytes."""
+"""The append path's view of a batch: header, CRC, stamps, the walk over records; against a reference, and hostile."""
 
 import array
 import importlib.util
