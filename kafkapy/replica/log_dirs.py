@@ -1,0 +1,71 @@
+"""What DescribeLogDirs and DescribeProducers answer, and the look at the disk behind it (KIP-113, KIP-827, KIP-664)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkapy.errors import ErrorCode
+from kafkapy.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.partition_log import PartitionLog
+
+UNKNOWN_BYTES = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirPartition:
+    """A partition in a log directory: bytes of its segments, and how far its log end is behind the high watermark."""
+
+    partition: TopicPartition
+    size: int
+    offset_lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A log directory. `total_bytes` and `usable_bytes` are of its volume, -1 when that cannot be asked."""
+
+    path: str
+    error: ErrorCode
+    partitions: Sequence[LogDirPartition]
+    total_bytes: int
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer that a partition remembers; times in ms since the epoch, -1 for what it does not have."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+def describe_directories(
+    live: Iterable[str], failed: Iterable[str], hosted: Mapping[str, Sequence[tuple[TopicPartition, PartitionLog]]]
+) -> list[LogDirDescription]:
+    """Look at the volumes and the logs. Blocking; for a worker thread."""
+    found = []
+    for path in live:
+        total = usable = UNKNOWN_BYTES
+        error = ErrorCode.NONE
+        try:
+            volume = os.statvfs(path)
+            total, usable = volume.f_frsize * volume.f_blocks, volume.f_frsize * volume.f_bavail
+        except OSError:
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+        partitions = []
+        for topic_partition, log in hosted.get(path, ()):
+            _, end, high_watermark, _, _ = log.offsets()
+            partitions.append(LogDirPartition(topic_partition, log.size, max(high_watermark - end, 0)))
+        found.append(LogDirDescription(path, error, partitions, total, usable))
+    for path in failed:
+        found.append(LogDirDescription(path, ErrorCode.KAFKA_STORAGE_ERROR, (), UNKNOWN_BYTES, UNKNOWN_BYTES))
+    return found

@@ -1,0 +1,85 @@
+"""ListOffsets on one log: the offset of a place or of a time. Source: kafka.log.UnifiedLog, kafka.cluster.Partition.
+
+Called on worker threads where a look-up reads batches from the disk.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkapy import errors
+from kafkapy.log.timestamps import offset_for_timestamp, offset_of_max_timestamp
+from kafkapy.types import IsolationLevel, ListOffsetsTimestamp
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.partition_log import PartitionLog
+
+NO_TIMESTAMP: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """An offset, the timestamp (ms) of the record there where one was looked at, and its leader epoch; -1 for none."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int = -1
+
+
+def last_fetchable_offset(log: PartitionLog, isolation: IsolationLevel | None) -> int:
+    """Where a reader's view ends: high watermark, last stable offset, or (None: a follower) the log end."""
+    _, end, high_watermark, last_stable, _ = log.offsets()
+    if isolation is None:
+        return end
+    return last_stable if isolation is IsolationLevel.READ_COMMITTED else high_watermark
+
+
+def lookup(log: PartitionLog, timestamp: int, isolation: IsolationLevel | None) -> FoundOffset | None:
+    """The offset for a time in ms or one of ListOffsetsTimestamp; None when no record is that young.
+
+    OFFSET_NOT_AVAILABLE while a new leader's high watermark has not reached its own epoch: an offset given then could
+    go backwards.
+    """
+    epochs = log.leader_epochs()
+    end = last_fetchable_offset(log, isolation)
+    start = log.log_start_offset
+    if timestamp in (ListOffsetsTimestamp.EARLIEST, ListOffsetsTimestamp.EARLIEST_LOCAL):
+        epoch = epochs[0][0] if epochs and epochs[0][1] <= start else -1
+        return FoundOffset(NO_TIMESTAMP, start, epoch)
+    if timestamp == ListOffsetsTimestamp.LATEST_TIERED:
+        return FoundOffset(NO_TIMESTAMP, -1)  # nothing is tiered
+    # The last stable offset may stay behind for long under an open transaction, so only the high watermark counts here.
+    own_epoch_start = epochs[-1][1] if epochs and epochs[-1][0] == log.leader_epoch else 0
+    if isolation is not None and log.high_watermark < own_epoch_start:
+        raise errors.OffsetNotAvailableError
+    if timestamp == ListOffsetsTimestamp.LATEST:
+        return FoundOffset(NO_TIMESTAMP, end, log.leader_epoch)
+    if timestamp == ListOffsetsTimestamp.MAX_TIMESTAMP:
+        found = offset_of_max_timestamp(log, end_offset=end)
+    else:
+        found = offset_for_timestamp(log, timestamp, end_offset=end)
+    return None if found is None else FoundOffset(found.timestamp, found.offset, found.leader_epoch)
+
+
+def legacy_offsets(log: PartitionLog, timestamp: int, limit: int, from_consumer: bool) -> list[int]:
+    """Version 0: start offsets of segments not younger than a time, the youngest first, at most `limit`.
+
+    The log end stands for "now". A consumer sees the high watermark in place of offsets beyond it.
+    """
+    segments = log.segments()
+    _, end, high_watermark, _, _ = log.offsets()
+    offsets = [(base, created_ms) for base, _, _, created_ms, _ in segments]
+    if segments and segments[-1][1] > 0:
+        offsets.append((end, int(time.time() * 1000)))
+    if timestamp == ListOffsetsTimestamp.LATEST:
+        chosen = offsets
+    elif timestamp == ListOffsetsTimestamp.EARLIEST:
+        chosen = offsets[:1]
+    else:
+        chosen = [each for each in offsets if each[1] <= timestamp]
+    found = [base for base, _ in reversed(chosen)][: max(limit, 0)]
+    if from_consumer and any(offset > high_watermark for offset in found):
+        found = [high_watermark, *(offset for offset in found if offset <= high_watermark)]
+    return found

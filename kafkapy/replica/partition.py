@@ -1,0 +1,57 @@
+"""One partition as this broker hosts it: which log, who leads, at which epoch. Source: kafka.cluster.Partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafkapy import errors
+from kafkapy.metadata.broker_requests import LeaderAndIsrPartition
+from kafkapy.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.partition_log import PartitionLog
+
+
+class Partition:
+    """This broker's part in one partition. Owned by ReplicaManager; changed on the control loop.
+
+    The data plane does not look here: it asks the PartitionLog, which is told of every change of leadership first.
+    """
+
+    __slots__ = ("assignment", "broker_id", "log", "offline", "topic_id", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, broker_id: int) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.broker_id = broker_id
+        self.log: PartitionLog | None = None
+        self.assignment: LeaderAndIsrPartition | None = None
+        self.offline = False
+        """Its log directory has failed. Stays so until the broker starts again."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch last told by the controller, -1 before that."""
+        return -1 if self.assignment is None else self.assignment.state.leader_epoch
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads."""
+        return not self.offline and self.assignment is not None and self.assignment.state.leader == self.broker_id
+
+    def local_log(self, current_leader_epoch: int = -1, leader_only: bool = True) -> PartitionLog:
+        """The log, for a request that knows the partition at `current_leader_epoch` (-1: it does not say).
+
+        KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER when this broker does not
+        lead and `leader_only`. The epoch is checked first, so that a client with old metadata learns that it is old.
+        """
+        if self.offline:
+            raise errors.KafkaStorageError(f"The log directory of partition {self.topic_partition} is offline")
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            older = current_leader_epoch < self.leader_epoch
+            code = errors.ErrorCode.FENCED_LEADER_EPOCH if older else errors.ErrorCode.UNKNOWN_LEADER_EPOCH
+            raise errors.error_for(code)
+        if self.log is None or (leader_only and not self.is_leader):
+            raise errors.NotLeaderOrFollowerError(f"This broker does not lead partition {self.topic_partition}")
+        return self.log

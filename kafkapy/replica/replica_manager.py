@@ -1,0 +1,456 @@
+"""ReplicaManager: the partitions this broker hosts. Source: kafka.server.ReplicaManager.
+
+It obeys the controller (lead, follow, stop, know the cluster), keeps the data plane's PartitionTable in step, and is
+where handlers ask about partitions. Everything that touches a disk runs on worker threads, in batches, so that ten
+thousand partitions do not hold the control loop; what changes memory runs on the loop.
+
+The order of publication matters to the data plane: a log is leader before the table shows it, and out of the table
+before it is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
+
+from kafkapy import errors
+from kafkapy.config.topic import LogConfig
+from kafkapy.errors import ErrorCode
+from kafkapy.metadata.broker_requests import (
+    BrokerResponse,
+    LeaderAndIsr,
+    LeaderAndIsrPartition,
+    StopReplica,
+    UpdateMetadata,
+)
+from kafkapy.metadata.cache import MetadataCache
+from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.store import MetadataStore
+from kafkapy.metadata.topic_names import is_internal
+from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, encode_log_dir_event
+from kafkapy.replica.log_dirs import ActiveProducer, LogDirDescription, describe_directories
+from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
+from kafkapy.replica.partition import Partition
+from kafkapy.types import IsolationLevel, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.partition_log import PartitionLog
+    from kafkapy._speedups.partition_table import PartitionTable
+    from kafkapy.config.broker import BrokerConfig
+    from kafkapy.log.log_manager import LogManager
+
+logger = logging.getLogger("kafka.server.ReplicaManager")
+
+BATCH: Final = 200
+"""Partitions opened or deleted in one piece of work on a worker thread."""
+
+T = TypeVar("T")
+
+
+class ReplicaManager:
+    """The partitions of this broker. Owned by KafkaServer; used on the control loop unless a method says otherwise.
+
+    One controller request is worked on at a time (its channel sees to that).
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        store: MetadataStore,
+        log_manager: LogManager,
+        partition_table: PartitionTable,
+        metadata_cache: MetadataCache,
+        configs: ConfigRepository,
+    ) -> None:
+        self.config = config
+        self.broker_id = broker_id
+        self._store = store
+        self._log_manager = log_manager
+        self._table = partition_table
+        self._cache = metadata_cache
+        self._configs = configs
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._by_log_id: dict[int, Partition] = {}
+        self._partition_counts: dict[str, int] = {}
+        self._controller_epoch = 0
+        self._notifications: set[asyncio.Task[None]] = set()
+        configs.listen(CONFIG_TOPICS, self._topic_config_changed)
+
+    async def stop(self) -> None:
+        """Send what is still to be told to the controller no more."""
+        for task in list(self._notifications):
+            task.cancel()
+        await asyncio.gather(*self._notifications, return_exceptions=True)
+
+    # --- what is hosted -----------------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """Every partition hosted here, those on failed log directories too."""
+        return self._partitions
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """A hosted partition. NOT_LEADER_OR_FOLLOWER for one hosted elsewhere, else UNKNOWN_TOPIC_OR_PARTITION."""
+        found = self._partitions.get(topic_partition)
+        if found is not None:
+            return found
+        if self._cache.contains(topic_partition):
+            raise errors.NotLeaderOrFollowerError(f"This broker has no replica of partition {topic_partition}")
+        raise errors.UnknownTopicOrPartitionError(f"Partition {topic_partition} does not exist")
+
+    def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log of a hosted partition; None when it is not hosted or offline."""
+        found = self._partitions.get(topic_partition)
+        return None if found is None or found.offline else found.log
+
+    # --- LeaderAndIsr -------------------------------------------------------------------------------------------------
+
+    async def become_leader_or_follower(self, request: LeaderAndIsr) -> BrokerResponse:
+        """Lead or follow partitions, making their logs where they are missing.
+
+        Per partition: KAFKA_STORAGE_ERROR, STALE_CONTROLLER_EPOCH (an older leader epoch), INCONSISTENT_TOPIC_ID.
+        """
+        if request.controller_epoch < self._controller_epoch:
+            return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._controller_epoch = request.controller_epoch
+        await self._configs.load_topics({partition.topic for partition in request.partitions})
+        failed: dict[TopicPartition, ErrorCode] = {}
+        wanted: list[tuple[Partition, LeaderAndIsrPartition]] = []
+        for topic_partition, each in request.partitions.items():
+            topic_id = request.topic_ids[topic_partition.topic]
+            error = self._refusal(topic_partition, topic_id, each)
+            if error is not ErrorCode.NONE:
+                failed[topic_partition] = error
+            elif self.broker_id in each.replicas:
+                known = self._partitions.get(topic_partition)
+                wanted.append((known or Partition(topic_partition, topic_id, self.broker_id), each))
+        self._put_topics(request.topic_ids, request.partitions)
+        for batch in _batches(wanted):
+            for (partition, each), outcome in zip(batch, await asyncio.to_thread(self._open_batch, batch), strict=True):
+                if isinstance(outcome, BaseException):
+                    failed[partition.topic_partition] = self._open_failed(partition, outcome)
+                else:
+                    self._publish(partition, each, outcome)
+        leaders = sum(1 for partition in self._partitions.values() if partition.is_leader)
+        logger.info("%d partitions taken up, %d failed; this broker leads %d", len(wanted), len(failed), leaders)
+        return BrokerResponse(partition_errors=failed)
+
+    def _refusal(self, topic_partition: TopicPartition, topic_id: UUID, each: LeaderAndIsrPartition) -> ErrorCode:
+        known = self._partitions.get(topic_partition)
+        if known is None:
+            return ErrorCode.NONE
+        if known.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if known.topic_id != topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if each.state.leader_epoch < known.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        return ErrorCode.NONE
+
+    def _open_batch(
+        self, batch: Sequence[tuple[Partition, LeaderAndIsrPartition]]
+    ) -> list[PartitionLog | BaseException]:
+        """On a worker thread: the log of each partition, leading or following already; or what went wrong."""
+        outcomes: list[PartitionLog | BaseException] = []
+        for partition, each in batch:
+            try:
+                log = partition.log or self._log_manager.get_or_create_log(
+                    partition.topic_partition,
+                    partition.topic_id,
+                    self._log_config(partition.topic_partition.topic),
+                    is_new=each.is_new,
+                )
+                if each.state.leader == self.broker_id:
+                    log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr)
+                else:
+                    log.become_follower(each.state.leader, each.state.leader_epoch)
+                outcomes.append(log)
+            except Exception as error:
+                outcomes.append(error)
+        return outcomes
+
+    def _open_failed(self, partition: Partition, error: BaseException) -> ErrorCode:
+        if isinstance(error, OSError):
+            logger.error("Partition %s cannot be opened: %s", partition.topic_partition, error)
+            partition.offline = True
+            self._partitions[partition.topic_partition] = partition
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(error, errors.KafkaError):
+            logger.error("Partition %s cannot be opened: %s", partition.topic_partition, error)
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                partition.offline = True
+                self._partitions[partition.topic_partition] = partition
+        else:
+            logger.error("Partition %s cannot be opened", partition.topic_partition, exc_info=error)
+        return errors.code_of(error)
+
+    def _publish(self, partition: Partition, each: LeaderAndIsrPartition, log: PartitionLog) -> None:
+        topic_partition = partition.topic_partition
+        partition.assignment = each
+        if partition.log is not log:
+            partition.log = log
+            self._by_log_id[log.id] = partition
+            self._table.set_log(topic_partition.topic, topic_partition.partition, log)
+        self._partitions[topic_partition] = partition
+
+    def _put_topics(self, topic_ids: Mapping[str, UUID], partitions: Iterable[TopicPartition]) -> None:
+        """Make the table know topics with at least the partitions named; the count of a topic only grows."""
+        counts: dict[str, int] = {}
+        for topic, number in partitions:
+            counts[topic] = max(counts.get(topic, 0), number + 1)
+        for topic, count in counts.items():
+            known = self._partition_counts.get(topic, 0)
+            if count > known:
+                self._table.put(topic, topic_ids[topic].bytes, count)
+                self._partition_counts[topic] = count
+
+    # --- UpdateMetadata -----------------------------------------------------------------------------------------------
+
+    async def update_metadata(self, request: UpdateMetadata) -> BrokerResponse:
+        """Take over what clients are told. Topics that are being deleted are unknown to the data plane from here on."""
+        if request.controller_epoch < self._controller_epoch:
+            return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._controller_epoch = request.controller_epoch
+        deleted = self._cache.update(request)
+        present = [p for p in request.partitions if self._cache.contains(p.topic)]
+        self._put_topics(request.topic_ids, present)
+        for topic_partition in present:
+            if topic_partition not in self._partitions:
+                state = request.partitions[topic_partition].state
+                self._table.set_leader(*topic_partition, state.leader, state.leader_epoch)
+        for topic in {topic for topic, _ in deleted}:
+            if not self._cache.contains(topic):
+                self._table.remove_topic(topic)
+                self._partition_counts.pop(topic, None)
+        return BrokerResponse()
+
+    # --- StopReplica --------------------------------------------------------------------------------------------------
+
+    async def stop_replicas(self, request: StopReplica) -> BrokerResponse:
+        """Host partitions no more, and delete the logs of those that are to go for good.
+
+        Per partition: KAFKA_STORAGE_ERROR, STALE_CONTROLLER_EPOCH (an older leader epoch).
+        """
+        if request.controller_epoch < self._controller_epoch:
+            return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._controller_epoch = request.controller_epoch
+        failed: dict[TopicPartition, ErrorCode] = {}
+        deleting: list[TopicPartition] = []
+        for topic_partition, each in request.partitions.items():
+            known = self._partitions.get(topic_partition)
+            if known is not None and known.offline:
+                failed[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            if known is not None and 0 <= each.leader_epoch < known.leader_epoch:
+                failed[topic_partition] = ErrorCode.STALE_CONTROLLER_EPOCH
+                continue
+            if known is not None:
+                self._unpublish(known)
+            if each.delete:
+                deleting.append(topic_partition)
+        for batch in _batches(deleting):
+            outcomes = await asyncio.to_thread(self._delete_batch, batch)
+            for topic_partition, error in zip(batch, outcomes, strict=True):
+                if error is not None:
+                    logger.error("Partition %s cannot be deleted: %s", topic_partition, error)
+                    failed[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                else:
+                    self._configs.forget_topic(topic_partition.topic)
+        return BrokerResponse(partition_errors=failed)
+
+    def _unpublish(self, partition: Partition) -> None:
+        topic, number = partition.topic_partition
+        self._table.remove_log(topic, number)
+        del self._partitions[partition.topic_partition]
+        if partition.log is not None:
+            self._by_log_id.pop(partition.log.id, None)
+            # Requests that wait at the log look again, and find that it is not led here.
+            partition.log.become_follower(-1, partition.leader_epoch)
+
+    def _delete_batch(self, batch: Sequence[TopicPartition]) -> list[BaseException | None]:
+        """On a worker thread."""
+        outcomes: list[BaseException | None] = []
+        for topic_partition in batch:
+            try:
+                self._log_manager.delete_log(topic_partition)
+                outcomes.append(None)
+            except (OSError, errors.KafkaError) as error:
+                outcomes.append(error)
+        return outcomes
+
+    # --- configuration ------------------------------------------------------------------------------------------------
+
+    def _log_config(self, topic: str) -> LogConfig:
+        """The topic's effective settings. A setting that this version does not know is left out, with a log line."""
+        overrides = dict(self._configs.topic(topic))
+        try:
+            return LogConfig.create(self.config, overrides)
+        except errors.ConfigError as error:
+            logger.error("Topic %s has a setting that cannot be used: %s", topic, error)
+            usable = {}
+            for key, value in overrides.items():
+                try:
+                    LogConfig.create(self.config, {key: value})
+                except errors.ConfigError:
+                    continue
+                usable[key] = value
+            return LogConfig.create(self.config, usable)
+
+    async def _topic_config_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
+        del overrides
+        self._apply_config([p for p in self._partitions.values() if p.topic_partition.topic == topic])
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Take over a broker configuration whose dynamic part has changed: topics' defaults come from it."""
+        self.config = config
+        self._apply_config(self._partitions.values())
+
+    def _apply_config(self, partitions: Iterable[Partition]) -> None:
+        by_topic: dict[str, LogConfig] = {}
+        for partition in partitions:
+            topic = partition.topic_partition.topic
+            if partition.log is not None and not partition.offline:
+                if topic not in by_topic:
+                    by_topic[topic] = self._log_config(topic)
+                partition.log.update_config(by_topic[topic])
+
+    # --- requests about offsets ---------------------------------------------------------------------------------------
+
+    async def list_offset(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        *,
+        isolation: IsolationLevel | None,
+        current_leader_epoch: int = -1,
+        leader_only: bool = True,
+    ) -> FoundOffset | None:
+        """ListOffsets for one partition; see offset_lookup.lookup. `isolation` None: a follower or a debugging client.
+
+        The errors of Partition.local_log and of lookup.
+        """
+        log = self.partition(topic_partition).local_log(current_leader_epoch, leader_only)
+        if timestamp < 0 and timestamp != -3:
+            return lookup(log, timestamp, isolation)  # memory only
+        return await asyncio.to_thread(self._reading, lookup, log, timestamp, isolation)
+
+    async def legacy_list_offsets(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        max_num_offsets: int,
+        *,
+        from_consumer: bool,
+        leader_only: bool = True,
+    ) -> list[int]:
+        """ListOffsets version 0; see offset_lookup.legacy_offsets."""
+        log = self.partition(topic_partition).local_log(leader_only=leader_only)
+        return legacy_offsets(log, timestamp, max_num_offsets, from_consumer)
+
+    @staticmethod
+    def _reading(work: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return work(*arguments)
+        except OSError as error:
+            raise errors.KafkaStorageError(f"The log cannot be read: {error}") from error
+
+    def end_offset_for_leader_epoch(
+        self, topic_partition: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1
+    ) -> tuple[int, int]:
+        """The largest known epoch up to `leader_epoch` and where it ends; (-1, -1) when there is none (KIP-279)."""
+        log = self.partition(topic_partition).local_log(current_leader_epoch)
+        return log.offset_for_leader_epoch(leader_epoch)
+
+    async def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
+        """Move the log start to `offset` (-1: the high watermark); the low watermark that follows.
+
+        OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (a compacted topic), INVALID_TOPIC_EXCEPTION (Kafka's own topics).
+        """
+        if is_internal(topic_partition.topic):
+            raise errors.InvalidTopicError(f"Cannot delete records of internal topic {topic_partition.topic}")
+        log = self.partition(topic_partition).local_log()
+        if "delete" not in log.config.cleanup_policy:
+            raise errors.PolicyViolationError(
+                f"Records of partition {topic_partition} can not be deleted: cleanup.policy does not have delete"
+            )
+        return await asyncio.to_thread(self._reading, log.delete_records, offset)
+
+    def active_producers(self, topic_partition: TopicPartition) -> list[ActiveProducer]:
+        """The producers that a partition led here remembers (KIP-664)."""
+        log = self.partition(topic_partition).local_log()
+        return [
+            ActiveProducer(
+                each["producer_id"],
+                each["epoch"],
+                each["last_sequence"],
+                each["last_timestamp"],
+                each["coordinator_epoch"],
+                each["current_transaction_first_offset"],
+            )
+            for each in log.producers()
+        ]
+
+    # --- log directories ----------------------------------------------------------------------------------------------
+
+    async def describe_log_dirs(self) -> list[LogDirDescription]:
+        """Every log directory with its partitions and space; a failed one has an error and no partitions."""
+        hosted: dict[str, list[tuple[TopicPartition, PartitionLog]]] = {}
+        for topic_partition, partition in self._partitions.items():
+            if partition.log is not None and not partition.offline:
+                directory = str(self._log_manager.log_dir_of(topic_partition))
+                hosted.setdefault(directory, []).append((topic_partition, partition.log))
+        live = [str(each) for each in self._log_manager.live_log_dirs]
+        failed = [str(each) for each in self._log_manager.offline_log_dirs]
+        return await asyncio.to_thread(describe_directories, live, failed, hosted)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write replication-offset-checkpoint in every live log directory. Blocking; for a worker thread."""
+        self._log_manager.checkpoint_high_watermarks()
+
+    def log_offline(self, log_id: int, failure: int, text: bytes = b"") -> None:
+        """The data plane has met an I/O error on a log (LOG_OFFLINE event): its whole directory goes offline."""
+        partition = self._by_log_id.get(log_id)
+        if partition is not None and not partition.offline:
+            directory = self._log_manager.log_dir_of(partition.topic_partition)
+            logger.error(
+                "Log of partition %s failed: %s %s",
+                partition.topic_partition,
+                os.strerror(failure),
+                text.decode("utf-8", "replace"),
+            )
+            self.handle_log_dir_failure(str(directory), failure)
+
+    def handle_log_dir_failure(self, directory: str, failure: int = errno.EIO) -> None:
+        """Take every partition of a directory offline and tell the controller. The other directories live on."""
+        offline = [
+            partition
+            for partition in self._partitions.values()
+            if not partition.offline and str(self._log_manager.log_dir_of(partition.topic_partition)) == directory
+        ]
+        for partition in offline:
+            partition.offline = True
+            if partition.log is not None:
+                partition.log.go_offline(failure)
+        logger.error("Log directory %s is offline; %d partitions with it", directory, len(offline))
+        self._log_manager.handle_log_dir_failure(directory)
+        task = asyncio.get_running_loop().create_task(self._tell_controller())
+        self._notifications.add(task)
+        task.add_done_callback(self._notifications.discard)
+
+    async def _tell_controller(self) -> None:
+        try:
+            value = encode_log_dir_event(self.broker_id)
+            await self._store.create(LOG_DIR_EVENT_PREFIX, value, sequential=True, make_parents=True)
+        except Exception:
+            logger.exception("The controller could not be told of the failed log directory")
+
+
+def _batches(items: Sequence[T]) -> Iterable[Sequence[T]]:
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
