@@ -1,9 +1,8 @@
-"""Record batches for Python: views, decoding and building (see memory_records.pyx)."""
+"""Record batches for Python: views and decoding (see memory_records.pyx)."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.record_batch cimport BatchHeader
-from kafkapy._speedups.wire cimport ByteBuffer
 
 
 cdef class Source:
@@ -33,14 +32,3 @@ cdef class BatchIterator:
     cdef Source source
     cdef readonly Py_ssize_t position
     cdef bint check_crc
-
-
-cdef class RecordBatchBuilder:
-    cdef ByteBuffer payload
-    cdef ByteBuffer scratch
-    cdef BatchHeader header
-    cdef int64_t limit
-    cdef int64_t last_offset_used
-    cdef readonly int64_t offset_of_max_timestamp
-    cdef bint base_known
-    cdef int32_t encode_headers(self, headers) except -1

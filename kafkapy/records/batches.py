@@ -8,7 +8,8 @@
     builder.append(timestamp_ms, b"key", b"value", [("trace", b"1")])
     data = builder.build(CompressionType.ZSTD)
 
-The bytes are walked by the compiled kafkapy._speedups.memory_records. Nothing here is shared between threads.
+The bytes are walked and written by compiled kernels (_speedups/memory_records.pyx and batch_builder.pyx). Nothing here is
+shared between threads.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kafkapy._speedups import memory_records
+from kafkapy._speedups import batch_builder
 from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
 from kafkapy.records import legacy
 from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
@@ -50,7 +51,7 @@ def iter_records(
             yield from decode_records(batch, max_bytes=max_bytes)
 
 
-class RecordBatchBuilder(memory_records.RecordBatchBuilder):
+class RecordBatchBuilder(batch_builder.RecordBatchBuilder):
     """Collects records into one v2 batch (see the compiled base class) and compresses it.
 
     Owns its buffer; made by producers, coordinators and tools, used by one thread at a time.

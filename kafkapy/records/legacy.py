@@ -18,7 +18,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkapy._speedups.memory_records import BatchView, Record, RecordBatchBuilder, iter_batches
+from kafkapy._speedups.batch_builder import RecordBatchBuilder
+from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
 from kafkapy.errors import (
     CorruptMessageError,
     InvalidRecordError,

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kafkapy._speedups import record_batch
-from kafkapy._speedups.memory_records import BatchView, Record, iter_batches, replace_payload
+from kafkapy._speedups.batch_builder import replace_payload
+from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
 from kafkapy.errors import CorruptMessageError, ErrorCode, KafkaError, MessageTooLargeError, code_of
 from kafkapy.records import legacy
 from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkapy._speedups import record_batch as kernel
-from kafkapy._speedups.memory_records import RecordBatchBuilder
+from kafkapy._speedups.batch_builder import RecordBatchBuilder
 
 _PATH = Path(__file__).parent.parent / "reference" / "record_batch.py"
 _SPEC = importlib.util.spec_from_file_location("reference_record_batch", _PATH)
