@@ -11,15 +11,12 @@ before it is deleted.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from kafkapy import errors
-from kafkapy.config.topic import LogConfig
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import (
     BrokerResponse,
@@ -33,15 +30,19 @@ from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.store import MetadataStore
 from kafkapy.metadata.topic_names import is_internal
 from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, encode_log_dir_event
+from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.log_dirs import ActiveProducer, LogDirDescription, describe_directories
 from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
 from kafkapy.replica.partition import Partition
 from kafkapy.types import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kafkapy._speedups.partition_log import PartitionLog
     from kafkapy._speedups.partition_table import PartitionTable
     from kafkapy.config.broker import BrokerConfig
+    from kafkapy.config.topic import LogConfig
     from kafkapy.log.log_manager import LogManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
@@ -55,7 +56,8 @@ T = TypeVar("T")
 class ReplicaManager:
     """The partitions of this broker. Owned by KafkaServer; used on the control loop unless a method says otherwise.
 
-    One controller request is worked on at a time (its channel sees to that).
+    One controller request is worked on at a time (its channel sees to that). Made on the running loop. `log_dir_failed`
+    is for LogManager's on_log_dir_failure.
     """
 
     def __init__(
@@ -75,8 +77,8 @@ class ReplicaManager:
         self._table = partition_table
         self._cache = metadata_cache
         self._configs = configs
+        self._loop = asyncio.get_running_loop()
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._by_log_id: dict[int, Partition] = {}
         self._partition_counts: dict[str, int] = {}
         self._controller_epoch = 0
         self._notifications: set[asyncio.Task[None]] = set()
@@ -160,12 +162,7 @@ class ReplicaManager:
         outcomes: list[PartitionLog | BaseException] = []
         for partition, each in batch:
             try:
-                log = partition.log or self._log_manager.get_or_create_log(
-                    partition.topic_partition,
-                    partition.topic_id,
-                    self._log_config(partition.topic_partition.topic),
-                    is_new=each.is_new,
-                )
+                log = partition.log or self._open_log(partition, each.is_new)
                 if each.state.leader == self.broker_id:
                     log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr)
                 else:
@@ -174,6 +171,14 @@ class ReplicaManager:
             except Exception as error:
                 outcomes.append(error)
         return outcomes
+
+    def _open_log(self, partition: Partition, is_new: bool) -> PartitionLog:
+        topic_partition = partition.topic_partition
+        manager = self._log_manager
+        if not is_new and manager.get(topic_partition) is None and manager.offline_dirs:
+            # It may well be on the failed directory: an empty one elsewhere would hide that its records are gone.
+            raise errors.KafkaStorageError(f"The log of {topic_partition} may be on a log directory that is offline")
+        return manager.get_or_create(topic_partition, partition.topic_id, self._log_config(topic_partition.topic))
 
     def _open_failed(self, partition: Partition, error: BaseException) -> ErrorCode:
         if isinstance(error, OSError):
@@ -195,7 +200,6 @@ class ReplicaManager:
         partition.assignment = each
         if partition.log is not log:
             partition.log = log
-            self._by_log_id[log.id] = partition
             self._table.set_log(topic_partition.topic, topic_partition.partition, log)
         self._partitions[topic_partition] = partition
 
@@ -269,7 +273,6 @@ class ReplicaManager:
         self._table.remove_log(topic, number)
         del self._partitions[partition.topic_partition]
         if partition.log is not None:
-            self._by_log_id.pop(partition.log.id, None)
             # Requests that wait at the log look again, and find that it is not led here.
             partition.log.become_follower(-1, partition.leader_epoch)
 
@@ -278,7 +281,7 @@ class ReplicaManager:
         outcomes: list[BaseException | None] = []
         for topic_partition in batch:
             try:
-                self._log_manager.delete_log(topic_partition)
+                self._log_manager.delete(topic_partition)
                 outcomes.append(None)
             except (OSError, errors.KafkaError) as error:
                 outcomes.append(error)
@@ -287,20 +290,7 @@ class ReplicaManager:
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def _log_config(self, topic: str) -> LogConfig:
-        """The topic's effective settings. A setting that this version does not know is left out, with a log line."""
-        overrides = dict(self._configs.topic(topic))
-        try:
-            return LogConfig.create(self.config, overrides)
-        except errors.ConfigError as error:
-            logger.error("Topic %s has a setting that cannot be used: %s", topic, error)
-            usable = {}
-            for key, value in overrides.items():
-                try:
-                    LogConfig.create(self.config, {key: value})
-                except errors.ConfigError:
-                    continue
-                usable[key] = value
-            return LogConfig.create(self.config, usable)
+        return effective_log_config(topic, self._configs.topic(topic), self.config)
 
     async def _topic_config_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
         del overrides
@@ -403,43 +393,23 @@ class ReplicaManager:
         hosted: dict[str, list[tuple[TopicPartition, PartitionLog]]] = {}
         for topic_partition, partition in self._partitions.items():
             if partition.log is not None and not partition.offline:
-                directory = str(self._log_manager.log_dir_of(topic_partition))
+                directory = str(self._log_manager.dir_of(topic_partition))
                 hosted.setdefault(directory, []).append((topic_partition, partition.log))
-        live = [str(each) for each in self._log_manager.live_log_dirs]
-        failed = [str(each) for each in self._log_manager.offline_log_dirs]
+        live = [str(each.path) for each in self._log_manager.live_dirs]
+        failed = [str(each.path) for each in self._log_manager.offline_dirs]
         return await asyncio.to_thread(describe_directories, live, failed, hosted)
 
-    def checkpoint_high_watermarks(self) -> None:
-        """Write replication-offset-checkpoint in every live log directory. Blocking; for a worker thread."""
-        self._log_manager.checkpoint_high_watermarks()
+    def log_dir_failed(self, directory: Path, partitions: Sequence[TopicPartition]) -> None:
+        """LogManager's word that a directory went offline, with the partitions on it. Any thread."""
+        self._loop.call_soon_threadsafe(self._take_offline, directory, partitions)
 
-    def log_offline(self, log_id: int, failure: int, text: bytes = b"") -> None:
-        """The data plane has met an I/O error on a log (LOG_OFFLINE event): its whole directory goes offline."""
-        partition = self._by_log_id.get(log_id)
-        if partition is not None and not partition.offline:
-            directory = self._log_manager.log_dir_of(partition.topic_partition)
-            logger.error(
-                "Log of partition %s failed: %s %s",
-                partition.topic_partition,
-                os.strerror(failure),
-                text.decode("utf-8", "replace"),
-            )
-            self.handle_log_dir_failure(str(directory), failure)
-
-    def handle_log_dir_failure(self, directory: str, failure: int = errno.EIO) -> None:
-        """Take every partition of a directory offline and tell the controller. The other directories live on."""
-        offline = [
-            partition
-            for partition in self._partitions.values()
-            if not partition.offline and str(self._log_manager.log_dir_of(partition.topic_partition)) == directory
-        ]
-        for partition in offline:
-            partition.offline = True
-            if partition.log is not None:
-                partition.log.go_offline(failure)
-        logger.error("Log directory %s is offline; %d partitions with it", directory, len(offline))
-        self._log_manager.handle_log_dir_failure(directory)
-        task = asyncio.get_running_loop().create_task(self._tell_controller())
+    def _take_offline(self, directory: Path, partitions: Sequence[TopicPartition]) -> None:
+        for topic_partition in partitions:
+            partition = self._partitions.get(topic_partition)
+            if partition is not None:
+                partition.offline = True
+        logger.error("Log directory %s is offline; %d partitions with it", directory, len(partitions))
+        task = self._loop.create_task(self._tell_controller())
         self._notifications.add(task)
         task.add_done_callback(self._notifications.discard)
 
