@@ -8,8 +8,8 @@
     builder.append(timestamp_ms, b"key", b"value", [("trace", b"1")])
     data = builder.build(CompressionType.ZSTD)
 
-The bytes are walked and written by compiled kernels (_speedups/memory_records.pyx and batch_builder.pyx). Nothing here is
-shared between threads.
+The bytes are walked and written by compiled kernels (_speedups/memory_records.pyx and batch_builder.pyx). Nothing here
+is shared between threads.
 """
 
 from __future__ import annotations
