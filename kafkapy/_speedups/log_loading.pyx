@@ -239,9 +239,10 @@ def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms):
         producer_clear(history.producers, start)
     with nogil:
         for i in range(held.size()):
-            if failure == 0 and (i + 1 == held.size() or held[i + 1].base_offset > history.producers.end_offset):
-                if held[i].size:
-                    failure = segment_replay(held[i], &history, end)
+            if i + 1 < held.size() and held[i + 1].base_offset <= history.producers.end_offset:
+                pass            # all of it is in the snapshot
+            elif failure == 0 and history.producers.end_offset < end and held[i].size:
+                failure = segment_replay(held[i], &history, end)
             segment_unref(held[i])
         lock_settled(state)
         if failure == 0:

@@ -280,6 +280,11 @@ cdef class PartitionLog:
         return self.state.offline_errno
 
     @property
+    def unflushed_messages(self):
+        """Messages appended since the last flush."""
+        return self.state.own.unflushed_messages
+
+    @property
     def size(self):
         """Bytes of all segments."""
         return sum(segment[1] for segment in self.segments())

@@ -1,6 +1,7 @@
 """Small files that are replaced at once, and Kafka's offset checkpoints.
 
-An offset checkpoint (recovery-point-offset-checkpoint, replication-offset-checkpoint, log-start-offset-checkpoint) is text:
+An offset checkpoint (recovery-point-offset-checkpoint, replication-offset-checkpoint, log-start-offset-checkpoint) is
+text:
 
     0                       version
     2                       number of entries

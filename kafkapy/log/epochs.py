@@ -1,9 +1,9 @@
 """The leader-epoch-checkpoint file of a partition (KIP-101): which leader epoch began at which offset.
 
-    0           version
-    2           number of entries
-    0 0         epoch, start offset; ascending
-    3 1200
+0           version
+2           number of entries
+0 0         epoch, start offset; ascending
+3 1200
 """
 
 from __future__ import annotations

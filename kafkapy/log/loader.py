@@ -1,6 +1,7 @@
 """Loading one partition's log from its directory: leftovers of a crash, recovery, leader epochs, producer state.
 
-Source: org.apache.kafka.storage.internals.log.LogLoader. The bytes are looked at by kafkapy/_speedups/log_loading.pyx without the GIL; Python only lists
+Source: org.apache.kafka.storage.internals.log.LogLoader. The bytes are looked at by kafkapy/_speedups/log_loading.pyx
+without the GIL; Python only lists
 files and decides. Runs on the recovery threads of LogManager; the log is known to nobody else until `load_log` returns.
 """
 
@@ -57,14 +58,18 @@ def read_topic_id(storage: LogStorage) -> UUID:
 
 
 def write_topic_id(storage: LogStorage, topic_id: UUID) -> None:
-    """Writes partition.metadata. OSError."""
-    storage.write_file(PARTITION_METADATA_FILE, f"version: 0\ntopic_id: {uuid_to_string(topic_id)}\n".encode())
+    """Writes partition.metadata, not synced: a broker that lost it to a power failure learns the id again from the
+    controller. OSError."""
+    content = f"version: 0\ntopic_id: {uuid_to_string(topic_id)}\n"
+    storage.write_file(PARTITION_METADATA_FILE, content.encode(), sync=False)
 
 
 def finish_interrupted_work(directory: Path) -> None:
-    """Ends what a crash left half done: `.deleted` and `.cleaned` files go; a complete `.swap` takes the place of the segments it was made from.
+    """Ends what a crash left half done: `.deleted` and `.cleaned` files go; a complete `.swap` takes the place of the
+    segments it was made from.
 
-    A `.cleaned` file at offset N means that a split or a cleaning was not finished, so `.swap` files at or above N go too: their sources are still there.
+    A `.cleaned` file at offset N means that a split or a cleaning was not finished, so `.swap` files at or above N go
+    too: their sources are still there.
     """
     names = sorted(path.name for path in directory.iterdir())
     cleaned: list[int] = []
@@ -116,9 +121,11 @@ def load_log(
     high_watermark: int = 0,
     producer_id_expiration_ms: int = 86_400_000,
 ) -> tuple[PartitionLog, LoadReport]:
-    """The log in a partition's storage, ready for use. Offsets come from the checkpoint files; `clean` says whether the broker was stopped cleanly.
+    """The log in a partition's storage, ready for use. Offsets come from the checkpoint files; `clean` says whether
+    the broker was stopped cleanly.
 
-    A new, empty directory gives an empty log that begins at `log_start_offset`. OSError when files cannot be read or written.
+    A new, empty directory gives an empty log that begins at `log_start_offset`. OSError when files cannot be read or
+    written.
     """
     report = LoadReport()
     log = PartitionLog(
@@ -169,7 +176,8 @@ def load_log(
 
 
 def _load_producers(log: PartitionLog, storage: LogStorage, first_recovered: int, report: LoadReport) -> None:
-    """Aborted transactions from their files, the producer state from a snapshot, and both from batches behind the snapshot.
+    """Aborted transactions from their files, the producer state from a snapshot, and both from batches behind the
+    snapshot.
 
     What was recovered was perhaps not synced, so nothing derived from it is taken from a file.
     """

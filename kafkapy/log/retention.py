@@ -1,6 +1,8 @@
-"""Which segments retention removes: by time, by size, and below the log start. Source: kafka.log.UnifiedLog.deleteOldSegments.
+"""Which segments retention removes: by time, by size, and below the log start. Source:
+kafka.log.UnifiedLog.deleteOldSegments.
 
-Whole segments from the oldest on, never beyond the high watermark. The active segment is closed first when it is due as well.
+Whole segments from the oldest on, never beyond the high watermark. The active segment is closed first when it is due
+as well.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ logger = logging.getLogger("kafka.log.UnifiedLog")
 
 
 def apply_retention(log: PartitionLog, now_ms: int) -> int:
-    """Deletes what the topic's retention.ms, retention.bytes and the log start allow; how many segments. Blocking; a worker thread.
+    """Deletes what the topic's retention.ms, retention.bytes and the log start allow; how many segments. Blocking; a
+    worker thread.
 
     Topics with cleanup.policy=compact only lose what lies below the log start.
     """

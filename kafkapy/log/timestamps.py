@@ -1,6 +1,7 @@
 """ListOffsets by time: the first record at or after a timestamp, and the record with the highest one.
 
-The batch is found in the data plane by index and headers; its records, possibly compressed, are looked into here. Blocking: a worker thread, or the control
+The batch is found in the data plane by index and headers; its records, possibly compressed, are looked into here.
+Blocking: a worker thread, or the control
 loop for small batches. Source: kafka.log.UnifiedLog.fetchOffsetByTimestamp.
 """
 
@@ -25,7 +26,8 @@ class TimestampOffset(NamedTuple):
 
 
 def offset_for_timestamp(log: PartitionLog, timestamp: int, *, end_offset: int = -1) -> TimestampOffset | None:
-    """The first record at or above the log start, below `end_offset` (-1: the log end), whose timestamp is `timestamp` ms or later; else None."""
+    """The first record at or above the log start, below `end_offset` (-1: the log end), whose timestamp is
+    `timestamp` ms or later; else None."""
     limit = log.log_end_offset if end_offset < 0 else end_offset
     batch = log.find_timestamp(timestamp, limit)
     if batch is None:
@@ -35,8 +37,11 @@ def offset_for_timestamp(log: PartitionLog, timestamp: int, *, end_offset: int =
     for record in iter_records(batch):
         if record.timestamp >= timestamp and start <= record.offset < limit:
             return TimestampOffset(record.timestamp, record.offset, epoch)
-    # The header's max timestamp promised one, but it lies outside the bounds (deleted records): the batches behind may hold another.
-    return _later_batches(log, timestamp, int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1, limit)
+    # The header's max timestamp promised one, but it lies outside the bounds (deleted records): the batches behind
+    # may hold another.
+    return _later_batches(
+        log, timestamp, int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1, limit
+    )
 
 
 def _later_batches(log: PartitionLog, timestamp: int, offset: int, limit: int) -> TimestampOffset | None:

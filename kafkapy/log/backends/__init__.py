@@ -1,1 +1,2 @@
-"""Where segments live. `base` is the contract; `local` and `memory` are built in and registered through register_storage_backends."""
+"""Where segments live. `base` is the contract; `local` and `memory` are built in and registered through
+register_storage_backends."""

@@ -1,9 +1,11 @@
 """The contract of a storage backend: Python decides names and directories and hands out file descriptors.
 
-The data plane reads and writes those descriptors itself (pwrite, pread, sendfile), so a backend is never on the path of a record. A backend is small:
+The data plane reads and writes those descriptors itself (pwrite, pread, sendfile), so a backend is never on the path
+of a record. A backend is small:
 `StorageBackend` makes and lists the directories of partitions, `LogStorage` is one partition's files.
 
-Registered with the hook register_storage_backends, chosen by the key kafkapy.storage.backend. `kafkapy.log.backends.local` is the
+Registered with the hook register_storage_backends, chosen by the key kafkapy.storage.backend.
+`kafkapy.log.backends.local` is the
 worked example.
 """
 
@@ -25,25 +27,30 @@ class SegmentFile:
     size: int
     """Bytes of the data file."""
     created_ms: int
-    """Last modification of the data file, ms since the epoch: what Kafka uses as the age of a segment without timestamps."""
+    """Last modification of the data file, ms since the epoch: what Kafka uses as the age of a segment without
+    timestamps."""
 
 
 @runtime_checkable
 class LogStorage(Protocol):
-    """One partition's files. Owned by its PartitionLog; called on worker threads and the control loop, never under the log's mutex.
+    """One partition's files. Owned by its PartitionLog; called on worker threads and the control loop, never under
+    the log's mutex.
 
     Every method may raise OSError, which takes the log directory offline.
     """
 
     @property
     def directory(self) -> str:
-        """The absolute path that segment files are named in, or "" when the backend has no paths: then descriptors are all there is, and indexes
+        """The absolute path that segment files are named in, or "" when the backend has no paths: then descriptors
+        are all there is, and indexes
         and producer snapshots stay in memory."""
 
     def prepare_segment(self) -> tuple[int, str]:
-        """A new empty data file that waits to become the active segment: an open descriptor (the caller owns it) and its path.
+        """A new empty data file that waits to become the active segment: an open descriptor (the caller owns it) and
+        its path.
 
-        With a directory, the data plane renames that path to `<directory>/<20 digits>.log` when it rolls. Without, the path is "".
+        With a directory, the data plane renames that path to `<directory>/<20 digits>.log` when it rolls. Without,
+        the path is "".
         """
 
     def segments(self) -> list[SegmentFile]:
@@ -53,10 +60,12 @@ class LogStorage(Protocol):
         """Removes the files of those segments, at once for readers of the directory, for good after the delay."""
 
     def read_file(self, name: str) -> bytes | None:
-        """A small file of the partition (leader-epoch-checkpoint, partition.metadata, a snapshot); None when it is not there."""
+        """A small file of the partition (leader-epoch-checkpoint, partition.metadata, a snapshot); None when it is
+        not there."""
 
     def write_file(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """Replaces a small file at once: whoever reads it, also after a crash, sees all of the old or all of the new content."""
+        """Replaces a small file at once: whoever reads it, also after a crash, sees all of the old or all of the new
+        content."""
 
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
         """Replaces the leader-epoch-checkpoint by these (epoch, start offset) pairs."""
@@ -76,7 +85,10 @@ class StorageBackend(Protocol):
     """Whether logs are still there after a restart. If not, the log manager neither recovers nor checkpoints them."""
 
     def open_log(self, log_dir: Path, name: str, *, create: bool) -> LogStorage:
-        """The storage of the partition directory `name` ("topic-0") in a log directory. FileNotFoundError without `create` when it is not there."""
+        """The storage of the partition directory `name` ("topic-0") in a log directory.
+
+        FileNotFoundError without `create` when it is not there.
+        """
 
     def list_logs(self, log_dir: Path) -> list[str]:
         """Names of the partition directories there, those marked for deletion ("-delete") too."""

@@ -1,4 +1,5 @@
-"""The `memory` backend: segments in memfd files. The same data plane, sendfile included; nothing survives a restart, by design."""
+"""The `memory` backend: segments in memfd files. The same data plane, sendfile included; nothing survives a restart,
+by design."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ __all__ = ["MemoryBackend", "MemoryLogStorage", "register_storage_backends"]
 
 
 class MemoryLogStorage:
-    """One partition in memory. The kernel frees a segment when its last descriptor is closed, so it lives as long as the log or a
+    """One partition in memory. The kernel frees a segment when its last descriptor is closed, so it lives as long as
+    the log or a
     reply that is still being sent. See LogStorage for who calls it."""
 
     directory = ""
