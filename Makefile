@@ -22,7 +22,7 @@ help:
 	@echo 'lint          ruff, mypy, stubtest'
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
 	@echo 'soak          the tests that run for long'
-	@echo 'perf          benchmarks'
+	@echo 'perf          benchmarks (BENCH=records for one of them)'
 	@echo 'interop-java  the command-line tools of Apache Kafka against the broker'
 	@echo 'wheel         a wheel in dist/'
 	@echo 'docs          write docs/configuration.md anew'
@@ -84,7 +84,9 @@ soak: build $(STAMPS)/test-venv
 	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
 
 perf: build $(STAMPS)/test-venv
-	$(BIN)/python perf/run.py $(ARGS)
+	@set -e; for bench in $(if $(BENCH),perf/$(BENCH)_bench.py,$(sort $(wildcard perf/*_bench.py))); do \
+		echo "== $$bench"; $(BIN)/python $$bench $(ARGS); \
+	done
 
 interop-java: build $(STAMPS)/test-venv
 	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop $(ARGS)

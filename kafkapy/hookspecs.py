@@ -116,8 +116,11 @@ def register_config_keys() -> Iterable[ConfigKey | str]:  # type: ignore[empty-b
 
 
 @hookspec
-def broker_started(broker: Any, config: BrokerConfig) -> None:
-    """The broker is in state RUNNING: its listeners accept connections. `broker` is the `KafkaServer`."""
+def broker_started(broker: Any) -> None:
+    """The broker is in state RUNNING: its listeners accept connections.
+
+    `broker` is the `KafkaServer`; its `config` is the broker's configuration.
+    """
 
 
 @hookspec

@@ -1,7 +1,7 @@
 """Plugins: found through entry points, registered with pluggy, put into tables by name. The hooks are in `hookspecs`.
 
-    plugins = PluginManager.load(disabled=["broken"])
-    config = BrokerConfig.load(path, overrides, plugins.broker_config_def())
+    plugins = PluginManager.for_properties(properties)
+    config = BrokerConfig.from_properties(properties, plugins.broker_config_def())
     authorizer = plugins.create_authorizer(config)
 """
 
@@ -21,6 +21,7 @@ import pluggy
 from kafkapy import hookspecs
 from kafkapy.config.broker import BROKER_CONFIG_DEF, BrokerConfig
 from kafkapy.config.config_def import ConfigDef, ConfigKey
+from kafkapy.config.listeners import split_list
 from kafkapy.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ class PluginManager:
                 continue
             manager.register(_load(entry_point), entry_point.name)
         return manager
+
+    @classmethod
+    def for_properties(cls, properties: Mapping[str, str]) -> PluginManager:
+        """The plugins for a properties file that is read but not parsed yet: their keys are needed to parse it."""
+        return cls.load(disabled=split_list(properties.get("kafkapy.plugins.disabled", "")))
 
     def register(self, plugin: object, name: str) -> None:
         """Add one plugin: a module or an object with hook implementations."""
@@ -176,8 +182,15 @@ class PluginManager:
     # --- events -----------------------------------------------------------------------------------------------
 
     def notify(self, event: str, **arguments: Any) -> None:
-        """Call an event hook of every plugin that has it. Errors are logged with the plugin's name, no more."""
+        """Call an event hook of every plugin that has it.
+
+        Errors of plugins are logged with their name, no more. TypeError when the arguments are not the hook's.
+        """
         caller: pluggy.HookCaller = getattr(self._manager.hook, event)
+        expected = set(caller.spec.argnames) if caller.spec is not None else set()
+        if expected != set(arguments):
+            # Wrong for every plugin, also the one that is installed tomorrow: said here, not in a plugin's log line.
+            raise TypeError(f"{event} takes {sorted(expected)}, not {sorted(arguments)}")
         for implementation in caller.get_hookimpls():
             try:
                 implementation.function(*(arguments[name] for name in implementation.argnames))

@@ -162,6 +162,11 @@ def test_an_event_reaches_every_plugin_with_the_arguments_it_wants(caplog: pytes
     assert "plugin broken failed in topic_created" in caplog.text
 
 
+def test_an_event_is_called_with_all_its_arguments() -> None:
+    with pytest.raises(TypeError, match=r"topic_deleted takes \['topic', 'topic_id'\], not \['topic'\]"):
+        PluginManager().notify("topic_deleted", topic="t")
+
+
 # --- the authorizer of a broker without one -----------------------------------------------------------------------
 
 
@@ -219,8 +224,10 @@ def test_a_plugin_that_cannot_be_imported_stops_the_start_by_name(tmp_path: Path
     assert outcome.returncode != 0
     assert "plugin bad (badplug, badmod) cannot be loaded: ModuleNotFoundError" in outcome.stderr
     assert "kafkapy.plugins.disabled=bad" in outcome.stderr
-    disabled = run_python(LOAD.replace("builtins=", "disabled=['bad'], builtins="), tmp_path)
-    assert disabled.stdout.strip() == str([ALLOW_ALL]), disabled.stderr
+    call = "M.for_properties({'kafkapy.plugins.disabled': 'x, bad'})"
+    code = f"from kafkapy.plugins import PluginManager as M; print({call}.names)"
+    without = run_python(code, tmp_path)
+    assert without.stdout.strip() == str(list(BUILTIN_PLUGINS)), without.stderr
 
 
 def test_two_installed_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -267,7 +274,7 @@ from kafkapy.types import AclOperation, ResourceType
 plugins = PluginManager.load(builtins=[{ALLOW_ALL!r}])
 given = {{"authorizer.class.name": "deny_prefix", "template.deny.prefix": "x-"}}
 config = BrokerConfig(given, definition=plugins.broker_config_def())
-plugins.notify("broker_started", broker=None, config=config)
+plugins.notify("broker_started", broker=SimpleNamespace(config=config))
 actions = [Action(AclOperation.READ, ResourceType.TOPIC, name) for name in ("x-1", "y")]
 print(plugins.names[-1], [answer.name for answer in plugins.create_authorizer(config).authorize(None, actions)])
 """

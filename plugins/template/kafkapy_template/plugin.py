@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.config_def import ConfigKey, Importance, non_empty
 from kafkapy.plugins import hookimpl
 from kafkapy.security.authorizer.base import Authorizer
 from kafkapy.types import ConfigType
 from kafkapy_template.authorizer import PREFIX_KEY, DenyPrefixAuthorizer
+
+if TYPE_CHECKING:
+    from kafkapy.broker.server import KafkaServer
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +32,6 @@ def register_config_keys() -> Iterable[ConfigKey]:
 
 
 @hookimpl
-def broker_started(config: BrokerConfig) -> None:
-    """Called once the broker serves clients. A hook takes only the arguments it wants."""
-    logger.info("topics that begin with %r are denied", config.get_str(PREFIX_KEY))
+def broker_started(broker: KafkaServer) -> None:
+    """Called once the broker serves clients."""
+    logger.info("topics that begin with %r are denied", broker.config.get_str(PREFIX_KEY))
