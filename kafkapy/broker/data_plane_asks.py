@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kafkapy.broker.context import CLUSTER_NAME, NetworkContext, decide
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import ErrorCode, code_of
-from kafkapy.types import AclOperation, CompressionType, ResourceType
+from kafkapy.types import AclOperation, CompressionType, ResourceType, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network_request import NetworkRequest
@@ -35,7 +35,7 @@ class DataPlaneAsks:
     on worker threads of its own (num.io.threads), which are started when the first such request comes.
     """
 
-    def __init__(self, authorizer: Authorizer, log_config: Callable[[str], LogConfig], threads: int) -> None:
+    def __init__(self, authorizer: Authorizer, log_config: Callable[[TopicPartition], LogConfig], threads: int) -> None:
         self._authorizer = authorizer
         self._log_config = log_config
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="kafka-request-handler")
@@ -81,8 +81,8 @@ class DataPlaneAsks:
     def _validate_part(self, request: NetworkRequest, index: int) -> None:
         from kafkapy.records.validator import validate_records
 
-        _, topic, _, records = request.records_to_validate(index)
-        config = self._log_config(topic or "")
+        _, topic, partition, records = request.records_to_validate(index)
+        config = self._log_config(TopicPartition(topic or "", partition))
         outcome = validate_records(records, record_rules(config), now_ms=time.time_ns() // 1_000_000)
         if outcome.error is ErrorCode.NONE and outcome.records is not None:
             request.replace_records(index, outcome.records)

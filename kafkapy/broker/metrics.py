@@ -95,7 +95,9 @@ METRICS: Final = (
                "Bytes left of queued.max.request.bytes; -1 without a limit."),
     MetricSpec("kafka_network_socketserver_memorypoolrefused", COUNTER, (),
                "Times that a request had to wait for memory."),
-    MetricSpec("kafka_server_socketservermetrics_connectioncount", GAUGE, (), "Connections open now."),
+    MetricSpec("kafka_network_socketserver_networkprocessoravgidlepercent", GAUGE, (),
+               "Share of the time that the network threads had nothing to do, 0 to 1."),
+    MetricSpec("kafka_server_socketservermetrics_connectioncount", GAUGE, ("listener",), "Connections open now."),
     MetricSpec("kafka_server_socketservermetrics_connectioncreation", COUNTER, (), "Connections accepted."),
     MetricSpec("kafka_server_socketservermetrics_connectionclose", COUNTER, ("reason",),
                "Connections closed, by reason."),
@@ -162,7 +164,7 @@ class BrokerCollector(Collector):
 
     def _logs(self, add: Any) -> None:
         topics: dict[str, dict[str, int]] = {}
-        for log in self._server.all_logs():
+        for log in self._server.context.log_manager.logs().values():
             totals = topics.setdefault(log.topic, {})
             for name, value in log.counters().items():
                 totals[name] = totals.get(name, 0) + value
@@ -175,13 +177,13 @@ class BrokerCollector(Collector):
         for topic, totals in topics.items():
             for name, counter in _TOPIC_COUNTERS.items():
                 add(f"kafka_server_brokertopicmetrics_{name}", totals.get(counter, 0), topic)
-        add("kafka_log_logmanager_offlinelogdirectorycount", self._server.offline_log_dir_count())
+        add("kafka_log_logmanager_offlinelogdirectorycount", len(self._server.context.log_manager.offline_dirs))
 
     def _replicas(self, add: Any) -> None:
         server = self._server
         hosted = leaders = offline = under_replicated = under_min_isr = 0
         snapshot = server.context.metadata_cache.snapshot
-        for log in server.all_logs():
+        for log in server.context.log_manager.logs().values():
             hosted += 1
             if log.offline_errno:
                 offline += 1
@@ -212,7 +214,7 @@ class BrokerCollector(Collector):
         )
 
     def _requests(self, add: Any, histogram: Any) -> None:
-        for key, counters in self._server.api_counters().items():
+        for key, counters in self._server.socket_server.counters()["apis"].items():
             try:
                 title = ApiKeys(key).title
             except ValueError:
@@ -228,16 +230,20 @@ class BrokerCollector(Collector):
     def _network(self, add: Any) -> None:
         server = self._server
         channel = server.socket_server.request_channel
-        add("kafka_network_requestchannel_requestqueuesize", len(channel))
-        pool = channel.pool
-        add("kafka_network_socketserver_memorypoolused", pool.used)
-        add("kafka_network_socketserver_memorypoolavailable", pool.free if pool.limit > 0 else -1)
-        add("kafka_network_socketserver_memorypoolrefused", pool.refused)
-        connections = channel.registry.counters()
-        add("kafka_server_socketservermetrics_connectioncount", connections["current"])
-        add("kafka_server_socketservermetrics_connectioncreation", connections["created"])
-        for name, value in connections.items():
-            if name not in ("current", "created"):
+        counters = server.socket_server.counters()
+        add("kafka_network_requestchannel_requestqueuesize", counters["request_channel"]["queue_size"])
+        pool = counters["memory_pool"]
+        add("kafka_network_socketserver_memorypoolused", pool["used"])
+        add("kafka_network_socketserver_memorypoolavailable", pool["free"] if pool["limit"] > 0 else -1)
+        add("kafka_network_socketserver_memorypoolrefused", pool["refused"])
+        idle = counters["processor_idle_ratio"]
+        add("kafka_network_socketserver_networkprocessoravgidlepercent", idle)
+        for listener, count in counters["listeners"].items():
+            add("kafka_server_socketservermetrics_connectioncount", count, listener)
+        for name, value in counters["connections"].items():
+            if name == "created":
+                add("kafka_server_socketservermetrics_connectioncreation", value)
+            elif name != "current":
                 add("kafka_server_socketservermetrics_connectionclose", value, name.removeprefix("closed_"))
         sessions = channel.plane.fetch_session_cache.counters()
         add("kafka_server_fetchsessioncache_numincrementalfetchsessions", sessions["sessions"])

@@ -1,0 +1,466 @@
+"""KafkaServer: one broker, from its start to its stop. Source: kafka.server.KafkaServer.
+
+    server = KafkaServer(BrokerConfig.load("config/server.properties"))
+    sys.exit(server.run())              # a program of its own: until SIGTERM or SIGINT
+    with KafkaServer(config) as server: ...     # inside another program: a thread of its own
+
+Start: lock the log directories, open the metadata store, agree on cluster and broker id, load the logs, bind the
+listeners, register, become controller or hear from it, and only then accept. Stop: the other way round; what is in
+flight is answered first, the logs are flushed and marked clean last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy._speedups.connection import LOGGER_NAMES
+from kafkapy._speedups.data_plane import DataPlane
+from kafkapy._speedups.event_queue import (
+    CONNECTION_CLOSED,
+    LOG_OFFLINE,
+    SEGMENT_ROLLED,
+    SEGMENT_WANTED,
+    EventQueue,
+)
+from kafkapy._speedups.fetch_session import FetchSessionCache
+from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy.broker.apis import KafkaApis
+from kafkapy.broker.auto_topics import AutoTopicCreation
+from kafkapy.broker.context import BrokerContext
+from kafkapy.broker.data_plane_asks import DataPlaneAsks
+from kafkapy.broker.data_plane_events import DataPlaneEvents
+from kafkapy.broker.dynamic_config import DynamicConfig
+from kafkapy.broker.identity import establish
+from kafkapy.broker.loop_lag import LoopLag
+from kafkapy.broker.meta_properties import StartupError
+from kafkapy.broker.producer_ids import ProducerIdManager
+from kafkapy.broker.scheduler import KafkaScheduler
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.topic import LogConfig
+from kafkapy.controller.broker_channel import LocalBrokerChannel
+from kafkapy.controller.controller import KafkaController
+from kafkapy.log.log_manager import LogManager, parse_directory_name
+from kafkapy.metadata.cache import MetadataCache
+from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.store import MetadataStore, MetadataStoreError
+from kafkapy.metadata.znodes import BrokerRegistration
+from kafkapy.network.api_table import api_table
+from kafkapy.network.socket_server import SocketServer, SocketServerConfig
+from kafkapy.plugins import PluginManager
+from kafkapy.replica.log_configs import effective_log_config
+from kafkapy.replica.replica_manager import ReplicaManager
+from kafkapy.types import Endpoint, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.broker.metrics_listener import MetricsListener
+
+logger = logging.getLogger("kafka.server.KafkaServer")
+
+STOP_ANSWERING_S: Final = 5.0
+"""How long a stop waits for requests in flight."""
+
+
+class BrokerState(Enum):
+    """Where a broker is in its life, with Kafka's numbers."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+class KafkaServer:
+    """Owns every part of one broker and the order in which they start and stop. `run` or `start`/`stop` are called on
+    a thread of the program; everything else happens on the control loop's thread, which one of them provides.
+    """
+
+    def __init__(self, config: BrokerConfig, plugins: PluginManager | None = None) -> None:
+        self.config = config
+        self.state = BrokerState.NOT_RUNNING
+        self.loop_lag = LoopLag()
+        self.context: BrokerContext
+        self.socket_server: SocketServer
+        self.metrics_listener: MetricsListener | None = None
+        self._repository: ConfigRepository
+        self._replica_manager: ReplicaManager | None = None
+        self._plugins = plugins
+        self._undo: list[tuple[str, Callable[[], Any]]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop_asked: asyncio.Event | None = None
+
+    # --- for programs -------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run the broker on this thread until SIGTERM or SIGINT: 0 after a clean stop.
+
+        StartupError (or another KafkaError) when it cannot start.
+        """
+        loop = _new_loop()
+        try:
+            loop.run_until_complete(self._run(signals=True))
+        finally:
+            loop.close()
+        return 0
+
+    def start(self) -> KafkaServer:
+        """Run the broker on a thread of its own; returns when it accepts clients. Raises what kept it from starting."""
+        started: threading.Event = threading.Event()
+        failure: list[BaseException] = []
+
+        def body() -> None:
+            loop = _new_loop()
+            try:
+                loop.run_until_complete(self._run(on_started=started.set))
+            except BaseException as error:  # handed over to the thread that called start
+                failure.append(error)
+            finally:
+                loop.close()
+                started.set()
+
+        self._thread = threading.Thread(target=body, name=f"kafka-server-{self.config.broker_id}")
+        self._thread.start()
+        started.wait()
+        if failure:
+            self._thread.join()
+            raise failure[0]
+        return self
+
+    def stop(self) -> None:
+        """Stop the broker that `start` started and wait until it has. Calling it again does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        if self._loop is not None and self._stop_asked is not None:
+            self._loop.call_soon_threadsafe(self._stop_asked.set)
+        thread.join()
+
+    def call(self, coroutine: Any) -> Any:
+        """The result of a coroutine that is run on the control loop, for the thread that called `start`."""
+        if self._loop is None:
+            raise RuntimeError("the broker is not running")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def __enter__(self) -> KafkaServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """The listeners with the ports that were bound."""
+        return self.socket_server.bound_endpoints()
+
+    async def _run(self, signals: bool = False, on_started: Callable[[], None] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop_asked = asyncio.Event()
+        if signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(number, self._on_signal, number)
+        await self.startup()
+        if on_started is not None:
+            on_started()
+        await self._stop_asked.wait()
+        await self.shutdown()
+
+    def _on_signal(self, number: int) -> None:
+        logger.info("Received %s", signal.Signals(number).name)
+        if self._stop_asked is not None:
+            self._stop_asked.set()
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    async def startup(self) -> None:
+        """Start every part on the running loop. What was started is stopped again when one fails, and its error
+        raised.
+        """
+        began = time.monotonic()
+        self.state = BrokerState.STARTING
+        try:
+            await self._startup()
+        except MetadataStoreError as error:
+            await self._stop_parts()
+            raise StartupError(str(error)) from error
+        except BaseException:
+            await self._stop_parts()
+            raise
+        self.state = BrokerState.RUNNING
+        logger.info("started", extra={"seconds": f"{time.monotonic() - began:.3f}", "broker_id": self.context.node_id})
+        for endpoint in self.endpoints:
+            logger.info("listening on %s", endpoint.connection_string)
+        self._plugins_loaded.notify("broker_started", broker=self)
+
+    async def _startup(self) -> None:
+        logger.info("starting")
+        loop = asyncio.get_running_loop()
+        plugins = self._plugins_loaded
+        events = EventQueue()
+        scheduler = KafkaScheduler(self.config.get_int("background.threads"), loop)
+        self._on_stop("scheduler", scheduler.shutdown)
+
+        log_manager = self._make_log_manager(plugins, events, scheduler)
+        self._on_stop("log directories", lambda: _release(log_manager))
+        log_manager.acquire()
+        store = await self._open_store(log_manager)
+        repository = ConfigRepository(store)
+        await repository.start()
+        self._on_stop("configuration", repository.stop)
+        node_id, cluster_id = await establish(self.config, store, [str(each.path) for each in log_manager.live_dirs])
+        dynamic = DynamicConfig(self.config, node_id, repository)
+        dynamic.start()
+        self.config = dynamic.config
+        self._repository = repository
+
+        self.state = BrokerState.RECOVERY
+        await repository.load_topics(_topics_on_disk(log_manager))
+        self._on_stop("logs", lambda: loop.run_in_executor(None, log_manager.shutdown, self._broker_epoch()))
+        await loop.run_in_executor(None, log_manager.load)
+        log_manager.start()
+
+        partition_table = PartitionTable()
+        sessions = FetchSessionCache(self.config.get_int("max.incremental.fetch.session.cache.slots"))
+        plane = DataPlane(node_id, partition_table, sessions, events, self.config.get_int("fetch.max.bytes"))
+        metadata_cache = MetadataCache(cluster_id)
+        replica_manager = ReplicaManager(
+            self.config, node_id, store, log_manager, partition_table, metadata_cache, repository
+        )
+        self._replica_manager = replica_manager
+        self._on_stop("replica manager", replica_manager.stop)
+        controller = KafkaController(
+            self.config, node_id, store, metadata_cache, repository, lambda _: LocalBrokerChannel(replica_manager)
+        )
+        authorizer = plugins.create_authorizer(self.config)
+        self._on_stop("authorizer", authorizer.close)
+        plane.authorizer_epoch = authorizer.decisions_epoch
+        self.context = BrokerContext(
+            node_id=node_id,
+            cluster_id=cluster_id,
+            store=store,
+            metadata_cache=metadata_cache,
+            controller=controller,
+            log_manager=log_manager,
+            replica_manager=replica_manager,
+            scheduler=scheduler,
+            dynamic_config=dynamic,
+            authorizer=authorizer,
+            producer_ids=ProducerIdManager(node_id, store),
+            auto_topics=AutoTopicCreation(dynamic, controller),
+        )
+        self.context.apis = KafkaApis(self.context)
+
+        # Bound before the registration, because that names the ports; clients wait in the backlog.
+        self._bind(plane, events)
+        self._drain_events(events, log_manager)
+        advertised = self.config.advertise(self.socket_server.bound_endpoints())
+        rack = self.config.get_optional_str("broker.rack")
+        self._on_stop("controller", controller.stop)
+        await controller.start(BrokerRegistration(node_id, advertised, rack))
+        dynamic.broker_listeners.append(self._broker_config_changed)
+        self._serve(plane)
+
+    @cached_property
+    def _plugins_loaded(self) -> PluginManager:
+        return self._plugins or PluginManager.load(self.config.get_list("kafkapy.plugins.disabled"))
+
+    def _make_log_manager(self, plugins: PluginManager, events: EventQueue, scheduler: KafkaScheduler) -> LogManager:
+        return LogManager(
+            self.config,
+            backends={name: make(self.config) for name, make in plugins.storage_backends.items()},
+            events=events,
+            scheduler=scheduler,
+            topic_config=self._log_config,
+            on_log_dir_failure=self._log_dir_failed,
+        )
+
+    async def _open_store(self, log_manager: LogManager) -> MetadataStore:
+        if self.config.metadata_store == "zookeeper":
+            raise StartupError("kafkapy.metadata.store=zookeeper is not served yet; use embedded")
+        from kafkapy.metadata.embedded import EmbeddedStore
+
+        directory = Path(self.config.metadata_log_dir).absolute()
+        for log_dir in log_manager.offline_dirs:
+            if log_dir.path == directory:
+                raise StartupError(f"Directory {directory} cannot hold the cluster's metadata: {log_dir.failure}")
+        store = EmbeddedStore(directory)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartupError(f"Directory {directory} cannot be made: {error.strerror}") from error
+        await store.start()
+        self._on_stop("metadata store", store.close)
+        return store
+
+    def _bind(self, plane: DataPlane, events: EventQueue) -> None:
+        served = {key: handler.VERSIONS for key, handler in self.context.apis.handlers.items()}
+        config = SocketServerConfig.from_broker_config(self.config)
+        self.socket_server = SocketServer(config, plane, events, api_table(served))
+        self.socket_server.startup()
+        self._on_stop("network", self._stop_network)
+
+    def _drain_events(self, queue: EventQueue, log_manager: LogManager) -> None:
+        events = DataPlaneEvents(queue, LOGGER_NAMES)
+        channel = self.socket_server.request_channel
+        events.on(SEGMENT_WANTED, log_manager.on_segment_wanted)
+        events.on(SEGMENT_ROLLED, log_manager.on_segment_rolled)
+        events.on(LOG_OFFLINE, log_manager.on_log_offline)
+        events.on(CONNECTION_CLOSED, lambda handle, _argument, _text: channel.connection_closed(handle))
+        events.start()
+        self._on_stop("events", events.stop)
+
+    def _serve(self, plane: DataPlane) -> None:
+        """Take requests from the data plane, then let clients in."""
+        loop = asyncio.get_running_loop()
+        channel = self.socket_server.request_channel
+        asks = DataPlaneAsks(self.context.authorizer, self._log_config_of, self.config.get_int("num.io.threads"))
+        self._on_stop("data-plane asks", lambda: loop.run_in_executor(None, asks.close))
+        dispatch = self.context.apis.dispatch
+
+        def drain() -> None:
+            for request in channel.drain():
+                if request.ask_kind is None:
+                    dispatch(request)
+                else:
+                    asks.answer(request)
+
+        loop.add_reader(channel.fileno(), drain)
+        self._on_stop("request channel", lambda: loop.remove_reader(channel.fileno()))
+        follower = loop.create_task(self._follow_brokers(plane), name="data-plane-endpoints")
+        self._on_stop("data-plane endpoints", lambda: _cancelled(follower))
+        self.loop_lag.start()
+        self._on_stop("loop lag", self.loop_lag.stop)
+        self._start_metrics()
+        self.socket_server.enable_request_processing()
+        self._on_stop("requests in flight", self._answer_what_is_in_flight)
+
+    def _start_metrics(self) -> None:
+        addresses = self.config.get_list("metrics.listeners")
+        if addresses:
+            from kafkapy.broker.metrics import BrokerCollector
+            from kafkapy.broker.metrics_listener import MetricsListener
+
+            self.metrics_listener = MetricsListener(addresses, BrokerCollector(self))
+            self.metrics_listener.start()
+            self._on_stop("metrics listener", self.metrics_listener.stop)
+
+    # --- while it runs ------------------------------------------------------------------------------------------
+
+    async def _follow_brokers(self, plane: DataPlane) -> None:
+        """Tell the data plane where brokers are, for the node endpoints in Produce and Fetch responses (KIP-951)."""
+        version = -1
+        while True:
+            snapshot = self.context.metadata_cache.snapshot
+            if snapshot.brokers_version != version:
+                version = snapshot.brokers_version
+                for index, endpoint in enumerate(self.config.listeners):
+                    nodes = snapshot.nodes(endpoint.listener_name)
+                    plane.set_endpoints(index, {node.id: (node.host, node.port, node.rack) for node in nodes})
+            await self.context.metadata_cache.wait_for_change()
+
+    def _broker_config_changed(self, config: BrokerConfig) -> None:
+        logger.info("The broker's dynamic configuration has changed")
+        self.config = config
+        self.context.controller.config = config
+        self.context.log_manager.config = config
+        self.context.replica_manager.update_config(config)
+        self.socket_server.update_limits(SocketServerConfig.from_broker_config(config))
+
+    def _log_config(self, topic: str) -> LogConfig:
+        """Of a log that is being loaded. Worker threads."""
+        return effective_log_config(topic, self._repository.topic(topic), self.config)
+
+    def _log_config_of(self, partition: TopicPartition) -> LogConfig:
+        """Of a log that runs. Worker threads."""
+        log = self.context.log_manager.get(partition)
+        config: LogConfig = self._log_config(partition.topic) if log is None else log.config
+        return config
+
+    def _log_dir_failed(self, directory: Path, partitions: list[TopicPartition]) -> None:
+        if self._replica_manager is not None:
+            self._replica_manager.log_dir_failed(directory, partitions)
+
+    # --- stop ---------------------------------------------------------------------------------------------------
+
+    async def shutdown(self) -> None:
+        """Stop every part, the last one started first. Errors are logged and do not keep the other parts from
+        stopping.
+        """
+        if self.state is BrokerState.NOT_RUNNING:
+            return
+        logger.info("shutting down")
+        self.state = BrokerState.SHUTTING_DOWN
+        self._plugins_loaded.notify("broker_stopping", broker=self)
+        await self._stop_parts()
+        logger.info("shut down completed")
+
+    async def _stop_parts(self) -> None:
+        self.state = BrokerState.SHUTTING_DOWN
+        while self._undo:
+            name, stop = self._undo.pop()
+            try:
+                result = stop()
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception("Error while stopping: %s", name)
+        self.state = BrokerState.NOT_RUNNING
+
+    def _on_stop(self, name: str, stop: Callable[[], Any]) -> None:
+        self._undo.append((name, stop))
+
+    async def _answer_what_is_in_flight(self) -> None:
+        """Accept nobody, read nothing more, and answer what has been read."""
+        self.socket_server.begin_shutdown(STOP_ANSWERING_S)
+        await self.context.apis.drain(STOP_ANSWERING_S)
+        deadline = time.monotonic() + STOP_ANSWERING_S
+        while not self.socket_server.stopped and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
+
+    async def _stop_network(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.socket_server.shutdown, 0.1)
+
+    def _broker_epoch(self) -> int:
+        return self.context.controller.broker_epoch if hasattr(self, "context") else -1
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _release(log_manager: LogManager) -> None:
+    for log_dir in log_manager.dirs:
+        log_dir.release()
+
+
+def _topics_on_disk(log_manager: LogManager) -> list[str]:
+    """The topics that the log directories hold partitions of."""
+    topics: dict[str, None] = {}
+    for log_dir in log_manager.live_dirs:
+        for path in log_dir.path.iterdir():
+            partition = parse_directory_name(path.name)
+            if partition is not None:
+                topics[partition.topic] = None
+    return list(topics)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

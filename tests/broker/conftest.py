@@ -1,0 +1,123 @@
+"""An in-process broker on a free port, and a client of raw frames for it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkapy.broker.server import KafkaServer
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.properties import Properties
+from kafkapy.protocol.header import decode_response, encode_request
+from kafkapy.protocol.schema import Request
+
+logging.getLogger("kafka").setLevel(logging.WARNING)
+
+
+def config(directory: Path, **keys: str) -> BrokerConfig:
+    """A broker's configuration for tests; keys are written with underscores for dots."""
+    values = {
+        "broker.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(directory),
+        "num.network.threads": "1",
+        "num.partitions": "1",
+        "log.initial.task.delay.ms": "600000",
+    } | {key.replace("_", "."): value for key, value in keys.items()}
+    return BrokerConfig.from_properties(Properties().override([f"{key}={value}" for key, value in values.items()]))
+
+
+class Client:
+    """A connection that speaks in declared messages: what is sent is what is declared, nothing is negotiated."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.socket = socket.create_connection((host, port), timeout=30)
+        self._correlation = itertools.count(1)
+
+    def __call__(self, request: Request, version: int, client_id: str | None = "test") -> Any:
+        """Send a request, and the response."""
+        correlation = next(self._correlation)
+        self.send_frame(encode_request(request.API_KEY, version, correlation, client_id, request))
+        frame = self.receive_frame()
+        answered, response = decode_response(request.API_KEY, version, frame)
+        assert answered == correlation
+        return response
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send bytes behind their size."""
+        self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def receive_frame(self) -> bytes:
+        """The next frame. ConnectionError when the broker has closed the connection."""
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def is_closed(self) -> bool:
+        """Whether the broker closes the connection; waits for it."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            if not part:
+                raise ConnectionError("the broker has closed the connection")
+            data += part
+        return data
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """One broker for all tests of a run; tests use topics of their own."""
+    with KafkaServer(config(tmp_path_factory.mktemp("broker"))) as server:
+        yield server
+
+
+@pytest.fixture
+def connect(broker: KafkaServer) -> Iterator[Callable[..., Client]]:
+    """Opens connections to the shared broker, or to the one given; closes them after the test."""
+    opened: list[Client] = []
+
+    def make(server: KafkaServer = broker) -> Client:
+        endpoint = server.endpoints[0]
+        opened.append(Client(endpoint.host, endpoint.port))
+        return opened[-1]
+
+    yield make
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def client(connect: Callable[..., Client]) -> Client:
+    """A connection to the shared broker."""
+    return connect()
+
+
+@pytest.fixture
+def make_config() -> Callable[..., BrokerConfig]:
+    """Configurations for brokers of a test's own."""
+    return config
+
+
+_names = itertools.count(1)
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A name that no other test uses."""
+    return f"topic-{next(_names)}"

@@ -1,0 +1,48 @@
+"""ApiVersions as a client sees it."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.header import decode_response
+from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
+
+NAMED = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0")
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_lists_the_served_apis(client: Any, version: int) -> None:
+    response = client(NAMED if version >= 3 else ApiVersionsRequest(), version)
+    served = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    assert response.error_code == ErrorCode.NONE
+    assert served[0] == (0, 13), "Produce is shown from 0 on, for old librdkafka"
+    assert served[1] == (4, 18)
+    assert served[3] == (0, 13)
+    assert served[18] == (0, 4)
+    assert [each.api_key for each in response.api_keys] == sorted(served)
+
+
+def test_an_unknown_version_is_answered_in_version_0_with_the_list(client: Any) -> None:
+    header = struct.pack(">hhih", 18, 99, 7, 4) + b"test" + b"\x00"
+    client.send_frame(header + b"\xff\xff garbage that no version knows")
+    correlation, response = decode_response(18, 0, client.receive_frame())
+    assert (correlation, response.error_code) == (7, ErrorCode.UNSUPPORTED_VERSION)
+    assert {each.api_key for each in response.api_keys} >= {0, 1, 3, 18}
+    assert client(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE, "the connection goes on"
+
+
+@pytest.mark.parametrize("name", ["", "-java", "java-", "ja va", "java!", "a" * 20 + "é"])
+def test_a_client_with_a_bad_name_is_refused(client: Any, name: str) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
+    assert client(request, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_client_that_names_itself_is_remembered(client: Any, broker: Any) -> None:
+    client(ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.6.1"), 3)
+    port = client.socket.getsockname()[1]
+    found = [each for each in broker.socket_server.connections() if each["peer_port"] == port]
+    assert [each["client_software_name"] for each in found] == ["librdkafka"]
