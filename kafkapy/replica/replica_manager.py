@@ -175,10 +175,15 @@ class ReplicaManager:
     def _open_log(self, partition: Partition, is_new: bool) -> PartitionLog:
         topic_partition = partition.topic_partition
         manager = self._log_manager
-        if not is_new and manager.get(topic_partition) is None and manager.offline_dirs:
+        config = self._log_config(topic_partition.topic)
+        loaded = manager.get(topic_partition)
+        if loaded is not None:
+            # Loaded at the start, perhaps before the topic's settings were known.
+            loaded.update_config(config)
+        elif not is_new and manager.offline_dirs:
             # It may well be on the failed directory: an empty one elsewhere would hide that its records are gone.
             raise errors.KafkaStorageError(f"The log of {topic_partition} may be on a log directory that is offline")
-        return manager.get_or_create(topic_partition, partition.topic_id, self._log_config(topic_partition.topic))
+        return manager.get_or_create(topic_partition, partition.topic_id, config)
 
     def _open_failed(self, partition: Partition, error: BaseException) -> ErrorCode:
         if isinstance(error, OSError):

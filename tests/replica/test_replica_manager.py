@@ -1,0 +1,363 @@
+"""The ReplicaManager with real logs: what the controller's word does to logs, tables and answers about offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkapy import errors
+from kafkapy.controller.admin_requests import NewPartitions, NewTopic
+from kafkapy.errors import ErrorCode
+from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition, StopReplica, StopReplicaPartition
+from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState
+from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.types import IsolationLevel, ListOffsetsTimestamp, TopicPartition, random_uuid
+
+Runner = Callable[..., None]
+T0 = TopicPartition("t", 0)
+UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
+
+
+def batch(*timestamps: int) -> bytes:
+    builder = RecordBatchBuilder()
+    for timestamp in timestamps:
+        builder.append(timestamp, b"k", b"v" * 10)
+    return builder.build()
+
+
+async def create(broker: Any, topic: str = "t", partitions: int = 1, **configs: str) -> None:
+    wanted = NewTopic(topic, partitions, 1, configs={key.replace("_", "."): value for key, value in configs.items()})
+    result = (await broker.controller.create_topics([wanted]))[topic]
+    assert not isinstance(result, Exception), result
+
+
+def test_a_topic_has_logs_that_lead_and_that_the_data_plane_finds(with_broker: Runner, tmp_path: Path) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker, partitions=3, max_message_bytes="5000")
+        topic = broker.cache.topic("t")
+        assert broker.table.topics() == [("t", topic.topic_id.bytes, 3)]
+        assert sorted(broker.table.hosted()) == [("t", 0), ("t", 1), ("t", 2)]
+        log = broker.table.log("t", 1)
+        assert (log.is_leader, log.leader_epoch, log.topic_id) == (True, 0, topic.topic_id.bytes)
+        assert log.config.max_message_bytes == 5000
+        log.append_as_leader(batch(1, 2))
+        assert log.offsets()[:3] == (0, 2, 2)
+        assert (tmp_path / "logs" / "t-2" / "partition.metadata").exists()
+        await broker.controller.create_partitions([NewPartitions("t", 4)])
+        assert broker.table.topics() == [("t", topic.topic_id.bytes, 4)]
+        assert broker.table.log("t", 3).is_leader
+
+    with_broker(test)
+
+
+def test_a_deleted_topic_is_gone_from_table_and_disk(with_broker: Runner, tmp_path: Path) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker, partitions=2)
+        await create(broker, "other")
+        assert await broker.controller.delete_topics(["t"]) == {"t": None}
+        assert broker.table.hosted() == [("other", 0)]
+        assert [name for name, _, _ in broker.table.topics()] == ["other"]
+        assert [path.name for path in (tmp_path / "logs").iterdir() if path.is_dir()] == ["other-0"]
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            broker.replicas.partition(T0)
+
+    with_broker(test)
+
+
+def test_records_and_settings_are_there_after_a_restart(make_broker: Callable[..., Any]) -> None:
+    async def test() -> None:
+        broker = make_broker()
+        await broker.start()
+        await create(broker, retention_ms="-1")
+        broker.table.log("t", 0).append_as_leader(batch(1, 2, 3))
+        topic_id = broker.cache.topic("t").topic_id
+        await broker.stop()
+        again = make_broker()
+        await again.start()
+        log = again.table.log("t", 0)
+        assert log.is_leader
+        assert log.offsets()[:3] == (0, 3, 3)
+        assert log.config.retention_ms == -1
+        assert again.cache.topic("t").topic_id == topic_id
+        await again.stop()
+
+    asyncio.run(test())
+
+
+def test_missing_log_directories_are_made_and_half_deleted_topics_finished_at_the_start(
+    make_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def test() -> None:
+        broker = make_broker()
+        await broker.start()
+        await create(broker, partitions=2)
+        await create(broker, "doomed")
+        await broker.stop()
+        # As a crash leaves it: the topic is in the store, a directory not on the disk yet; a deletion was only marked.
+        store = make_broker().store
+        await store.start()
+        await store.create("/admin/delete_topics/doomed")
+        await store.close()
+        for path in (tmp_path / "logs" / "t-1").iterdir():
+            path.unlink()
+        (tmp_path / "logs" / "t-1").rmdir()
+        again = make_broker()
+        await again.start()
+        while again.controller.context.topics_to_delete:
+            await asyncio.sleep(0.002)
+        assert sorted(again.table.hosted()) == [("t", 0), ("t", 1)]
+        assert sorted(path.name for path in (tmp_path / "logs").iterdir() if path.is_dir()) == ["t-0", "t-1"]
+        assert not again.cache.contains("doomed")
+        await again.stop()
+
+    asyncio.run(test())
+
+
+def test_settings_of_a_topic_reach_its_logs_when_they_change(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker, partitions=2)
+        await broker.configs.change(CONFIG_TOPICS, "t", {"max.message.bytes": "777", "no.such.key": "1"})
+        assert [broker.table.log("t", n).config.max_message_bytes for n in range(2)] == [777, 777]
+        await broker.configs.change(CONFIG_TOPICS, "t", {})
+        assert broker.table.log("t", 0).config.max_message_bytes == 1048588
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (ListOffsetsTimestamp.EARLIEST, (-1, 0)),
+        (ListOffsetsTimestamp.EARLIEST_LOCAL, (-1, 0)),
+        (ListOffsetsTimestamp.LATEST, (-1, 6)),
+        (ListOffsetsTimestamp.LATEST_TIERED, (-1, -1)),
+        (ListOffsetsTimestamp.MAX_TIMESTAMP, (500, 3)),
+        (0, (100, 0)),
+        (150, (200, 1)),
+        (201, (500, 3)),
+        (501, None),
+    ],
+)
+def test_offsets_are_found_by_place_and_by_time(
+    with_broker: Runner, timestamp: int, expected: tuple[int, int] | None
+) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        log = broker.table.log("t", 0)
+        log.append_as_leader(batch(100, 200))
+        log.append_as_leader(batch(150, 500))
+        log.append_as_leader(batch(400, 300))
+        found = await broker.replicas.list_offset(T0, timestamp, isolation=UNCOMMITTED, current_leader_epoch=0)
+        assert (None if found is None else (found.timestamp, found.offset)) == expected
+
+    with_broker(test)
+
+
+def test_offsets_of_an_empty_log(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        replicas = broker.replicas
+        latest = await replicas.list_offset(T0, ListOffsetsTimestamp.LATEST, isolation=UNCOMMITTED)
+        assert (latest.offset, latest.leader_epoch) == (0, 0)
+        assert await replicas.list_offset(T0, ListOffsetsTimestamp.MAX_TIMESTAMP, isolation=UNCOMMITTED) is None
+        assert await replicas.list_offset(T0, 5, isolation=UNCOMMITTED) is None
+        assert await replicas.legacy_list_offsets(T0, -1, 10, from_consumer=True) == [0]
+
+    with_broker(test)
+
+
+def test_the_old_form_lists_starts_of_segments(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        log = broker.table.log("t", 0)
+        for _ in range(3):
+            log.append_as_leader(batch(1, 2))
+            log.roll()
+        log.append_as_leader(batch(1))
+        replicas = broker.replicas
+        assert await replicas.legacy_list_offsets(T0, -1, 10, from_consumer=True) == [7, 6, 4, 2, 0]
+        assert await replicas.legacy_list_offsets(T0, -1, 2, from_consumer=True) == [7, 6]
+        assert await replicas.legacy_list_offsets(T0, -2, 10, from_consumer=True) == [0]
+        assert await replicas.legacy_list_offsets(T0, 1, 10, from_consumer=True) == []
+
+    with_broker(test)
+
+
+def test_leader_epochs_of_requests_are_checked(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        replicas = broker.replicas
+        latest = ListOffsetsTimestamp.LATEST
+        with pytest.raises(errors.UnknownLeaderEpochError):
+            await replicas.list_offset(T0, latest, isolation=UNCOMMITTED, current_leader_epoch=1)
+        await lead(broker, leader_epoch=3)
+        with pytest.raises(errors.FencedLeaderEpochError):
+            await replicas.list_offset(T0, latest, isolation=UNCOMMITTED, current_leader_epoch=2)
+        broker.table.log("t", 0).append_as_leader(batch(1, 2))
+        assert replicas.end_offset_for_leader_epoch(T0, 0) == (0, 0)
+        assert replicas.end_offset_for_leader_epoch(T0, 3, current_leader_epoch=3) == (3, 2)
+        assert replicas.end_offset_for_leader_epoch(T0, 9) == (-1, -1)
+        await lead(broker, leader_epoch=4, leader=7)
+        for attempt in (replicas.delete_records(T0, 0), replicas.list_offset(T0, latest, isolation=UNCOMMITTED)):
+            with pytest.raises(errors.NotLeaderOrFollowerError):
+                await attempt
+        found = await replicas.list_offset(T0, latest, isolation=None, leader_only=False)
+        assert found.offset == 2
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            await replicas.list_offset(TopicPartition("t", 9), latest, isolation=UNCOMMITTED)
+
+    with_broker(test)
+
+
+async def lead(broker: Any, **changes: Any) -> Any:
+    known = broker.replicas.partitions[T0]
+    state: PartitionState = replace(known.assignment.state, **changes)
+    request = LeaderAndIsr(
+        0, broker.controller.epoch, 1, {"t": known.topic_id}, {T0: LeaderAndIsrPartition(state, (0, 7))}
+    )
+    return await broker.replicas.become_leader_or_follower(request)
+
+
+def test_stale_and_contradicting_requests_of_controllers_are_refused(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        await lead(broker, leader_epoch=5)
+        response = await lead(broker, leader_epoch=4)
+        assert response.partition_errors == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
+        stop = StopReplica(0, broker.controller.epoch, 1, {T0: StopReplicaPartition(4, True)})
+        response = await broker.replicas.stop_replicas(stop)
+        assert response.partition_errors == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
+        assert broker.table.log("t", 0).is_leader
+        old = replace(stop, controller_epoch=0)
+        assert (await broker.replicas.stop_replicas(old)).error is ErrorCode.STALE_CONTROLLER_EPOCH
+        other_id = LeaderAndIsr(
+            0,
+            broker.controller.epoch,
+            1,
+            {"t": random_uuid()},
+            {T0: LeaderAndIsrPartition(PartitionState(0, 6, (0,), 1), (0,))},
+        )
+        response = await broker.replicas.become_leader_or_follower(other_id)
+        assert response.partition_errors == {T0: ErrorCode.INCONSISTENT_TOPIC_ID}
+
+    with_broker(test)
+
+
+def test_deleting_records_moves_the_log_start(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        await create(broker, "compacted", cleanup_policy="compact")
+        log = broker.table.log("t", 0)
+        log.append_as_leader(batch(1, 2, 3))
+        replicas = broker.replicas
+        assert await replicas.delete_records(T0, 2) == 2
+        found = await replicas.list_offset(T0, ListOffsetsTimestamp.EARLIEST, isolation=UNCOMMITTED)
+        assert found.offset == 2
+        with pytest.raises(errors.OffsetOutOfRangeError):
+            await replicas.delete_records(T0, 4)
+        assert await replicas.delete_records(T0, -1) == 3
+        with pytest.raises(errors.PolicyViolationError):
+            await replicas.delete_records(TopicPartition("compacted", 0), -1)
+        with pytest.raises(errors.InvalidTopicError):
+            await replicas.delete_records(TopicPartition("__consumer_offsets", 0), -1)
+
+    with_broker(test)
+
+
+def test_log_directories_are_described(with_broker: Runner, tmp_path: Path) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker, partitions=2)
+        broker.table.log("t", 1).append_as_leader(batch(1, 2, 3))
+        (described,) = await broker.replicas.describe_log_dirs()
+        assert (described.path, described.error) == (str(tmp_path / "logs"), ErrorCode.NONE)
+        assert described.total_bytes >= described.usable_bytes > 0
+        sizes = {each.partition: (each.size, each.offset_lag) for each in described.partitions}
+        assert sizes == {T0: (0, 0), TopicPartition("t", 1): (broker.table.log("t", 1).size, 0)}
+        assert sizes[TopicPartition("t", 1)][0] > 0
+        assert broker.replicas.active_producers(T0) == []
+
+    with_broker(test)
+
+
+def test_a_failed_log_directory_takes_its_partitions_with_it_and_no_others(
+    make_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def test() -> None:
+        dirs = [tmp_path / "one", tmp_path / "two"]
+        broker = make_broker(log_dirs=",".join(map(str, dirs)))
+        await broker.start()
+        await create(broker, partitions=4)
+        broker.log_manager.fail_dir(dirs[0], OSError(errno.EIO, "broken"))
+        while sum(p.leader == -1 for p in broker.cache.topic("t").partitions.values()) != 2:
+            await asyncio.sleep(0.002)
+        for number in range(4):
+            partition = TopicPartition("t", number)
+            on_failed = broker.log_manager.dir_of(partition) == dirs[0]
+            attempt = broker.replicas.list_offset(partition, -1, isolation=UNCOMMITTED)
+            if on_failed:
+                with pytest.raises(errors.KafkaStorageError):
+                    await attempt
+                assert broker.cache.partition("t", number).offline_replicas == (0,)
+            else:
+                assert (await attempt).offset == 0
+        errors_by_path = {each.path: each.error for each in await broker.replicas.describe_log_dirs()}
+        assert errors_by_path == {str(dirs[0]): ErrorCode.KAFKA_STORAGE_ERROR, str(dirs[1]): ErrorCode.NONE}
+        # New topics go to the directory that works.
+        await create(broker, "later", 2)
+        assert {broker.log_manager.dir_of(TopicPartition("later", n)) for n in range(2)} == {dirs[1]}
+        await broker.stop()
+
+    asyncio.run(test())
+
+
+def test_a_log_that_may_be_on_a_directory_that_cannot_be_used_is_not_made_again_empty(
+    make_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def test() -> None:
+        dirs = [tmp_path / "volume" / "one", tmp_path / "two"]
+        broker = make_broker(log_dirs=",".join(map(str, dirs)))
+        await broker.start()
+        await create(broker, partitions=2)
+        lost = next(n for n in range(2) if broker.log_manager.dir_of(TopicPartition("t", n)) == dirs[0])
+        await broker.stop()
+        dirs[0].parent.rename(tmp_path / "unmounted")
+        dirs[0].parent.write_bytes(b"nothing can be made in here")
+        again = make_broker(log_dirs=",".join(map(str, dirs)))
+        await again.start()
+        while again.cache.partition("t", lost).leader != -1:
+            await asyncio.sleep(0.002)
+        assert again.cache.partition("t", 1 - lost).leader == 0
+        assert again.table.log("t", lost) is None
+        await again.stop()
+
+    asyncio.run(test())
+
+
+def test_a_thousand_partitions_are_opened_off_the_loop(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        pauses: list[float] = []
+
+        async def heartbeat() -> None:
+            while True:
+                before = time.monotonic()
+                await asyncio.sleep(0.001)
+                pauses.append(time.monotonic() - before)
+
+        beating = asyncio.create_task(heartbeat())
+        began = time.monotonic()
+        await create(broker, partitions=1000)
+        took = time.monotonic() - began
+        beating.cancel()
+        print(f"1000 partitions in {took:.2f} s, longest pause of the loop {max(pauses) * 1000:.0f} ms")
+        assert len(broker.table.hosted()) == 1000
+        # The loop ran all the while.
+        assert len(pauses) > 20
+
+    with_broker(test)
