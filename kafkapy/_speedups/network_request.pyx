@@ -48,8 +48,8 @@ cdef NetworkRequest network_request_make(object channel, PendingRequest* pending
 @cython.no_gc_clear
 cdef class NetworkRequest:
     """One request that Python must answer (`ask_kind` None: with `reply`, `no_reply` or `close`), or one that the data plane keeps while Python
-    decides something (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE: `replace_records` or `refuse_records` for
-    every question, then `resume`).
+    decides something (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE: `accept_records`, `replace_records` or
+    `refuse_records` for every question, then `resume`).
 
     Made by `RequestChannel.drain`; may be answered from any thread, once (RuntimeError after that). Its connection reads nothing more
     until then. One that is dropped without an answer closes its connection, so that no client waits for ever.
@@ -364,6 +364,11 @@ cdef class NetworkRequest:
         PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
         produce_replace_records(self.pending.parked, index, <const uint8_t*>view.buf, view.len)
         PyBuffer_Release(&view)
+
+    def accept_records(self, int32_t index):
+        """The records of that part are good as they are."""
+        self._claim(ASK_VALIDATE_)
+        produce_replace_records(self.pending.parked, index, NULL, 0)
 
     def refuse_records(self, int32_t index, int16_t error, str message=None, batch_indexes=()):
         """Nothing is appended for that part: its error code, the message for the client, and which records are at fault."""

@@ -296,7 +296,6 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         forget_request(p, channel)
         finish(p, channel)
     else:
-        atomic_count(&p.plane.apis[api].errors, 1)
         log_closing(p, channel, LEVEL_INFO, outcome.message if outcome.message != NULL else <const char*>b"the request is refused")
         forget_request(p, channel)
         close_channel(p, channel, CLOSED_BY_BROKER)

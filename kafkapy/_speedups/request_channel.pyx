@@ -7,7 +7,7 @@ from libcpp.vector cimport vector
 from posix.unistd cimport close
 
 from kafkapy._speedups.connection cimport ConnectionRegistry
-from kafkapy._speedups.data_plane cimport ApiCounters, DataPlane
+from kafkapy._speedups.data_plane cimport DataPlane
 from kafkapy._speedups.mailbox cimport MAIL_LOOK, Mailbox, mailbox_post_token
 from kafkapy._speedups.memory_pool cimport MemoryPool
 from kafkapy._speedups.network_request cimport NetworkRequest, network_request_make
@@ -26,7 +26,7 @@ from kafkapy._speedups.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.request_header cimport API_KEY_LIMIT, ApiTable
+from kafkapy._speedups.request_header cimport ApiTable
 
 
 cdef bint channel_push(RequestChannelState* channel, PendingRequest* request, Mailbox* mailbox) noexcept nogil:
@@ -128,28 +128,3 @@ cdef class RequestChannel:
             "requests": atomic_load(&self.state.pushed),
             "full": atomic_load(&self.state.full),
         }
-
-
-def api_counters(DataPlane plane not None):
-    """The counters of every API that was asked for: api key to a dict of requests, errors, request_bytes, response_bytes, queue_ns, local_ns,
-    remote_ns, total_ns and total_histogram (a list: how many requests took less than 2**i us in all, and not less than the entry before)."""
-    cdef dict found = {}
-    cdef int key
-    cdef int i
-    cdef ApiCounters* c
-    for key in range(API_KEY_LIMIT):
-        c = &plane.state.apis[key]
-        if atomic_load(&c.requests) == 0:
-            continue
-        found[key] = {
-            "requests": atomic_load(&c.requests),
-            "errors": atomic_load(&c.errors),
-            "request_bytes": atomic_load(&c.request_bytes),
-            "response_bytes": atomic_load(&c.response_bytes),
-            "queue_ns": atomic_load(&c.queue_ns),
-            "local_ns": atomic_load(&c.local_ns),
-            "remote_ns": atomic_load(&c.remote_ns),
-            "total_ns": atomic_load(&c.total_ns),
-            "total_histogram": [atomic_load(&c.total_histogram[i]) for i in range(32)],
-        }
-    return found

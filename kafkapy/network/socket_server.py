@@ -28,7 +28,7 @@ from kafkapy._speedups.data_plane import DataPlane
 from kafkapy._speedups.event_queue import EventQueue
 from kafkapy._speedups.memory_pool import MemoryPool
 from kafkapy._speedups.processor import Processor
-from kafkapy._speedups.request_channel import RequestChannel, api_counters
+from kafkapy._speedups.request_channel import RequestChannel
 from kafkapy._speedups.request_header import ApiTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.config_def import MAX_INT
@@ -294,7 +294,7 @@ class SocketServer:
     def counters(self) -> dict[str, Any]:
         """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open connections by listener name),
         `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free, refused; bytes), `processors` (one
-        Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis` (api_counters)."""
+        Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis` (DataPlane.counters)."""
         processors = [processor.counters() for processor in self._processors]
         ratios = [item["idle_ns"] / item["running_ns"] for item in processors if item["running_ns"]]
         pool = self.memory_pool
@@ -305,7 +305,7 @@ class SocketServer:
             "memory_pool": {"limit": pool.limit, "used": pool.used, "free": pool.free, "refused": pool.refused},
             "processors": processors,
             "processor_idle_ratio": min(1.0, sum(ratios) / len(ratios)) if ratios else 1.0,
-            "apis": api_counters(self._plane),
+            "apis": self._plane.counters(),
         }
 
 

@@ -1,0 +1,191 @@
+"""Accepting, limits, idle expiry and what is told of connections."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from kafkapy._speedups.data_plane import DataPlane
+from kafkapy._speedups.event_queue import EventQueue
+from kafkapy._speedups.fetch_session import FetchSessionCache
+from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy.errors import ConfigError
+from kafkapy.network.socket_server import ListenerLimits, SocketServer, SocketServerConfig
+from kafkapy.types import Endpoint, SecurityProtocol
+
+
+def server_for(*endpoints):
+    events = EventQueue()
+    plane = DataPlane(1, PartitionTable(), FetchSessionCache(10), events)
+    return SocketServer(SocketServerConfig(endpoints), plane, events, {})
+
+
+def test_a_taken_port_is_said_clearly():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = server_for(Endpoint("FIRST", "127.0.0.1", 0), Endpoint("SECOND", "127.0.0.1", port))
+        with pytest.raises(OSError, match=rf"Listener SECOND cannot be bound to 127.0.0.1:{port}: the port is taken"):
+            server.startup()
+    server.shutdown(0)
+
+
+def test_an_address_of_another_machine_is_said_clearly():
+    server = server_for(Endpoint("PLAINTEXT", "192.0.2.1", 0))
+    with pytest.raises(OSError, match="Listener PLAINTEXT cannot be bound to"):
+        server.startup()
+
+
+def test_tls_listeners_are_refused_by_name():
+    with pytest.raises(ConfigError, match="SECURE"):
+        server_for(Endpoint("SECURE", "127.0.0.1", 0, SecurityProtocol.SSL))
+
+
+def test_an_empty_host_is_every_interface():
+    server = server_for(Endpoint("PLAINTEXT", "", 0))
+    server.startup()
+    try:
+        port = server.bound_port("PLAINTEXT")
+        assert server.bound_endpoints() == [Endpoint("PLAINTEXT", "", port)]
+        socket.create_connection(("127.0.0.1", port)).close()
+    finally:
+        server.shutdown(0)
+    with pytest.raises(KeyError):
+        server.bound_port("PLAINTEXT")
+
+
+def test_connections_wait_until_requests_are_processed(network):
+    net = network()
+    late = server_for(Endpoint("PLAINTEXT", "127.0.0.1", 0))
+    late.startup()
+    try:
+        with socket.create_connection(("127.0.0.1", late.bound_port("PLAINTEXT")), 5):
+            assert late.registry.counters()["created"] == 0
+    finally:
+        late.shutdown(0)
+    assert net.client().ask(b"x") == b"x"
+
+
+def test_accepted_sockets_have_the_options_of_a_broker(network):
+    client = network().client()
+    client.ask()
+    assert client.socket.getpeername()[0] == "127.0.0.1"
+
+
+def test_a_thousand_idle_and_two_hundred_active_connections(network):
+    net = network(socket_listen_backlog_size=500)
+    idle = [net.client() for _ in range(1000)]
+    active = [net.client() for _ in range(200)]
+    for turn in range(5):
+        for index, client in enumerate(active):
+            client.send(b"%d-%d" % (index, turn))
+        for index, client in enumerate(active):
+            assert client.receive()[1] == b"%d-%d" % (index, turn)
+    counters = net.counters()
+    assert counters["connections"]["current"] == 1200
+    shares = [processor["connections"] for processor in counters["processors"]]
+    assert shares == [600, 600]
+    assert idle[500].ask(b"awake") == b"awake"
+
+
+def test_an_address_over_its_limit_is_refused_at_once(network, eventually):
+    net = network(max_connections_per_ip=2, max_connections_per_ip_overrides={"127.0.0.2": 3})
+    first, second = net.client(), net.client()
+    assert first.ask(b"1") == b"1" and second.ask(b"2") == b"2"
+    assert net.client().closed_by_broker()
+    assert "127.0.0.1" in eventually(net.lines)[0] and "max.connections.per.ip" in net.lines()[0]
+    others = [net.client(source="127.0.0.2") for _ in range(3)]
+    assert all(client.ask(b"o") == b"o" for client in others)
+    assert net.client(source="127.0.0.2").closed_by_broker()
+    first.close()
+    eventually(lambda: net.server.quotas.count == 4)
+    assert net.client().ask(b"room again") == b"room again"
+    assert net.counters()["connections"]["refused_per_ip"] == 2
+
+
+def test_a_full_broker_lets_new_clients_wait(network, eventually):
+    net = network(max_connections=2)
+    first, second = net.client(), net.client()
+    assert first.ask(b"1") == b"1" and second.ask(b"2") == b"2"
+    third = net.client()
+    third.send(b"3")
+    assert third.silent(0.1)
+    first.close()
+    assert third.receive()[1] == b"3"
+    fourth = net.client()
+    fourth.send(b"4")
+    assert fourth.silent(0.1)
+    net.server.update_limits(SocketServerConfig(net.server.config.listeners, max_connections=10))
+    assert fourth.receive()[1] == b"4"
+
+
+def test_a_listener_has_a_limit_of_its_own(network):
+    net = network(listeners=("ONE", "TWO"), listener_limits={"ONE": ListenerLimits(max_connections=1)})
+    assert net.client("ONE").ask(b"1") == b"1"
+    waiting = net.client("ONE")
+    waiting.send(b"2")
+    assert waiting.silent(0.1)
+    assert net.client("TWO").ask(b"3") == b"3"
+    assert net.counters()["listeners"] == {"ONE": 1, "TWO": 1}
+
+
+def test_the_inter_broker_listener_makes_room_for_itself(network):
+    net = network(listeners=("CLIENTS", "BROKERS"), inter_broker_listener_name="BROKERS", max_connections=2, num_network_threads=1)
+    oldest, newest = net.client("CLIENTS"), net.client("CLIENTS")
+    assert oldest.ask(b"1") == b"1" and newest.ask(b"2") == b"2"
+    broker = net.client("BROKERS")
+    assert broker.ask(b"b") == b"b"
+    assert oldest.closed_by_broker()
+    assert newest.ask(b"3") == b"3"
+    assert net.counters()["connections"]["closed_excess"] == 1
+
+
+def test_new_connections_are_slowed_to_the_creation_rate(network):
+    net = network(max_connection_creation_rate=20.0)
+    clients = [net.client() for _ in range(25)]     # 20 at once, the others as tokens come
+    for client in clients:
+        client.send(b"x")
+    assert all(client.receive()[1] == b"x" for client in clients)
+
+
+def test_idle_connections_are_closed_least_recently_used_first(network, eventually):
+    net = network(connections_max_idle_ms=300, num_network_threads=1)
+    idle, busy = net.client(), net.client()
+    idle.ask(b"once")
+    eventually(lambda: busy.ask(b"again") == b"again" and net.counters()["connections"]["closed_idle"] == 1)
+    assert idle.closed_by_broker()
+    assert busy.ask(b"still here") == b"still here"
+
+
+def test_a_connection_that_waits_for_its_answer_is_not_idle(network):
+    net = network(connections_max_idle_ms=50)
+    net.topic("t")
+    client = net.client()
+    client.send_bytes(net.fetch_frame("t", max_wait_ms=400))
+    assert client.receive()[0] == 1
+
+
+def test_a_connection_is_closed_on_demand(network):
+    net = network()
+    client, other = net.client(), net.client()
+    client.ask()
+    other.ask()
+    by_port = {info["peer_port"]: info["id"] for info in net.server.connections()}
+    net.server.close_connection(by_port[client.socket.getsockname()[1]])
+    assert client.closed_by_broker()
+    assert other.ask(b"x") == b"x"
+
+
+def test_closed_connections_leave_nothing_behind(network, eventually):
+    net = network()
+    for _ in range(5):
+        clients = [net.client() for _ in range(20)]
+        for client in clients:
+            client.send(b"x" * 1000)
+        for client in clients:
+            client.close()
+    eventually(lambda: net.counters()["connections"]["current"] == 0)
+    eventually(lambda: net.server.memory_pool.used == 0)
+    assert net.server.quotas.count == 0
