@@ -45,4 +45,4 @@ def test_a_client_that_names_itself_is_remembered(client: Any, broker: Any) -> N
     client(ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.6.1"), 3)
     port = client.socket.getsockname()[1]
     found = [each for each in broker.socket_server.connections() if each["peer_port"] == port]
-    assert [each["client_software_name"] for each in found] == ["librdkafka"]
+    assert [each["software_name"] for each in found] == ["librdkafka"]
