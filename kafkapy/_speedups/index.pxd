@@ -4,10 +4,12 @@
     time index, 12 bytes an entry:   int64 timestamp (ms)       | int32 offset - base offset
 
 Entries ascend. The offset of an entry is the last offset of the batch at that position. While a segment is active its file is preallocated to
-segment.index.bytes and mapped; when it is sealed the file is cut to what is used and mapped read-only when next needed.
+segment.index.bytes; when it is sealed the file is cut to what is used.
 
-An index is mapped when it is first needed, never under the log's mutex: until then new entries wait in memory (`pending`) and are
-found there. With an empty path (memory backend) they stay there. Each index has a mutex of its own, because readers look up outside the log's.
+Reads go through a map that is made when a lookup first needs it. Writes do not: the first write to a page of a mapped hole makes the file system
+allocate blocks inside the page fault, a millisecond on ext4, and that under the log's mutex. So new entries wait in memory (`pending`), are found
+there, and are written a bunch at a time after the mutex is released. With an empty path (memory backend) they stay in memory. Each index has a mutex
+of its own, because readers look up outside the log's.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -33,10 +35,11 @@ cdef cppclass IndexFile:
     int64_t entries                 # in the file
     int64_t capacity                # entries the file may hold
     bint sealed                     # no more appends: mapped read-only
-    vector[IndexEntry] pending      # appended while not mapped, behind those in the file
+    vector[IndexEntry] pending      # not written yet, behind those in the file
     IndexEntry last                 # of the newest entry; key -1 when empty or not read yet
     bint last_known
-    bint touched                    # the file is not what `entries` and `pending` say
+    bint touched                    # the file is not just its `entries`
+    bint preallocated               # the file is `capacity` long
 
 cdef cppclass OffsetIndexState:
     int64_t base_offset
@@ -68,9 +71,9 @@ cdef bint time_index_full(TimeIndexState* index) noexcept nogil
 cdef void offset_index_truncate(OffsetIndexState* index, int64_t offset) noexcept nogil
 cdef void time_index_truncate(TimeIndexState* index, int64_t offset) noexcept nogil
 # System calls from here on: not under the log's mutex. 0 or an errno.
-cdef int index_flush_pending(IndexFile* file) noexcept nogil      # maps the file and moves the pending entries into it
+cdef int index_flush_pending(IndexFile* file) noexcept nogil      # writes the pending entries
 cdef bint index_has_pending(IndexFile* file) noexcept nogil
-cdef int index_trim(IndexFile* file, bint seal) noexcept nogil    # writes pending entries, unmaps and cuts the file to its entries
+cdef int index_trim(IndexFile* file, bint seal) noexcept nogil    # the same, and cuts the file to its entries
 cdef void index_unseal(IndexFile* file) noexcept nogil           # open for appends again (truncation into a closed segment)
 cdef int index_sync(IndexFile* file) noexcept nogil
 cdef void index_clear(IndexFile* file) noexcept nogil             # memory only; the file is rewritten by the next flush or trim

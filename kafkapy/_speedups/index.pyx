@@ -1,13 +1,14 @@
 """Offset index and time index (see index.pxd for the formats and the locking)."""
 
-from libc.errno cimport EINVAL, ENOENT, errno
+from libc.errno cimport EINTR, EINVAL, ENOENT, ENOMEM, ENOSPC, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
 from libcpp.string cimport string
 from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, open as posix_open
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
 from posix.unistd cimport close, ftruncate
 
-from kafkapy._speedups.file_records cimport file_append, file_read, file_size, file_sync
+from kafkapy._speedups.file_records cimport file_read, file_size, file_sync
 from kafkapy._speedups.posix cimport (
     pthread_mutex_destroy,
     pthread_mutex_init,
@@ -15,6 +16,12 @@ from kafkapy._speedups.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.wire cimport load_int32, load_int64, store_int32, store_int64
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int fd, const void* data, size_t size, int64_t position)
+
+cdef enum:
+    FLUSH_ENTRIES = 64              # kept in memory before they are written: 256 KiB of data at the default interval
 
 
 cdef void setup_file(IndexFile* file, const string& path, int32_t entry_size, int64_t max_bytes, bint sealed) noexcept nogil:
@@ -30,6 +37,7 @@ cdef void setup_file(IndexFile* file, const string& path, int32_t entry_size, in
     file.last.value = 0
     file.last_known = True
     file.touched = False
+    file.preallocated = False
 
 
 cdef void unmap(IndexFile* file) noexcept nogil:
@@ -70,53 +78,56 @@ cdef int64_t total(IndexFile* file) noexcept nogil:
 
 
 cdef int map_file(IndexFile* file) noexcept nogil:
-    """Maps the file (mutex held by the caller) and moves the pending entries into it. 0 or an errno."""
+    """Maps what the file may hold, for reading (mutex held by the caller). 0 or an errno."""
     cdef int fd, failure = 0
-    cdef int64_t size, wanted, i
+    cdef int64_t wanted
     cdef void* at
-    if file.map != NULL or file.path.empty():
+    if file.map != NULL or file.path.empty() or file.entries == 0:
         return 0
     if file.sealed:
-        if file.entries == 0:
-            return 0
         fd = posix_open(file.path.c_str(), O_RDONLY | O_CLOEXEC)
-        if fd < 0:
-            return errno
-        wanted = file.entries * file.entry_size
-        size = file_size(fd)
-        if size < wanted:
-            close(fd)
-            return EINVAL
-        at = mmap(NULL, <size_t>wanted, PROT_READ, MAP_SHARED, fd, 0)
-        failure = errno if at == MAP_FAILED else 0
     else:
         fd = posix_open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
-        if fd < 0:
-            return errno
-        # Cut away what is no entry (all of it after index_clear), then preallocate: the rest reads as zeros.
-        wanted = file.capacity * file.entry_size
-        i = (file.entries + <int64_t>file.pending.size()) * file.entry_size
-        if wanted < i:
-            wanted = i
-        if wanted == 0:
-            wanted = file.entry_size
-        if ftruncate(fd, file.entries * file.entry_size) != 0 or ftruncate(fd, wanted) != 0:
-            failure = errno
-            close(fd)
-            return failure
-        at = mmap(NULL, <size_t>wanted, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-        failure = errno if at == MAP_FAILED else 0
-    close(fd)
-    if failure:
-        return failure
-    file.map = <uint8_t*>at
-    file.map_size = wanted
+    if fd < 0:
+        return errno
     if not file.sealed:
-        for i in range(<int64_t>file.pending.size()):
-            encode_entry(file.entry_size, file.map + (file.entries + i) * file.entry_size, &file.pending[<size_t>i])
-        file.entries += <int64_t>file.pending.size()
-        file.pending.clear()
+        failure = preallocate(file, fd)
+    wanted = file.entries * file.entry_size
+    if not file.sealed and wanted < file.capacity * file.entry_size:
+        wanted = file.capacity * file.entry_size
+    if failure == 0 and file_size(fd) < wanted:
+        failure = EINVAL            # reading a map behind the file's end would be a SIGBUS
+    if failure == 0:
+        at = mmap(NULL, <size_t>wanted, PROT_READ, MAP_SHARED, fd, 0)
+        if at == MAP_FAILED:
+            failure = errno
+        else:
+            file.map = <uint8_t*>at
+            file.map_size = wanted
+    close(fd)
+    return failure
+
+
+cdef int preallocate(IndexFile* file, int fd) noexcept nogil:
+    """Cuts away what is no entry and makes the rest of the capacity a hole that reads as zeros. 0 or an errno."""
+    if file.preallocated:
+        return 0
+    if ftruncate(fd, file.entries * file.entry_size) != 0:
+        return errno
+    if file.capacity > file.entries and ftruncate(fd, file.capacity * file.entry_size) != 0:
+        return errno
+    file.preallocated = True
+    file.touched = True
     return 0
+
+
+cdef bint readable(IndexFile* file) noexcept nogil:
+    """Mutex held: whether entries can be looked at, mapping the file if needed."""
+    if file.entries == 0:
+        return not file.pending.empty()
+    if file.map != NULL and file.entries * file.entry_size > file.map_size:
+        unmap(file)
+    return map_file(file) == 0 and file.map != NULL
 
 
 cdef void learn_last(IndexFile* file) noexcept nogil:
@@ -126,10 +137,9 @@ cdef void learn_last(IndexFile* file) noexcept nogil:
     file.last.key = -1
     file.last.value = 0
     if total(file) > 0:
-        if file.pending.empty() and map_file(file) != 0:
+        if file.pending.empty() and not readable(file):
             return
-        if not file.pending.empty() or file.map != NULL:
-            get_entry(file, total(file) - 1, &file.last)
+        get_entry(file, total(file) - 1, &file.last)
     file.last_known = True
 
 
@@ -137,11 +147,7 @@ cdef int append_entry(IndexFile* file, int64_t key, int32_t value) noexcept nogi
     cdef IndexEntry entry
     entry.key = key
     entry.value = value
-    if file.map != NULL and not file.sealed and (file.entries + 1) * file.entry_size <= file.map_size:
-        encode_entry(file.entry_size, file.map + file.entries * file.entry_size, &entry)
-        file.entries += 1
-    else:
-        file.pending.push_back(entry)
+    file.pending.push_back(entry)
     file.touched = True
     file.last = entry
     file.last_known = True
@@ -161,15 +167,6 @@ cdef int64_t largest_not_above(IndexFile* file, int64_t key) noexcept nogil:
         else:
             high = middle - 1
     return found
-
-
-cdef bint readable(IndexFile* file) noexcept nogil:
-    """Mutex held: whether entries can be looked at, mapping the file if needed."""
-    if file.entries == 0:
-        return not file.pending.empty()
-    if file.map == NULL and map_file(file) != 0:
-        return False
-    return file.map != NULL
 
 
 cdef OffsetIndexState* offset_index_new(int64_t base_offset, const string& path, int64_t max_bytes, bint sealed) noexcept nogil:
@@ -330,53 +327,73 @@ cdef void time_index_truncate(TimeIndexState* index, int64_t offset) noexcept no
 cdef bint index_has_pending(IndexFile* file) noexcept nogil:
     cdef bint has
     pthread_mutex_lock(&file.mutex)
-    has = not file.pending.empty() and not file.path.empty() and not file.sealed
+    has = <int64_t>file.pending.size() >= FLUSH_ENTRIES and not file.path.empty() and not file.sealed
     pthread_mutex_unlock(&file.mutex)
     return has
+
+
+cdef int write_pending(IndexFile* file, bint exact) noexcept nogil:
+    """Mutex held: writes the pending entries behind those in the file. `exact`: the file then ends there (and must not be mapped); else it stays
+    preallocated. 0 or an errno."""
+    cdef int fd, failure = 0
+    cdef size_t i, n = file.pending.size()
+    cdef uint8_t* raw = NULL
+    fd = posix_open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+    if fd < 0:
+        return errno
+    if not exact:
+        failure = preallocate(file, fd)
+    elif ftruncate(fd, file.entries * file.entry_size) != 0:
+        failure = errno
+    if n and failure == 0:
+        raw = <uint8_t*>malloc(n * file.entry_size)
+        if raw == NULL:
+            failure = ENOMEM
+        else:
+            for i in range(n):
+                encode_entry(file.entry_size, raw + i * file.entry_size, &file.pending[i])
+            failure = index_write(fd, raw, <int64_t>n * file.entry_size, file.entries * file.entry_size)
+            free(raw)
+    close(fd)
+    if failure == 0:
+        file.entries += <int64_t>n
+        file.pending.clear()
+        if exact:
+            file.preallocated = False
+    return failure
+
+
+cdef int index_write(int fd, const uint8_t* raw, int64_t size, int64_t position) noexcept nogil:
+    """A write that leaves the file's length alone when it fails: the map must stay valid."""
+    cdef int64_t done = 0
+    cdef ssize_t n
+    while done < size:
+        n = pwrite(fd, raw + done, <size_t>(size - done), position + done)
+        if n > 0:
+            done += n
+        elif n == 0 or errno != EINTR:
+            return errno if n < 0 else ENOSPC
+    return 0
 
 
 cdef int index_flush_pending(IndexFile* file) noexcept nogil:
     cdef int failure = 0
     pthread_mutex_lock(&file.mutex)
     if not file.path.empty() and not file.pending.empty() and not file.sealed:
-        unmap(file)
-        failure = map_file(file)
+        failure = write_pending(file, False)
     pthread_mutex_unlock(&file.mutex)
-    return failure
-
-
-cdef int write_pending(IndexFile* file) noexcept nogil:
-    """Mutex held, not mapped: makes the file exactly its entries, without mapping it. 0 or an errno."""
-    cdef int fd, failure = 0
-    cdef uint8_t raw[12]
-    cdef IndexEntry* entry
-    cdef size_t i
-    fd = posix_open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
-    if fd < 0:
-        return errno
-    if ftruncate(fd, file.entries * file.entry_size) != 0:
-        failure = errno
-    for i in range(file.pending.size()):
-        if failure:
-            break
-        entry = &file.pending[i]
-        encode_entry(file.entry_size, raw, entry)
-        failure = file_append(fd, raw, file.entry_size, (file.entries + <int64_t>i) * file.entry_size)
-    close(fd)
-    if failure == 0:
-        file.entries += <int64_t>file.pending.size()
-        file.pending.clear()
     return failure
 
 
 cdef int index_trim(IndexFile* file, bint seal) noexcept nogil:
     cdef int failure = 0
     pthread_mutex_lock(&file.mutex)
-    if not file.path.empty() and not file.sealed and (file.touched or file.map != NULL):
+    if not file.path.empty() and not file.sealed and file.touched:
         unmap(file)
-        failure = write_pending(file)
+        failure = write_pending(file, True)
         file.touched = failure != 0
     if failure == 0 and seal:
+        unmap(file)
         file.sealed = True
     pthread_mutex_unlock(&file.mutex)
     return failure
@@ -414,6 +431,7 @@ cdef void index_clear(IndexFile* file) noexcept nogil:
     file.entries = 0
     file.pending.clear()
     file.sealed = False
+    file.preallocated = False
     file.touched = True
     file.last.key = -1
     file.last.value = 0

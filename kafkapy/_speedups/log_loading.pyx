@@ -11,7 +11,7 @@ from libcpp.vector cimport vector
 
 from posix.unistd cimport close
 
-from kafkapy._speedups.index cimport index_flush_pending, offset_index_check, time_index_check, time_index_last
+from kafkapy._speedups.index cimport index_trim, offset_index_check, time_index_check, time_index_last
 from kafkapy._speedups.log_recovery cimport (
     EpochEntry,
     LogHistory,
@@ -102,8 +102,9 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
                 out.failure = verdict
                 return
             out.cut_bytes += cut
-            index_flush_pending(&s.offset_index.file)
-            index_flush_pending(&s.time_index.file)
+            # Written, not mapped: most logs are idle after a start.
+            index_trim(&s.offset_index.file, False)
+            index_trim(&s.time_index.file, False)
             if not last and out.next_offset > log.segments[i + 1].base_offset:
                 cut = 1         # overlaps its successor: what follows cannot be right
             if cut and not last:

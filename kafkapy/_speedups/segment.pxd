@@ -41,7 +41,7 @@ cdef int segment_open(SegmentState* s) noexcept nogil
 # Under the log's mutex, with an open file. 0 or an errno; after an error the file and the segment are as before.
 cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
                         int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil
-# Maps the indexes when entries wait for it. After an append, without the log's mutex.
+# Writes index entries when enough wait. After an append, without the log's mutex.
 cdef void segment_after_append(SegmentState* s) noexcept nogil
 # The batch that holds `offset`, or the first one behind it, below `limit` bytes. Without the log's mutex.
 cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil
