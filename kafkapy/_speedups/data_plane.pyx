@@ -6,6 +6,7 @@ NodeEndpoints (Produce v10+, Fetch v16+; KIP-951), written here because both rep
     each        node id int32 | host compact string | port int32 | rack compact nullable string | tagged fields
 """
 
+cimport cython
 from cython.operator cimport dereference, preincrement
 
 from kafkapy._speedups.event_queue cimport EventQueue
@@ -57,6 +58,7 @@ cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vect
     return known
 
 
+@cython.no_gc_clear     # what the state points to must outlive every request, also in a garbage cycle
 cdef class DataPlane:
     """Owns the shared state; keeps the Python owners of the tables alive.
 
