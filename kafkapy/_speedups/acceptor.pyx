@@ -1,5 +1,6 @@
 """The accept loop (see acceptor.pxd)."""
 
+cimport cython
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, errno
 from libc.stdint cimport int16_t, int64_t, uint64_t
 from libc.stdio cimport snprintf
@@ -185,6 +186,7 @@ cdef void accept_loop(AcceptorState* a) noexcept nogil:
                 break
 
 
+@cython.no_gc_clear
 cdef class Acceptor:
     """Owns a listen socket (bound and listening, from Python) and its accept loop. Made by the SocketServer, which starts a
     thread on `run`."""

@@ -1,5 +1,6 @@
 """Connections as both planes know them (see connection.pxd)."""
 
+cimport cython
 from cython.operator cimport dereference, preincrement
 from libc.stdint cimport int16_t, int64_t
 from libc.stdio cimport snprintf
@@ -111,6 +112,7 @@ cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* 
         event_post(r.events, EVENT_CONNECTION_CLOSED, info.id, CLOSED_BY_PEER, NULL, 0)
 
 
+@cython.no_gc_clear
 cdef class ConnectionRegistry:
     """Owns the table of open connections and its counters. Acceptors add, Processors remove, Python looks at it."""
 

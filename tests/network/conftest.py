@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -243,6 +244,8 @@ class Network:
                 self.closed_connections.append(handle)
 
     def close(self) -> None:
+        if self._stop.is_set():
+            return
         for client in self.clients:
             client.close()
         self.server.shutdown(0.5)
@@ -259,7 +262,8 @@ def network() -> Iterator[Callable[..., Network]]:
 
         def make(**config: Any) -> Network:
             made = Network(**config)
-            stack.callback(made.close)
+            # Weakly: a test may want to see a network become garbage.
+            stack.callback(lambda reference: (alive := reference()) and alive.close(), weakref.ref(made))
             return made
 
         yield make

@@ -131,6 +131,21 @@ def test_a_request_that_is_dropped_closes_its_connection(network, eventually):
     assert "dropped without an answer" in eventually(net.lines)[0]
 
 
+def test_a_server_and_its_requests_can_be_garbage_together(network, eventually):
+    def unanswered():
+        net = network()
+        requests = collect(net)
+        client = net.client()
+        client.send(b"x" * 5000)
+        cycle = [net, eventually(lambda: requests)]
+        cycle.append(cycle)
+        net.close()
+
+    for _ in range(3):
+        unanswered()
+        gc.collect()
+
+
 def test_requests_are_not_made_by_hand():
     with pytest.raises(TypeError):
         NetworkRequest()
