@@ -55,8 +55,8 @@ from kafkapy.types import TopicPartition
 
 T = TypeVar("T")
 
-MAX_OPERATIONS: Final = 2000
-"""Operations in one transaction. ZooKeeper takes about a megabyte; an operation here is some 150 bytes."""
+MAX_OPERATIONS: Final = 1000
+"""Operations in one transaction. ZooKeeper takes about a megabyte; an operation here is 150 to 450 bytes."""
 
 
 class ControllerMovedError(Exception):

@@ -1,0 +1,286 @@
+"""The metadata store of a cluster: a ZooKeeper ensemble, through kazoo.
+
+Every write is a ZooKeeper transaction, so one and many operations take the same way. Watches of ZooKeeper fire once;
+here each is armed again before its event is told, so whoever reads after an event sees every change that has no event
+of its own. kazoo has threads of its own; everything comes back to the control loop by call_soon_threadsafe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from kazoo import exceptions as zk  # type: ignore[import-untyped]
+from kazoo.client import KazooClient  # type: ignore[import-untyped]
+from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
+from kazoo.protocol.states import (  # type: ignore[import-untyped]
+    EventType,
+    KazooState,
+    WatchedEvent,
+    ZnodeStat,
+)
+
+from kafkapy.metadata.store import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    MetadataStoreError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionCallback,
+    SessionState,
+    SetData,
+    Stat,
+    StoreUnavailableError,
+    Watch,
+    WatchCallback,
+    WatchEvent,
+    WatchEventType,
+    check_path,
+    parent_of,
+)
+
+logger = logging.getLogger("kafka.zookeeper.ZooKeeperClient")
+
+REARM_PAUSE_S: Final = 0.2
+"""Between two tries to arm a watch while the ensemble cannot be reached."""
+IN_FLIGHT: Final = 500
+"""Reads of one get_many that are under way at the same time."""
+
+_EVENT_TYPES: Final = {
+    EventType.CREATED: WatchEventType.CREATED,
+    EventType.DELETED: WatchEventType.DELETED,
+    EventType.CHANGED: WatchEventType.CHANGED,
+    EventType.CHILD: WatchEventType.CHILDREN,
+}
+_SESSION_STATES: Final = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.EXPIRED,
+}
+
+
+class ZooKeeperStore(MetadataStore):
+    """MetadataStore over an ensemble. Owns the kazoo client; used on the control loop.
+
+    `connect` is Kafka's zookeeper.connect: host:port pairs separated by commas, then perhaps /a/chroot. Timeouts in ms.
+    """
+
+    def __init__(self, connect: str, session_timeout_ms: int = 18_000, connection_timeout_ms: int = 18_000) -> None:
+        self.connect = connect
+        self._connection_timeout_s = connection_timeout_ms / 1000
+        self._client = KazooClient(hosts=connect, timeout=session_timeout_ms / 1000)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session_callbacks: list[SessionCallback] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, and make the chroot if there is one. StoreUnavailableError after the connection timeout."""
+        self._loop = asyncio.get_running_loop()
+        self._client.add_listener(self._session_changed)
+        try:
+            await asyncio.to_thread(self._client.start, self._connection_timeout_s)
+            if self._client.chroot:
+                await self._ask(lambda: self._client.ensure_path_async("/"), "/")
+        except (KazooTimeoutError, zk.KazooException) as error:
+            await asyncio.to_thread(self._client.close)
+            raise StoreUnavailableError(
+                self.connect, f"ZooKeeper at {self.connect} cannot be reached: {error}"
+            ) from None
+
+    async def close(self) -> None:
+        """End the session, which removes its ephemeral nodes."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+        def stop() -> None:
+            self._client.stop()
+            self._client.close()
+
+        await asyncio.to_thread(stop)
+
+    @property
+    def session_id(self) -> int:
+        """ZooKeeper's id of the session, 0 without one."""
+        client_id = self._client.client_id
+        return 0 if client_id is None else int(client_id[0])
+
+    def listen_session(self, callback: SessionCallback) -> None:
+        """Hear of the session's end and of its successor."""
+        self._session_callbacks.append(callback)
+
+    def _session_changed(self, state: str) -> None:
+        """On one of kazoo's threads."""
+        if self._loop is not None and not self._closed:
+            self._loop.call_soon_threadsafe(self._tell_session, _SESSION_STATES[state])
+
+    def _tell_session(self, state: SessionState) -> None:
+        logger.info("The ZooKeeper session is %s", state.value)
+        for callback in self._session_callbacks:
+            callback(state)
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        """The value and stat. NoNodeError."""
+        check_path(path)
+        value, stat = await self._ask(lambda: self._client.get_async(path), path)
+        return value or b"", _stat(stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """Values and stats in the order asked, None where there is no node. The requests are pipelined."""
+
+        async def one(path: str) -> tuple[bytes, Stat] | None:
+            try:
+                return await self.get(path)
+            except NoNodeError:
+                return None
+
+        found: list[tuple[bytes, Stat] | None] = []
+        for start in range(0, len(paths), IN_FLIGHT):
+            found += await asyncio.gather(*(one(path) for path in paths[start : start + IN_FLIGHT]))
+        return found
+
+    async def exists(self, path: str) -> Stat | None:
+        """The stat, or None where there is no node."""
+        check_path(path)
+        stat = await self._ask(lambda: self._client.exists_async(path), path)
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str) -> list[str]:
+        """The names of the children, sorted. NoNodeError."""
+        if path != "/":
+            check_path(path)
+        return sorted(await self._ask(lambda: self._client.get_children_async(path), path))
+
+    async def _ask(self, send: Callable[[], Any], path: str) -> Any:
+        """The outcome of an asynchronous call of kazoo, as an error of the store where it is one."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def arrived(result: Any) -> None:
+            if result.exception is not None:
+                if not future.done():
+                    future.set_exception(_translated(result.exception, path))
+            elif not future.done():
+                future.set_result(result.value)
+
+        try:
+            send().rawlink(lambda result: loop.call_soon_threadsafe(arrived, result))
+        except (zk.KazooException, KazooTimeoutError) as error:
+            raise _translated(error, path) from None
+        return await future
+
+    # --- writes -------------------------------------------------------------------------------------------------------
+
+    async def commit(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
+        """Apply all operations or none, in one ZooKeeper transaction."""
+        transaction = self._client.transaction()
+        for operation in operations:
+            check_path(operation.path)
+            if isinstance(operation, Create):
+                transaction.create(
+                    operation.path, operation.value, ephemeral=operation.ephemeral, sequence=operation.sequential
+                )
+            elif isinstance(operation, SetData):
+                transaction.set_data(operation.path, operation.value, operation.version)
+            elif isinstance(operation, Delete):
+                transaction.delete(operation.path, operation.version)
+            else:
+                assert isinstance(operation, Check)
+                transaction.check(operation.path, operation.version)
+        if not operations:
+            return []
+        results = await self._ask(transaction.commit_async, operations[0].path)
+        for operation, result in zip(operations, results, strict=True):
+            # Those before the one that failed say "rolled back", those behind it "inconsistency".
+            if isinstance(result, Exception) and not isinstance(result, (zk.RolledBackError, zk.RuntimeInconsistency)):
+                missing_parent = isinstance(operation, Create) and isinstance(result, zk.NoNodeError)
+                raise _translated(result, parent_of(operation.path) if missing_parent else operation.path)
+        return [
+            _stat(each) if isinstance(each, ZnodeStat) else each if isinstance(each, str) else None for each in results
+        ]
+
+    # --- watches ------------------------------------------------------------------------------------------------------
+
+    async def watch_node(self, path: str, callback: WatchCallback) -> Watch:
+        """Call back after the node is created, changed or deleted."""
+        check_path(path)
+        return await self._watch(
+            lambda fired: self._client.exists_async(path, watch=fired), path, WatchEventType.CHANGED, callback
+        )
+
+    async def watch_children(self, path: str, callback: WatchCallback) -> Watch:
+        """Call back after a child of the node is created or deleted. NoNodeError."""
+        return await self._watch(
+            lambda fired: self._client.get_children_async(path, watch=fired), path, WatchEventType.CHILDREN, callback
+        )
+
+    async def _watch(
+        self,
+        arm: Callable[[Callable[[WatchedEvent], None]], Any],
+        path: str,
+        otherwise: WatchEventType,
+        told: WatchCallback,
+    ) -> Watch:
+        active = True
+        loop = asyncio.get_running_loop()
+
+        def fired(event: WatchedEvent) -> None:
+            """On one of kazoo's threads."""
+            if active and not self._closed:
+                loop.call_soon_threadsafe(lambda: self._spawn(again(event)))
+
+        async def again(event: WatchedEvent) -> None:
+            while active and not self._closed:
+                try:
+                    await self._ask(lambda: arm(fired), path)
+                    break
+                except NoNodeError:
+                    break  # the watched parent itself is gone: this is the last event
+                except MetadataStoreError:
+                    await asyncio.sleep(REARM_PAUSE_S)
+            if active and not self._closed:
+                # After a lost session (an event of no type) anything may have changed.
+                told(WatchEvent(_EVENT_TYPES.get(event.type, otherwise), path))
+
+        def cancel() -> None:
+            nonlocal active
+            active = False
+
+        await self._ask(lambda: arm(fired), path)
+        return Watch(cancel)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _stat(stat: ZnodeStat) -> Stat:
+    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ctime, stat.ephemeralOwner)
+
+
+def _translated(error: BaseException, path: str) -> MetadataStoreError:
+    for theirs, ours in (
+        (zk.NoNodeError, NoNodeError),
+        (zk.NodeExistsError, NodeExistsError),
+        (zk.BadVersionError, BadVersionError),
+        (zk.NotEmptyError, NotEmptyError),
+    ):
+        if isinstance(error, theirs):
+            return ours(path)
+    return StoreUnavailableError(path, f"ZooKeeper could not be asked about {path}: {type(error).__name__} {error}")
