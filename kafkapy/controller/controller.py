@@ -479,7 +479,7 @@ class KafkaController:
             self.context.remove_topic(topic)
         new = now - self.context.assignments.keys()
         if new:
-            await self.configs.load_topics(new)
+            await self.configs.reload_topics(new)
             await self.partitions_created(await self._adopt_topics(sorted(new)))
 
     async def _deletions_changed(self) -> None:
@@ -557,6 +557,33 @@ class KafkaController:
 
         result: dict[TopicPartition, errors.KafkaError | None] = await self.submit("ReplicaLeaderElection", run)
         return result
+
+    async def controlled_shutdown(self, broker_id: int) -> set[TopicPartition]:
+        """Hand the leaderships of a broker that is about to stop to others; the replicated partitions it still leads.
+
+        BROKER_NOT_AVAILABLE for a broker that is not alive; NOT_CONTROLLER.
+        """
+
+        async def run() -> set[TopicPartition]:
+            context = self.context
+            if broker_id not in context.live_brokers:
+                raise errors.BrokerNotAvailableError(f"Broker id {broker_id} does not exist.")
+            context.shutting_down_brokers.add(broker_id)
+            replicated = [
+                replica
+                for replica in context.replicas_on({broker_id})
+                if len(context.replicas_of(replica.partition)) > 1 and replica.partition in context.leadership
+            ]
+            led = [r.partition for r in replicated if context.leadership[r.partition].leader == broker_id]
+            await self.partitions.handle_state_changes(
+                led, PartitionStatus.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN
+            )
+            following = [r for r in replicated if context.leadership[r.partition].leader != broker_id]
+            await self.replicas.handle_state_changes(following, ReplicaStatus.OFFLINE)
+            return {partition for partition in led if context.leadership[partition].leader == broker_id}
+
+        remaining: set[TopicPartition] = await self.submit("ControlledShutdown", run)
+        return remaining
 
     async def _elect_asked(
         self, partitions: list[TopicPartition], unclean: bool

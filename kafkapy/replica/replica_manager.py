@@ -121,7 +121,9 @@ class ReplicaManager:
         if request.controller_epoch < self._controller_epoch:
             return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
         self._controller_epoch = request.controller_epoch
-        await self._configs.load_topics({partition.topic for partition in request.partitions})
+        fresh = {partition.topic for partition, each in request.partitions.items() if each.is_new}
+        await self._configs.reload_topics(fresh)
+        await self._configs.load_topics({partition.topic for partition in request.partitions} - fresh)
         failed: dict[TopicPartition, ErrorCode] = {}
         wanted: list[tuple[Partition, LeaderAndIsrPartition]] = []
         for topic_partition, each in request.partitions.items():

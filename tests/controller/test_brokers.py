@@ -49,6 +49,26 @@ def test_another_replica_leads_when_a_broker_goes_and_the_preferred_one_again_wh
     with_cluster(test)
 
 
+def test_leaders_are_handed_over_before_a_broker_stops(with_cluster: Runner) -> None:
+    async def test(cluster: Any) -> None:
+        await cluster.add_broker(1)
+        topics = [NewTopic("t", assignments={0: [1, 0], 1: [0, 1]}), NewTopic("single", assignments={0: [1]})]
+        await cluster.controller.create_topics(topics)
+        assert await cluster.controller.controlled_shutdown(1) == set()
+        await cluster.idle()
+        assert leader(cluster) == (0, (0,))
+        assert leader(cluster, TopicPartition("t", 1)) == (0, (0,))
+        # A partition without another replica stays until the broker is really gone.
+        assert leader(cluster, TopicPartition("single", 0)) == (1, (1,))
+        assert set(cluster.brokers[1].leading) == {TopicPartition("single", 0)}
+        with pytest.raises(errors.BrokerNotAvailableError):
+            await cluster.controller.controlled_shutdown(9)
+        await cluster.remove_broker(1)
+        assert leader(cluster, TopicPartition("single", 0)) == (-1, (1,))
+
+    with_cluster(test)
+
+
 def test_a_partition_without_live_replica_in_sync_waits_for_it(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         await cluster.add_broker(1)
