@@ -22,7 +22,6 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.authorization cimport (
     DECISION_ALLOWED,
     DECISION_DENIED,
-    DECISION_UNKNOWN,
     RESOURCE_TOPIC,
     RESOURCE_TRANSACTIONAL_ID,
     Decision,
@@ -225,7 +224,6 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
     cdef Decision decision
     cdef ProduceTopic* topic
     cdef ProducePartition* partition
-    cdef bint transactional = has_transactional_records(state)
     cdef bint transaction_denied = False
     cdef vector[int] decisions
     cdef size_t i
@@ -233,13 +231,17 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
     state.asked.clear()
     state.ask.kind = ASK_AUTHORIZE
     state.ask.questions.clear()
-    if transactional:
+    if has_transactional_records(state):
         if state.transactional_id_size < 0:
             transaction_denied = True
         else:
             decision = authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID, state.transactional_id,
                                            state.transactional_id_size, &state.asked, &state.ask.questions)
             transaction_denied = decision == DECISION_DENIED
+    if transaction_denied:
+        for j in range(state.partitions.size()):
+            fail(&state.partitions[j], ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return True
     for i in range(state.topics.size()):
         topic = &state.topics[i]
         if topic.topic_id != NULL:
@@ -259,9 +261,7 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
         topic = &state.topics[i]
         for j in range(topic.first, topic.first + topic.count):
             partition = &state.partitions[j]
-            if transaction_denied:
-                fail(partition, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            elif topic.topic_id != NULL and topic.resolved.empty():
+            if topic.topic_id != NULL and topic.resolved.empty():
                 fail(partition, ERROR_UNKNOWN_TOPIC_ID)
             elif decisions[i] == DECISION_DENIED:
                 fail(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)

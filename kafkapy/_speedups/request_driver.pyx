@@ -123,6 +123,10 @@ cdef class RequestDriver:
         """Puts decisions into the connection's cache: {question: bool}, the questions as an Exchange gives them."""
         cdef string key
         cdef bint allowed
+        cdef int64_t epoch = atomic_load(&self.plane.state.authorizer_epoch)
+        if self.authorization.epoch != epoch:
+            self.authorization.decisions.clear()
+            self.authorization.epoch = epoch
         for question, allowed in answers.items():
             key = <bytes>question
             self.authorization.decisions[key] = allowed

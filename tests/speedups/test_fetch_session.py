@@ -1,0 +1,250 @@
+"""Incremental fetch sessions (KIP-227) as a client sees them, and which of them the cache keeps."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.fetch import FetchResponse
+
+BY_NAME, BY_ID = 12, 17
+
+
+def names(response: FetchResponse) -> list[tuple[str, int]]:
+    return [(topic.topic, entry.partition_index) for topic in response.responses for entry in topic.partitions]
+
+
+def open_session(broker: Any, partitions: list[tuple[str, int, int]], version: int = BY_NAME, **fields: Any) -> int:
+    reply = broker.fetch(partitions, version=version, session_epoch=0, **fields)
+    assert reply.error_code == 0
+    return int(reply.session_id)
+
+
+@pytest.mark.parametrize("version", range(7, 19))
+def test_a_full_fetch_makes_a_session_and_incremental_ones_name_what_changed(broker: Any, version: int) -> None:
+    logs = broker.topic("t", 3)
+    session = open_session(broker, [("t", 0, 0), ("t", 1, 0), ("t", 2, 0)], version)
+    assert session > 0
+    assert broker.sessions.counters() == {"sessions": 1, "partitions": 3, "evictions": 0}
+    reply = broker.fetch([], version=version, session_id=session, session_epoch=1)
+    assert (reply.error_code, reply.session_id, reply.responses) == (0, session, [])
+    logs[1].append_as_leader(broker.batch(b"new"))
+    reply = broker.fetch([], version=version, session_id=session, session_epoch=2)
+    entry = broker.only(reply)
+    assert (entry.partition_index, entry.high_watermark, len(entry.records)) == (1, 1, len(broker.batch(b"new")))
+    reply = broker.fetch([("t", 1, 1)], version=version, session_id=session, session_epoch=3)
+    assert reply.responses == []
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_old_versions_have_no_sessions(broker: Any, version: int) -> None:
+    broker.topic("t")
+    broker.fetch([("t", 0, 0)], version=version)
+    assert len(broker.sessions) == 0
+
+
+def test_epoch_minus_1_asks_for_no_session(broker: Any) -> None:
+    broker.topic("t")
+    assert broker.fetch([("t", 0, 0)], session_epoch=-1).session_id == 0
+    assert len(broker.sessions) == 0
+
+
+def test_partitions_are_added_updated_and_forgotten(broker: Any) -> None:
+    logs = broker.topic("t", 4)
+    for log in logs:
+        log.append_as_leader(broker.batch())
+    session = open_session(broker, [("t", 0, 0), ("t", 1, 0)])
+    reply = broker.fetch([("t", 2, 0), ("t", 0, 1)], session_id=session, session_epoch=1, forgotten=[("t", 1), ("t", 9)])
+    assert names(reply) == [("t", 2)]
+    assert broker.sessions.counters()["partitions"] == 2
+    for log in logs:
+        log.append_as_leader(broker.batch())
+    reply = broker.fetch([], session_id=session, session_epoch=2)
+    assert names(reply) == [("t", 0), ("t", 2)]
+
+
+def test_forgetting_all_partitions_closes_the_session(broker: Any) -> None:
+    broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)])
+    reply = broker.fetch([], session_id=session, session_epoch=1, forgotten=[("t", 0)])
+    assert (reply.error_code, reply.session_id) == (0, 0)
+    assert len(broker.sessions) == 0
+    assert broker.fetch([], session_id=session, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("epoch", [2, 5, 0x7FFFFFFF, -7])
+def test_a_wrong_epoch_is_refused_and_the_session_lives(broker: Any, epoch: int) -> None:
+    broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)])
+    reply = broker.fetch([], session_id=session, session_epoch=epoch)
+    assert (reply.error_code, reply.session_id, reply.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, [])
+    assert broker.fetch([], session_id=session, session_epoch=1).error_code == 0
+
+
+def test_an_unknown_session_is_refused(broker: Any) -> None:
+    reply = broker.fetch([], session_id=4711, session_epoch=1)
+    assert (reply.error_code, reply.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+
+
+@pytest.mark.parametrize(("first", "then"), [(BY_NAME, BY_ID), (BY_ID, BY_NAME)])
+def test_a_session_by_name_is_not_one_by_id(broker: Any, first: int, then: int) -> None:
+    broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)], first)
+    reply = broker.fetch([], version=then, session_id=session, session_epoch=1)
+    assert reply.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert broker.fetch([], version=first, session_id=session, session_epoch=1).error_code == 0
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_a_full_fetch_closes_the_session_it_names(broker: Any, epoch: int) -> None:
+    broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)])
+    reply = broker.fetch([("t", 0, 0)], session_id=session, session_epoch=epoch)
+    assert reply.session_id != session
+    assert len(broker.sessions) == (1 if epoch == 0 else 0)
+    assert broker.fetch([], session_id=session, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_partition_with_an_error_is_named_each_time_and_once_more_when_it_is_gone(broker: Any) -> None:
+    (log,) = broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)])
+    log.become_follower(2, 1)
+    for epoch in (1, 2):
+        entry = broker.only(broker.fetch([], session_id=session, session_epoch=epoch))
+        assert entry.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    log.become_leader(1, 2, (1,))
+    assert broker.only(broker.fetch([], session_id=session, session_epoch=3)).error_code == 0
+    assert broker.fetch([], session_id=session, session_epoch=4).responses == []
+
+
+def test_partitions_take_turns_when_a_reply_cannot_hold_all(broker: Any) -> None:
+    logs = broker.topic("t", 3)
+    for log in logs:
+        for _ in range(5):
+            log.append_as_leader(broker.batch(b"x" * 500))
+    size = len(broker.batch(b"x" * 500))
+    offsets = [0, 0, 0]
+    session, epoch, served = 0, 0, []
+    for _ in range(6):
+        reply = broker.fetch([("t", i, offset) for i, offset in enumerate(offsets)], session_id=session, session_epoch=epoch, max_bytes=size + 10)
+        session, epoch = reply.session_id, epoch + 1
+        (taken,) = [e.partition_index for (_, _), e in broker.by_partition(reply).items() if len(e.records)]
+        offsets[taken] += 1
+        served.append(taken)
+    # The reply that makes the session does not move its partition to the end, as in Kafka.
+    assert served == [0, 0, 1, 2, 0, 1]
+
+
+def test_an_unknown_topic_id_is_served_once_the_topic_is_there(broker: Any) -> None:
+    session = open_session(broker, [("late", 0, 0)], BY_ID)
+    entry = broker.only(broker.fetch([], version=BY_ID, session_id=session, session_epoch=1))
+    assert entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    broker.topic("late")[0].append_as_leader(broker.batch())
+    entry = broker.only(broker.fetch([], version=BY_ID, session_id=session, session_epoch=2))
+    assert (entry.error_code, entry.high_watermark) == (0, 1)
+
+
+def test_a_topic_made_anew_is_not_the_one_of_the_session(broker: Any) -> None:
+    broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)], BY_ID)
+    broker.topic("t", topic_id=bytes(range(16)))
+    entry = broker.only(broker.fetch([], version=BY_ID, session_id=session, session_epoch=1))
+    assert entry.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+    broker.table.remove_topic("t")
+    entry = broker.only(broker.fetch([], version=BY_ID, session_id=session, session_epoch=2))
+    assert entry.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_request_that_overtakes_a_parked_one_takes_the_session(broker: Any) -> None:
+    (log,) = broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)])
+    parked = broker.fetch_exchange([], session_id=session, session_epoch=1, max_wait_ms=10_000)
+    assert parked.kind == "parked"
+    assert broker.fetch([], session_id=session, session_epoch=2).error_code == 0
+    log.append_as_leader(broker.batch())
+    broker.correlation_id -= 1
+    reply = broker.fetch_reply(parked.resume(), BY_NAME)
+    assert (reply.error_code, reply.session_id, reply.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session, [])
+
+
+def test_a_session_that_is_closed_under_a_parked_request(broker: Any) -> None:
+    (log,) = broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)])
+    parked = broker.fetch_exchange([], session_id=session, session_epoch=1, max_wait_ms=10_000)
+    assert broker.fetch([], session_id=session, session_epoch=2, forgotten=[("t", 0)]).session_id == 0
+    log.append_as_leader(broker.batch())
+    broker.correlation_id -= 1
+    assert broker.fetch_reply(parked.resume(), BY_NAME).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    parked = broker.fetch_exchange([("t", 0, 1)], session_epoch=0, max_wait_ms=10_000)
+    broker.sessions.clear()
+    log.append_as_leader(broker.batch())
+    assert broker.fetch_reply(parked.resume(), BY_NAME).session_id > 0
+
+
+# ---- the cache ----
+
+
+def test_a_full_cache_keeps_its_sessions(make_broker: Any) -> None:
+    broker = make_broker(slots=2)
+    broker.topic("t", 5)
+    kept = [open_session(broker, [("t", 0, 0)]) for _ in range(2)]
+    assert 0 not in kept
+    assert open_session(broker, [("t", i, 0) for i in range(5)]) == 0
+    assert broker.sessions.counters() == {"sessions": 2, "partitions": 2, "evictions": 0}
+
+
+def test_a_cache_without_slots_gives_no_session(make_broker: Any) -> None:
+    broker = make_broker(slots=0)
+    broker.topic("t")
+    assert open_session(broker, [("t", 0, 0)]) == 0
+
+
+def test_a_stale_session_makes_room(make_broker: Any) -> None:
+    broker = make_broker(slots=1, eviction_ms=1)
+    broker.topic("t")
+    old = open_session(broker, [("t", 0, 0)])
+    time.sleep(0.02)
+    assert open_session(broker, [("t", 0, 0)]) > 0
+    assert broker.sessions.counters()["evictions"] == 1
+    assert broker.fetch([], session_id=old, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_follower_takes_the_place_of_a_consumer_but_not_of_a_follower(make_broker: Any) -> None:
+    broker = make_broker(slots=2)
+    broker.topic("t", 3, isr=(1, 2))
+    small = open_session(broker, [("t", 0, 0)])
+    large = open_session(broker, [("t", 0, 0), ("t", 1, 0)])
+    first = open_session(broker, [("t", 0, 0)], replica_id=2)
+    assert first > 0
+    assert broker.fetch([], session_id=small, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert broker.fetch([], session_id=large, session_epoch=1).error_code == 0
+    assert open_session(broker, [("t", 0, 0)], replica_id=2) > 0
+    assert open_session(broker, [("t", i, 0) for i in range(3)], replica_id=2) == 0
+    assert broker.sessions.counters()["evictions"] == 2
+
+
+def test_used_sessions_older_than_the_eviction_time_go_by_size(make_broker: Any) -> None:
+    broker = make_broker(slots=2, eviction_ms=200)
+    broker.topic("t", 5)
+    small = open_session(broker, [("t", 0, 0)])
+    large = open_session(broker, [("t", i, 0) for i in range(4)])
+    time.sleep(0.25)
+    for session in (small, large):
+        assert broker.fetch([], session_id=session, session_epoch=1).error_code == 0
+    assert open_session(broker, [("t", 0, 0), ("t", 1, 0)]) > 0
+    assert broker.fetch([], session_id=small, session_epoch=2).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert broker.fetch([], session_id=large, session_epoch=2).error_code == 0
+
+
+def test_sessions_come_and_go_without_a_trace(make_broker: Any) -> None:
+    broker = make_broker(slots=1000)
+    broker.topic("t", 4)
+    sessions = [open_session(broker, [("t", i, 0) for i in range(4)], version) for version in (BY_NAME, BY_ID) for _ in range(200)]
+    assert len(set(sessions)) == 400
+    assert broker.sessions.counters() == {"sessions": 400, "partitions": 1600, "evictions": 0}
+    for session in sessions:
+        broker.fetch([], session_id=session, session_epoch=-1)
+    assert broker.sessions.counters() == {"sessions": 0, "partitions": 0, "evictions": 0}
