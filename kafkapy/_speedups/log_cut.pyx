@@ -67,7 +67,7 @@ cdef int truncate_log(LogState* log, int64_t offset, vector[int64_t]* removed) n
     elif status == SCAN_FOUND:
         # A batch is cut whole: one that holds the offset in its middle goes too.
         if at.base_offset < offset:
-            end = at.base_offset
+            end = at.base_offset if at.base_offset > log.log_start_offset else log.log_start_offset
     else:
         failure = 5
 
