@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import EventQueue
+from kafkapy._speedups.event_queue import CONNECTION_CLOSED, LOG_LINE, SEGMENT_WANTED, EventQueue
 from kafkapy._speedups.fetch_session import FetchSessionCache
 from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy._speedups.partition_table import PartitionTable
@@ -122,6 +122,8 @@ class Network:
         self.log_lines: list[str] = []
         self.closed_connections: list[int] = []
         self.clients: list[Client] = []
+        self.logs: dict[int, PartitionLog] = {}
+        self._events_lock = threading.Lock()
         self._stop = threading.Event()
         self._loop = threading.Thread(target=self._serve, daemon=True)
         self.server.startup()
@@ -174,6 +176,7 @@ class Network:
         )
         log.prepare_segment()
         log.become_leader(1, 0, isr)
+        self.logs[log.id] = log
         self.table.set_log(name, 0, log)
         return log
 
@@ -226,9 +229,10 @@ class Network:
         channel = self.server.request_channel
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
+        poller.register(self.events.fileno(), select.POLLIN)
         while not self._stop.is_set():
-            if not poller.poll(50):
-                continue
+            poller.poll(50)
+            self._drain_events()
             for request in channel.drain():
                 try:
                     self.handler(request)
@@ -237,11 +241,14 @@ class Network:
             request = None
 
     def _drain_events(self) -> None:
-        for kind, handle, _, text in self.events.drain():
-            if kind == 0:
-                self.log_lines.append(text.decode())
-            elif kind == 5:
-                self.closed_connections.append(handle)
+        with self._events_lock:
+            for kind, handle, _, text in self.events.drain():
+                if kind == LOG_LINE:
+                    self.log_lines.append(text.decode())
+                elif kind == SEGMENT_WANTED:
+                    self.logs[handle].prepare_segment()
+                elif kind == CONNECTION_CLOSED:
+                    self.closed_connections.append(handle)
 
     def close(self) -> None:
         if self._stop.is_set():
