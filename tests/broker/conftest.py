@@ -6,17 +6,23 @@ import itertools
 import logging
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
+from kafkapy.errors import ErrorCode
 from kafkapy.protocol.header import decode_response, encode_request
+from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.protocol.schema import Request
+from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.types import CompressionType
 
 logging.getLogger("kafka").setLevel(logging.WARNING)
 
@@ -48,6 +54,38 @@ class Client:
         frame = self.receive_frame()
         answered, response = decode_response(request.API_KEY, version, frame)
         assert answered == correlation
+        return response
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> UUID:
+        """Create a topic; config keys are written with underscores for dots."""
+        topic = CreateTopicsRequest.Topic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            assignments=[],
+            configs=[
+                CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=value)
+                for key, value in configs.items()
+            ],
+        )
+        result = self(CreateTopicsRequest(topics=[topic]), 7).topics[0]
+        assert result.error_code == ErrorCode.NONE, result.error_message
+        topic_id: UUID = result.topic_id
+        return topic_id
+
+    def produce(
+        self, topic: str, records: Sequence[tuple[int, bytes | None]], partition: int = 0, **producer: int
+    ) -> Any:
+        """Append one batch of (timestamp in ms, value) with acks=all; the partition's response."""
+        builder = RecordBatchBuilder(max_size=1_000_000)
+        for timestamp, value in records:
+            builder.append(timestamp, None, value, [])
+        data = ProduceRequest.Topic.Partition(index=partition, records=builder.build(CompressionType.NONE, **producer))
+        request = ProduceRequest(
+            acks=-1, timeout_ms=10_000, topic_data=[ProduceRequest.Topic(name=topic, partition_data=[data])]
+        )
+        response = self(request, 9).responses[0].partition_responses[0]
+        assert response.error_code == ErrorCode.NONE, ErrorCode(response.error_code).name
         return response
 
     def send_frame(self, frame: bytes) -> None:

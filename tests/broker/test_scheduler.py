@@ -161,5 +161,3 @@ async def test_shutdown_waits_for_what_runs_and_refuses_what_is_new(scheduler: K
     assert finished == [True]
     with pytest.raises(RuntimeError, match="shut down"):
         scheduler.schedule("late", work)
-
-

@@ -74,7 +74,7 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
         if not broker.metadata_cache.contains(name):
             raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         config = broker.dynamic_config
-        return _entries(request, describe_topic(config.config, await config.loaded_topic_keys(name), keys))
+        return _entries(context, request, describe_topic(config.config, await config.loaded_topic_keys(name), keys))
     if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         if not context.authorize(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -92,9 +92,9 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
                 if keys is None or each in keys
             ]
         if name == "":
-            return _entries(request, _cluster_defaults(context, keys))
+            return _entries(context, request, _cluster_defaults(context, keys))
         _require_this_broker(context, name)
-        return _entries(request, broker.dynamic_config.config.describe(keys))
+        return _entries(context, request, broker.dynamic_config.config.describe(keys))
     raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be described")
 
 
@@ -123,14 +123,16 @@ def _cluster_defaults(context: RequestContext, keys: Iterable[str] | None) -> li
     return entries
 
 
-def _entries(request: DescribeConfigsRequest, entries: Iterable[ConfigEntry]) -> list[Result.Config]:
+def _entries(
+    context: RequestContext, request: DescribeConfigsRequest, entries: Iterable[ConfigEntry]
+) -> list[Result.Config]:
     return [
         Result.Config(
             name=entry.name,
             value=None if entry.sensitive else entry.value,
             read_only=entry.read_only,
             config_source=entry.source,
-            is_default=entry.is_default,
+            is_default=entry.is_default and context.api_version == 0,
             is_sensitive=entry.sensitive,
             synonyms=[
                 Result.Config.Synonym(name=each.name, value=None if entry.sensitive else each.value, source=each.source)

@@ -1,0 +1,111 @@
+"""IncrementalAlterConfigs as a client sees it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest
+from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+Request = IncrementalAlterConfigsRequest
+
+
+def alter(
+    client: Any, kind: int, name: str, *changes: tuple[str, int, str | None], version: int = 1, **fields: bool
+) -> Any:
+    configs = [Request.Resource.Config(name=key, config_operation=op, value=value) for key, op, value in changes]
+    resource = Request.Resource(resource_type=kind, resource_name=name, configs=configs)
+    return client(Request(resources=[resource], **{"validate_only": False} | fields), version).responses[0]
+
+
+def entry(client: Any, kind: int, name: str, key: str) -> Any:
+    resource = DescribeConfigsRequest.Resource(resource_type=kind, resource_name=name, configuration_keys=[key])
+    return client(DescribeConfigsRequest(resources=[resource]), 4).results[0].configs[0]
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_every_version_sets_and_deletes_single_keys(client: Any, topic_name: str, version: int) -> None:
+    client.create_topic(topic_name, retention_ms="5000")
+    result = alter(client, TOPIC, topic_name, ("segment.bytes", SET, "1048576"), version=version)
+    assert result.error_code == ErrorCode.NONE, result.error_message
+    assert entry(client, TOPIC, topic_name, "segment.bytes").value == "1048576"
+    assert entry(client, TOPIC, topic_name, "retention.ms").value == "5000", "what is not named stays"
+    alter(client, TOPIC, topic_name, ("retention.ms", DELETE, None), version=version)
+    assert entry(client, TOPIC, topic_name, "retention.ms").value == "604800000"
+
+
+def test_lists_can_be_appended_to_and_subtracted_from(client: Any, topic_name: str) -> None:
+    client.create_topic(topic_name)
+    alter(client, TOPIC, topic_name, ("cleanup.policy", APPEND, "compact"))
+    assert entry(client, TOPIC, topic_name, "cleanup.policy").value == "delete,compact"
+    alter(client, TOPIC, topic_name, ("cleanup.policy", SUBTRACT, "delete"))
+    assert entry(client, TOPIC, topic_name, "cleanup.policy").value == "compact"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (("retention.ms", APPEND, "1"), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (("no.such.key", SET, "1"), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_bad_changes_are_refused_with_a_message(client: Any, topic_name: str, change: Any, error: ErrorCode) -> None:
+    client.create_topic(topic_name)
+    result = alter(client, TOPIC, topic_name, change)
+    assert result.error_code == error
+    assert change[0] in result.error_message
+
+
+def test_a_key_changed_twice_is_refused(client: Any, topic_name: str) -> None:
+    client.create_topic(topic_name)
+    changes = (("retention.ms", SET, "1"), ("retention.ms", DELETE, None))
+    assert alter(client, TOPIC, topic_name, *changes).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_broker_key_takes_effect_at_once_and_can_be_taken_back(client: Any, broker: Any) -> None:
+    assert alter(client, BROKER, "1", ("broker.rack", SET, "a")).error_code == ErrorCode.INVALID_CONFIG
+    result = alter(client, BROKER, "1", ("max.connections", SET, "5000"))
+    assert result.error_code == ErrorCode.NONE, result.error_message
+    found = entry(client, BROKER, "1", "max.connections")
+    assert (found.value, found.config_source) == ("5000", 2)
+    assert broker.config.get_int("max.connections") == 5000
+    alter(client, BROKER, "1", ("max.connections", DELETE, None))
+    assert broker.config.get_int("max.connections") == 2**31 - 1
+
+
+def test_a_cluster_wide_default_is_seen_by_topics(client: Any, topic_name: str) -> None:
+    client.create_topic(topic_name)
+    result = alter(client, BROKER, "", ("log.retention.ms", SET, "123456"))
+    assert result.error_code == ErrorCode.NONE, result.error_message
+    try:
+        found = entry(client, TOPIC, topic_name, "retention.ms")
+        assert (found.value, found.config_source) == ("123456", 3)
+        assert entry(client, BROKER, "", "log.retention.ms").value == "123456"
+    finally:
+        alter(client, BROKER, "", ("log.retention.ms", DELETE, None))
+    assert entry(client, TOPIC, topic_name, "retention.ms").value == "604800000"
+
+
+def test_a_loggers_level_can_be_set_and_taken_back(client: Any) -> None:
+    logger = logging.getLogger("kafka.request.logger")
+    before = logger.level
+    try:
+        assert alter(client, BROKER_LOGGER, "1", ("kafka.request.logger", SET, "ERROR")).error_code == ErrorCode.NONE
+        assert logger.level == logging.ERROR
+        assert entry(client, BROKER_LOGGER, "1", "kafka.request.logger").value == "ERROR"
+        alter(client, BROKER_LOGGER, "1", ("kafka.request.logger", DELETE, None))
+        assert logger.level == logging.NOTSET
+    finally:
+        logger.setLevel(before)
+    for change in (("no.such.logger", SET, "INFO"), ("root", SET, "LOUD")):
+        assert alter(client, BROKER_LOGGER, "1", change).error_code == ErrorCode.INVALID_CONFIG
+    assert alter(client, BROKER_LOGGER, "1", ("root", DELETE, None)).error_code == ErrorCode.INVALID_REQUEST
