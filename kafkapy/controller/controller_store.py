@@ -74,8 +74,7 @@ class ControllerStore:
 
     async def ensure_paths(self) -> None:
         """Make the nodes everything else hangs below."""
-        for path in PERSISTENT_PATHS:
-            await self.store.ensure_path(path)
+        await self.store.ensure_paths(PERSISTENT_PATHS)
 
     async def controller_id(self) -> int:
         """The broker that controls, -1 when nobody does."""

@@ -15,7 +15,7 @@ Source of the model: ZooKeeper, and kafka.zk.KafkaZkClient for how it is used.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -277,13 +277,23 @@ class MetadataStore(ABC):
 
     async def ensure_path(self, path: str) -> None:
         """Create the node and its parents, empty, where they are missing."""
-        missing = []
-        while path != "/" and await self.exists(path) is None:
-            missing.append(path)
-            path = parent_of(path)
-        for each in reversed(missing):
+        await self.ensure_paths([path])
+
+    async def ensure_paths(self, paths: Iterable[str]) -> None:
+        """Create the nodes and their parents, empty, where they are missing, in one transaction."""
+        wanted: set[str] = set()
+        for path in paths:
+            while path != "/":
+                wanted.add(path)
+                path = parent_of(path)
+        ordered = sorted(wanted)  # a parent's path is shorter than its child's, so it comes first
+        while True:
+            found = await self.get_many(ordered)
+            missing = [path for path, each in zip(ordered, found, strict=True) if each is None]
+            if not missing:
+                return
             try:
-                await self.commit([Create(each)])
+                await self.commit([Create(path) for path in missing])
             except NodeExistsError:
                 continue  # another broker of the cluster was faster
 

@@ -116,6 +116,16 @@ class StoreContract:
 
         self.run(test)
 
+    def test_paths_are_made_with_their_parents_whoever_else_makes_them(self) -> None:
+        async def test(store: MetadataStore) -> None:
+            await store.create("/a", b"kept")
+            paths = ["/a/b/c", "/a/b", "/x/y", "/a"]
+            await asyncio.gather(*(store.ensure_paths(paths) for _ in range(4)))
+            assert None not in await store.get_many([*paths, "/x"])
+            assert (await store.get("/a"))[0] == b"kept"
+
+        self.run(test)
+
     def test_sequential_nodes_are_numbered_upwards_for_ever(self) -> None:
         async def test(store: MetadataStore) -> None:
             await store.create("/q")
