@@ -1,5 +1,7 @@
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from typing import Any, Never
+
+from typing_extensions import Buffer
 
 ASK_AUTHORIZE: int
 ASK_VALIDATE: int

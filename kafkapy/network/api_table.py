@@ -15,12 +15,13 @@ DATA_PLANE_APIS: Final = {
     ApiKeys.PRODUCE: VersionRange(3, 13),
     ApiKeys.FETCH: VersionRange(4, 18),
 }
-"""The versions of Produce and Fetch that the data plane decodes. ApiVersions shows Produce from 0 (KIP-896), these are refused."""
+"""The versions of Produce and Fetch that the data plane decodes. ApiVersions shows Produce from 0 (KIP-896), these are
+refused."""
 
 
 def api_table(handlers: Mapping[int, VersionRange]) -> ApiTableEntries:
-    """The table for these handlers' versions, with Produce and Fetch added as the data plane serves them. ValueError for an
-    API key without messages."""
+    """The table for these handlers' versions, with Produce and Fetch added as the data plane serves them. ValueError
+    for an API key without messages."""
     table: ApiTableEntries = {}
     for key, versions in (dict(handlers) | dict(DATA_PLANE_APIS)).items():
         flexible = api(key).flexible

@@ -1,5 +1,7 @@
 """SocketServer: listeners, Acceptors and Processors of one broker. Source: kafka.network.SocketServer.
 
+The order of a start and a stop:
+
     server = SocketServer(SocketServerConfig.from_broker_config(config), plane, events, api_table(versions))
     server.startup()                    # binds and listens: clients queue in the backlog
     loop.add_reader(server.request_channel.fileno(), serve)
@@ -103,7 +105,8 @@ class SocketServerConfig:
 def _listener_value(config: BrokerConfig, listener: str, name: str, default: int) -> Any:
     """Only the listener's own value: the broker-wide one is a limit of its own."""
     key = f"listener.name.{listener.lower()}.{name}"
-    return config[key] if key in config else default
+    is_set = key in config
+    return config[key] if is_set else default
 
 
 def _rate(value: float) -> float:
@@ -112,11 +115,11 @@ def _rate(value: float) -> float:
 
 
 class SocketServer:
-    """Owns the listen sockets, the Acceptors, the Processors and their threads. Made and used by KafkaServer on the control loop's
-    thread; the threads it starts never take the GIL once they run.
+    """Owns the listen sockets, the Acceptors, the Processors and their threads. Made and used by KafkaServer on the
+    control loop's thread; the threads it starts never take the GIL once they run.
 
-    `request_channel` is where requests for Python come out; `events` (the broker's event queue) tells of closed connections
-    and carries log lines.
+    `request_channel` is where requests for Python come out; `events` (the broker's event queue) tells of closed
+    connections and carries log lines.
     """
 
     def __init__(self, config: SocketServerConfig, plane: DataPlane, events: EventQueue, apis: ApiTableEntries) -> None:
@@ -124,7 +127,9 @@ class SocketServer:
         for endpoint in config.listeners:
             if endpoint.security_protocol.tls:
                 name = endpoint.security_protocol.name
-                raise ConfigError("listeners", endpoint.listener_name, f"its security protocol {name} is not served yet")
+                raise ConfigError(
+                    "listeners", endpoint.listener_name, f"its security protocol {name} is not served yet"
+                )
         self.config = config
         self._names = [endpoint.listener_name for endpoint in config.listeners]
         inter_broker = config.inter_broker_listener_name
@@ -181,7 +186,9 @@ class SocketServer:
             )
             self._acceptors.append(acceptor)
             self._acceptor_threads.append(_start(acceptor.run, f"kafka-socket-acceptor-{self._names[index]}"))
-            logger.info("Listener %s accepts connections on port %d", self._names[index], self.bound_port(self._names[index]))
+            logger.info(
+                "Listener %s accepts connections on port %d", self._names[index], self.bound_port(self._names[index])
+            )
 
     def stop_accepting(self) -> None:
         """Stop the Acceptors and close the listen sockets: new clients are refused, open connections go on."""
@@ -194,8 +201,8 @@ class SocketServer:
         self._close_sockets()
 
     def begin_shutdown(self, timeout_s: float) -> None:
-        """Stop accepting, read no more requests, answer what is in flight within `timeout_s`; returns at once. Requests that Python has
-        can still be answered, so the control loop goes on until `shutdown`."""
+        """Stop accepting, read no more requests, answer what is in flight within `timeout_s`; returns at once. Requests
+        that Python has can still be answered, so the control loop goes on until `shutdown`."""
         self.stop_accepting()
         for processor in self._processors:
             processor.begin_stop(int(timeout_s * 1000))
@@ -206,8 +213,9 @@ class SocketServer:
         return not any(thread.is_alive() for thread in self._processor_threads)
 
     def shutdown(self, timeout_s: float = 10.0) -> None:
-        """`begin_shutdown` and wait for the network threads. Blocks at most a little longer than `timeout_s`: where Python still owes
-        answers, call `begin_shutdown` first and come back when `stopped`, or call this from a worker thread."""
+        """`begin_shutdown` and wait for the network threads. Blocks at most a little longer than `timeout_s`: where
+        Python still owes answers, call `begin_shutdown` first and come back when `stopped`, or call this from a worker
+        thread."""
         deadline = time.monotonic() + timeout_s
         self.begin_shutdown(timeout_s)
         for thread in self._processor_threads:
@@ -242,7 +250,8 @@ class SocketServer:
                 # As Java does: one socket for both families where every interface is meant.
                 listen_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not endpoint.host else 1)
             if self.config.socket_receive_buffer_bytes > 0:
-                # Before listen, because the window scale is agreed on when a connection is made; accepted sockets inherit it.
+                # Before listen, because the window scale is agreed on when a connection is made; accepted sockets
+                # inherit it.
                 size = self.config.socket_receive_buffer_bytes
                 listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
             listen_socket.bind(address)
@@ -292,9 +301,10 @@ class SocketServer:
     # --- counters ---------------------------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, Any]:
-        """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open connections by listener name),
-        `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free, refused; bytes), `processors` (one
-        Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis` (DataPlane.counters)."""
+        """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open
+        connections by listener name), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
+        refused; bytes), `processors` (one Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis`
+        (DataPlane.counters)."""
         processors = [processor.counters() for processor in self._processors]
         ratios = [item["idle_ns"] / item["running_ns"] for item in processors if item["running_ns"]]
         pool = self.memory_pool
@@ -316,7 +326,8 @@ def _start(target: Any, name: str) -> threading.Thread:
 
 
 def _bind_address(endpoint: Endpoint) -> tuple[int, Any]:
-    """(address family, address to bind). An empty host is every interface, of both families where the machine has IPv6."""
+    """(address family, address to bind). An empty host is every interface, of both families where the machine has
+    IPv6."""
     if not endpoint.host:
         if socket.has_ipv6:
             with contextlib.suppress(OSError), socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:

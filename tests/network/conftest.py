@@ -1,4 +1,5 @@
-"""A SocketServer over a data plane with partitions in memory, a Python side that answers, and raw sockets that speak Kafka frames."""
+"""A SocketServer over a data plane with partitions in memory, a Python side that answers, and raw sockets that speak
+Kafka frames."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ class Client:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @staticmethod
-    def frame(body: bytes = b"", *, key: int = ECHO, version: int = 5, correlation_id: int = 1, client_id: str = "c") -> bytes:
+    def frame(
+        body: bytes = b"", *, key: int = ECHO, version: int = 5, correlation_id: int = 1, client_id: str = "c"
+    ) -> bytes:
         name = client_id.encode()
         header = struct.pack(">hhih", key, version, correlation_id, len(name)) + name
         if key in APIS and version >= (APIS[key][2] or 99):
@@ -172,7 +175,12 @@ class Network:
         topic_id = hashlib.md5(name.encode()).digest()
         self.table.put(name, topic_id, 1)
         log = PartitionLog(
-            name, 0, MemoryLogStorage(f"{name}-0"), types.SimpleNamespace(**values), events=self.events, topic_id=topic_id
+            name,
+            0,
+            MemoryLogStorage(f"{name}-0"),
+            types.SimpleNamespace(**values),
+            events=self.events,
+            topic_id=topic_id,
         )
         log.prepare_segment()
         log.become_leader(1, 0, isr)
@@ -187,7 +195,9 @@ class Network:
             builder.append(1_700_000_000_000, b"k", value)
         return builder.build(0)
 
-    def produce_frame(self, topic: str, records: bytes, *, acks: int = 1, timeout_ms: int = 30_000, correlation_id: int = 1) -> bytes:
+    def produce_frame(
+        self, topic: str, records: bytes, *, acks: int = 1, timeout_ms: int = 30_000, correlation_id: int = 1
+    ) -> bytes:
         partition = ProduceRequest.Topic.Partition(index=0, records=records)
         request = ProduceRequest(
             transactional_id=None,

@@ -132,7 +132,9 @@ def test_a_listener_has_a_limit_of_its_own(network):
 
 
 def test_the_inter_broker_listener_makes_room_for_itself(network):
-    net = network(listeners=("CLIENTS", "BROKERS"), inter_broker_listener_name="BROKERS", max_connections=2, num_network_threads=1)
+    net = network(
+        listeners=("CLIENTS", "BROKERS"), inter_broker_listener_name="BROKERS", max_connections=2, num_network_threads=1
+    )
     oldest, newest = net.client("CLIENTS"), net.client("CLIENTS")
     assert oldest.ask(b"1") == b"1" and newest.ask(b"2") == b"2"
     broker = net.client("BROKERS")
@@ -144,7 +146,7 @@ def test_the_inter_broker_listener_makes_room_for_itself(network):
 
 def test_new_connections_are_slowed_to_the_creation_rate(network):
     net = network(max_connection_creation_rate=20.0)
-    clients = [net.client() for _ in range(25)]     # 20 at once, the others as tokens come
+    clients = [net.client() for _ in range(25)]  # 20 at once, the others as tokens come
     for client in clients:
         client.send(b"x")
     assert all(client.receive()[1] == b"x" for client in clients)

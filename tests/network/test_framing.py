@@ -37,7 +37,11 @@ def test_pipelined_requests_are_answered_in_order(network):
     data = bytearray()
     for index in range(count):
         # By turns one that Python answers, and one that the data plane does.
-        data += client.frame(b"x" * (index % 50), correlation_id=index) if index % 2 else net.fetch_frame("t", correlation_id=index)
+        data += (
+            client.frame(b"x" * (index % 50), correlation_id=index)
+            if index % 2
+            else net.fetch_frame("t", correlation_id=index)
+        )
     client.send_bytes(bytes(data))
     assert [client.receive()[0] for _ in range(count)] == list(range(count))
 

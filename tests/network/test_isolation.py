@@ -29,17 +29,22 @@ def test_produce_and_fetch_are_answered_while_python_holds_the_gil(network):
     net = network()
     net.topic("t")
     net.client().send_bytes(net.produce_frame("t", net.batch(b"v" * 1000)))
-    frames = [net.fetch_frame("t"), net.produce_frame("t", net.batch(b"w")), net.fetch_frame("t", max_wait_ms=1, min_bytes=1 << 20)]
+    frames = [
+        net.fetch_frame("t"),
+        net.produce_frame("t", net.batch(b"w")),
+        net.fetch_frame("t", max_wait_ms=1, min_bytes=1 << 20),
+    ]
     port = net.server.bound_port("PLAINTEXT")
     clients = [
-        subprocess.Popen([sys.executable, "-c", CLIENT, str(port), frame.hex()], stdout=subprocess.PIPE, text=True) for frame in frames
+        subprocess.Popen([sys.executable, "-c", CLIENT, str(port), frame.hex()], stdout=subprocess.PIPE, text=True)
+        for frame in frames
     ]
     try:
         for client in clients:
             assert client.stdout is not None
             assert client.stdout.readline() == "ready\n"
             client.stdout.readline()
-        hold = ctypes.PyDLL(None).usleep        # PyDLL keeps the GIL during the call
+        hold = ctypes.PyDLL(None).usleep  # PyDLL keeps the GIL during the call
         start = time.monotonic()
         hold(600_000)
         end = time.monotonic()

@@ -39,7 +39,7 @@ def test_an_exhausted_pool_makes_new_frames_wait_and_recovers(network, eventuall
     greedy.send_bytes(whole[:-1])
     eventually(lambda: net.server.memory_pool.used > 900_000)
     second = net.client()
-    second.send_bytes(second.frame(other_body)[:-1])        # the pool may be exceeded by one frame
+    second.send_bytes(second.frame(other_body)[:-1])  # the pool may be exceeded by one frame
     eventually(lambda: net.server.memory_pool.used > MEBIBYTE)
     waiting = [net.client() for _ in range(6)]
     for client in waiting:
@@ -80,7 +80,7 @@ def test_a_reader_that_never_drains_slows_nobody_and_holds_one_reply(network, ev
     for index in range(50):
         assert producer.ask(b"%d" % index) == b"%d" % index
     served = net.counters()["apis"][1]["requests"]
-    assert served < 50      # one reply at a time, and what the socket's buffers take
+    assert served < 50  # one reply at a time, and what the socket's buffers take
     for index in range(500):
         correlation, payload = stuck.receive()
         assert correlation == index

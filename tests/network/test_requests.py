@@ -225,7 +225,12 @@ def test_what_the_client_says_of_itself_is_listed(network, eventually):
     client.ask()
     (info,) = net.server.connections()
     assert (info["software_name"], info["software_version"], info["principal"]) == ("librdkafka", "2.5.3", "User:alice")
-    assert info["requests"] == 1 and info["bytes_in"] > 0 and info["bytes_out"] == 8 and info["listener_name"] == "PLAINTEXT"
+    assert (
+        info["requests"] == 1
+        and info["bytes_in"] > 0
+        and info["bytes_out"] == 8
+        and info["listener_name"] == "PLAINTEXT"
+    )
 
 
 def test_a_full_queue_keeps_requests_with_their_connections(network, eventually):
@@ -249,7 +254,7 @@ def test_a_full_queue_keeps_requests_with_their_connections(network, eventually)
     assert net.counters()["request_channel"]["queue_size"] == 2
     other = net.client()
     other.send_bytes(net.fetch_frame("t"))
-    assert other.receive()[0] == 1      # the data plane's own requests do not wait there
+    assert other.receive()[0] == 1  # the data plane's own requests do not wait there
     release.set()
     for index, client in enumerate(clients):
         assert client.receive()[1] == b"%d" % index
@@ -303,7 +308,9 @@ def test_requests_behind_a_waiting_fetch_wait_for_it(network):
     net = network()
     net.topic("t")
     client, producer = net.client(), net.client()
-    client.send_bytes(net.fetch_frame("t", max_wait_ms=60_000, correlation_id=1) + client.frame(b"behind", correlation_id=2))
+    client.send_bytes(
+        net.fetch_frame("t", max_wait_ms=60_000, correlation_id=1) + client.frame(b"behind", correlation_id=2)
+    )
     assert client.silent()
     producer.send_bytes(net.produce_frame("t", net.batch(b"v")))
     producer.receive()
@@ -333,9 +340,10 @@ def test_a_produce_waits_for_the_in_sync_replicas_and_is_answered_when_they_have
     assert client.silent()
     log.follower_position(2, 1)
     assert net.produced(client.receive()[1]).error_code == 0
-    # Large enough to be handled in the read buffer, which then belongs to the request; the next request is in the same read.
+    # Large enough to be handled in the read buffer, which then is the request's; the next request is in the same read.
     client.send_bytes(
-        net.produce_frame("t", net.batch(b"L" * 40_000), acks=-1, correlation_id=2) + client.frame(b"behind", correlation_id=3)
+        net.produce_frame("t", net.batch(b"L" * 40_000), acks=-1, correlation_id=2)
+        + client.frame(b"behind", correlation_id=3)
     )
     assert client.silent()
     other = net.client()
@@ -344,14 +352,17 @@ def test_a_produce_waits_for_the_in_sync_replicas_and_is_answered_when_they_have
     assert client.receive()[0] == 2
     assert client.receive() == (3, b"behind")
     client.send_bytes(net.produce_frame("t", net.batch(b"late"), acks=-1, timeout_ms=20, correlation_id=4))
-    assert net.produced(client.receive()[1]).error_code == 7       # REQUEST_TIMED_OUT
+    assert net.produced(client.receive()[1]).error_code == 7  # REQUEST_TIMED_OUT
 
 
 def test_produces_without_acks_have_no_reply(network):
     net = network()
     log = net.topic("t")
     client = net.client()
-    client.send_bytes(b"".join(net.produce_frame("t", net.batch(b"v"), acks=0) for _ in range(20)) + client.frame(b"end", correlation_id=9))
+    client.send_bytes(
+        b"".join(net.produce_frame("t", net.batch(b"v"), acks=0) for _ in range(20))
+        + client.frame(b"end", correlation_id=9)
+    )
     assert client.receive() == (9, b"end")
     assert log.log_end_offset == 20
 
@@ -377,12 +388,12 @@ def test_python_decides_what_the_data_plane_may_do(network, eventually):
 
     net.handler = handler
     client = net.client()
-    for _ in range(3):      # asked once, remembered for the connection
+    for _ in range(3):  # asked once, remembered for the connection
         client.send_bytes(net.produce_frame("t", net.batch(b"v")))
         assert net.produced(client.receive()[1]).error_code == 0
     assert asked == [(0, [b"\x04t"])]
     client.send_bytes(net.fetch_frame("t"))
-    assert net.fetched(client.receive()[1]).error_code == 29        # TOPIC_AUTHORIZATION_FAILED
+    assert net.fetched(client.receive()[1]).error_code == 29  # TOPIC_AUTHORIZATION_FAILED
     net.plane.authorizer_epoch = 2
     client.send_bytes(net.produce_frame("t", net.batch(b"v")))
     client.receive()

@@ -83,7 +83,7 @@ def test_the_stop_ends_though_somebody_never_answers(network, eventually):
     net.server.shutdown(0.3)
     assert net.server.stopped
     assert client.closed_by_broker()
-    request.reply(b"too late")      # goes nowhere, harms nobody
+    request.reply(b"too late")  # goes nowhere, harms nobody
 
 
 def test_a_produce_that_waits_for_replicas_is_answered_as_timed_out_when_the_time_is_over(network, eventually):

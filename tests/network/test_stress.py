@@ -23,7 +23,12 @@ def run(net, seconds, eventually):
             count = rng.randrange(1, 6)
             client.send_bytes(
                 b"".join(
-                    net.produce_frame("t", net.batch(b"p" * rng.choice([10, 1000, 30_000])), acks=rng.choice([1, -1]), correlation_id=k)
+                    net.produce_frame(
+                        "t",
+                        net.batch(b"p" * rng.choice([10, 1000, 30_000])),
+                        acks=rng.choice([1, -1]),
+                        correlation_id=k,
+                    )
                     for k in range(count)
                 )
             )
@@ -55,7 +60,13 @@ def run(net, seconds, eventually):
         while time.monotonic() < end:
             client = net.client()
             net.clients.remove(client)
-            good = rng.choice([net.fetch_frame("t", 10**9, max_wait_ms=5_000), net.produce_frame("t", net.batch(b"n" * 20_000), acks=0), client.frame(b"n" * 50_000)])
+            good = rng.choice(
+                [
+                    net.fetch_frame("t", 10**9, max_wait_ms=5_000),
+                    net.produce_frame("t", net.batch(b"n" * 20_000), acks=0),
+                    client.frame(b"n" * 50_000),
+                ]
+            )
             what = rng.randrange(5)
             try:
                 if what == 0:
@@ -79,7 +90,17 @@ def run(net, seconds, eventually):
         except BaseException as error:
             problems.append(f"{work.__name__} {index}: {error!r}")
 
-    works = [(producer, 0), (producer, 1), (producer, 2), (consumer, 0), (consumer, 1), (asker, 0), (asker, 1), (nuisance, 0), (nuisance, 1)]
+    works = [
+        (producer, 0),
+        (producer, 1),
+        (producer, 2),
+        (consumer, 0),
+        (consumer, 1),
+        (asker, 0),
+        (asker, 1),
+        (nuisance, 0),
+        (nuisance, 1),
+    ]
     threads = [threading.Thread(target=guarded, args=work) for work in works]
     for thread in threads:
         thread.start()
