@@ -4,6 +4,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.file_records cimport (
+    SCAN_CORRUPT,
     SCAN_ERROR,
     SCAN_FOUND,
     BatchPosition,
@@ -129,22 +130,32 @@ cdef void segment_after_append(SegmentState* s) noexcept nogil:
 
 cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil:
     cdef int64_t position
+    cdef ScanStatus status
     if segment_open(s) < 0:
         return SCAN_ERROR
     position = offset_index_lookup(s.offset_index, offset) if offset > s.base_offset else 0
-    return scan_for_offset(s.fd, position, limit, offset, out)
+    status = scan_for_offset(s.fd, position, limit, offset, out)
+    if position > 0 and (status == SCAN_CORRUPT or (status == SCAN_FOUND and out.base_offset > offset)):
+        # A damaged index entry led into the middle of a batch or too far; the data itself is the truth.
+        status = scan_for_offset(s.fd, 0, limit, offset, out)
+    return status
 
 
 cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64_t start_offset, int64_t limit,
                                        BatchPosition* out) noexcept nogil:
-    cdef int64_t offset
+    cdef int64_t offset, position
+    cdef ScanStatus status
     if segment_open(s) < 0:
         return SCAN_ERROR
     # The entry's timestamp is the highest up to its offset. The record sought may lie in the very batch of that entry, so look from its position.
     offset = time_index_lookup(s.time_index, timestamp - 1)
     if start_offset > offset:
         offset = start_offset
-    return scan_for_timestamp(s.fd, offset_index_lookup(s.offset_index, offset), limit, timestamp, start_offset, out)
+    position = offset_index_lookup(s.offset_index, offset)
+    status = scan_for_timestamp(s.fd, position, limit, timestamp, start_offset, out)
+    if position > 0 and status == SCAN_CORRUPT:
+        status = scan_for_timestamp(s.fd, 0, limit, timestamp, start_offset, out)
+    return status
 
 
 cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms, int64_t segment_bytes,

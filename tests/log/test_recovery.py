@@ -1,0 +1,193 @@
+"""Hostile and torn files: whatever stands in a partition's directory, loading ends, and what is served is whole batches that were written."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOW = 4_000_000_000_000
+
+
+def files_of(logs: Any, batch: Any, *, count: int = 6) -> None:
+    """A small log with one index entry per batch, cleanly closed."""
+    log = logs.open(segment_bytes=4000, index_interval_bytes=1, segment_index_bytes=240)
+    for number in range(count):
+        log.append_as_leader(
+            batch(2, timestamp=NOW + number, producer_id=5, epoch=0, sequence=2 * number), api_version=9
+        )
+    logs.stop(log)
+
+
+def reopen(logs: Any, **how: Any) -> Any:
+    return logs.open(segment_bytes=4000, index_interval_bytes=1, segment_index_bytes=240, **how)
+
+
+def test_a_log_cut_at_every_byte_keeps_its_whole_batches(logs: Any, batch: Any, read_all: Any, tmp_path: Path) -> None:
+    files_of(logs, batch, count=3)
+    path = logs.directory / f"{0:020d}.log"
+    data = path.read_bytes()
+    size = len(data) // 3
+    for cut in range(len(data)):
+        path.write_bytes(data[:cut])
+        log = reopen(logs, clean=False, leader_epoch=None)
+        whole = cut // size
+        assert log.log_end_offset == 2 * whole
+        assert [entry[:2] for entry in read_all(log)] == [(2 * n, 2 * n + 1) for n in range(whole)]
+        assert path.stat().st_size == whole * size
+        log.close()
+
+
+def test_flipped_bits_are_never_served(logs: Any, batch: Any, read_all: Any) -> None:
+    files_of(logs, batch)
+    path = logs.directory / f"{0:020d}.log"
+    data = path.read_bytes()
+    size = len(data) // 6
+    random.seed(7)
+    for _ in range(200):
+        at = random.randrange(len(data))
+        spoiled = bytearray(data)
+        spoiled[at] ^= 1 << random.randrange(8)
+        path.write_bytes(spoiled)
+        log = reopen(logs, clean=False, leader_epoch=None)
+        served = read_all(log)
+        # Base offset and leader epoch (bytes 0-7, 12-15) are outside the CRC; another flip ends the log at its batch.
+        assert len(served) == at // size or at % size < 8 or 12 <= at % size < 16
+        for number, entry in enumerate(served[: at // size]):
+            assert entry == (2 * number, 2 * number + 1, data[number * size + 16 : (number + 1) * size])
+        for number, entry in enumerate(served):
+            assert entry[2] == data[number * size + 16 : (number + 1) * size]
+        log.close()
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_an_index_cut_or_spoiled_anywhere_is_rebuilt_or_right(
+    logs: Any, batch: Any, read_all: Any, suffix: str
+) -> None:
+    files_of(logs, batch)
+    path = logs.directory / f"{0:020d}.{suffix}"
+    data = path.read_bytes()
+    random.seed(8)
+    variants = [data[:cut] for cut in range(len(data))] + [data + bytes(n) for n in range(1, 30)]
+    for _ in range(60):
+        spoiled = bytearray(data)
+        spoiled[-1 - random.randrange(12)] ^= 1 << random.randrange(8)
+        variants.append(bytes(spoiled))
+    for content in [*variants, bytes(len(data)), b"\xff" * len(data)]:
+        path.write_bytes(content)
+        log = reopen(logs, leader_epoch=None)
+        assert len(read_all(log)) == 6
+        assert log.log_end_offset == 12
+        for offset in range(12):
+            assert struct.unpack_from(">q", log.read(offset, 1)[0])[0] == offset - offset % 2
+        log.close()
+
+
+def test_a_missing_index_is_rebuilt(logs: Any, batch: Any) -> None:
+    files_of(logs, batch)
+    path = logs.directory / f"{0:020d}.index"
+    before = path.read_bytes()
+    path.unlink()
+    log = reopen(logs, leader_epoch=None)
+    assert log.log_end_offset == 12
+    logs.stop(log)
+    assert path.read_bytes() == before
+
+
+def test_a_snapshot_cut_or_spoiled_anywhere_is_replaced_by_the_batches(logs: Any, batch: Any) -> None:
+    files_of(logs, batch)
+    path = logs.directory / f"{12:020d}.snapshot"
+    data = path.read_bytes()
+    random.seed(9)
+    flips = []
+    for _ in range(40):
+        spoiled = bytearray(data)
+        spoiled[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        flips.append(bytes(spoiled))
+    for content in [data[:cut] for cut in range(len(data))] + flips:
+        path.write_bytes(content)
+        log = reopen(logs, leader_epoch=None)
+        assert logs.report.snapshot_offset == -1
+        [producer] = log.producers()
+        assert (producer["producer_id"], producer["last_sequence"], producer["last_offset"]) == (5, 11, 11)
+        log.close()
+
+
+def test_a_malformed_epoch_file_is_rebuilt(logs: Any, batch: Any) -> None:
+    files_of(logs, batch)
+    path = logs.directory / "leader-epoch-checkpoint"
+    for content in (b"", b"0\n1\n", b"\xff\xfe", b"1\n0\n", b"0\n2\n3 4\n1 2\n"):
+        path.write_bytes(content)
+        log = reopen(logs, leader_epoch=None)
+        assert log.leader_epochs() == [(0, 0)]
+        log.close()
+        assert path.read_bytes() == b"0\n1\n0 0\n"
+
+
+def test_segments_behind_a_hole_are_removed(logs: Any, batch: Any) -> None:
+    log = logs.open(segment_bytes=250)
+    for _ in range(9):
+        log.append_as_leader(batch(2), api_version=9)
+    bases = [segment[0] for segment in log.segments()]
+    logs.stop(log)
+    middle = logs.directory / f"{bases[1]:020d}.log"
+    middle.write_bytes(middle.read_bytes()[:-3])
+    log = logs.open(segment_bytes=250, clean=False)
+    assert log.log_end_offset == bases[2] - 2
+    assert [segment[0] for segment in log.segments()] == bases[:2]
+    assert sorted(path.name for path in logs.directory.glob("*.log")) == [f"{base:020d}.log" for base in bases[:2]]
+
+
+def test_what_was_synced_is_not_walked_again(logs: Any, batch: Any) -> None:
+    log = logs.open(segment_bytes=250)
+    for _ in range(9):
+        log.append_as_leader(batch(2), api_version=9)
+    log.seal_segments()
+    recovery_point = log.flush()
+    log.append_as_leader(batch(2), api_version=9)
+    count = len(log.segments())
+    log = logs.open(segment_bytes=250, clean=False, recovery_point=recovery_point)
+    assert logs.report.recovered_segments <= 2 < count
+    assert log.log_end_offset == 20
+
+
+def test_leftovers_of_a_crash_are_dealt_with(logs: Any, batch: Any, read_all: Any) -> None:
+    files_of(logs, batch)
+    directory = logs.directory
+    for name in (f"{0:020d}.log.deleted", f"{99:020d}.index.cleaned", f"{99:020d}.log.swap", "1.next-segment.deleted"):
+        (directory / name).write_bytes(b"left over")
+    shutil.copy(directory / f"{0:020d}.log", directory / f"{0:020d}.log.swap")
+    log = reopen(logs, leader_epoch=None)
+    assert len(read_all(log)) == 6
+    assert not [path.name for path in directory.iterdir() if path.suffix in (".deleted", ".cleaned", ".swap")]
+
+
+def test_aborted_transactions_survive_a_restart_and_a_crash(logs: Any, batch: Any, marker: Any) -> None:
+    log = logs.open()
+    for producer in (1, 2):
+        log.append_as_leader(
+            batch(2, producer_id=producer, epoch=0, sequence=0, attributes=0x10, timestamp=NOW), api_version=9
+        )
+    assert log.last_stable_offset == 0
+    log.append_as_leader(marker(1, 0, commit=False))
+    assert (log.high_watermark, log.last_stable_offset) == (5, 2)
+    log.append_as_leader(marker(2, 0, commit=True))
+    assert log.last_stable_offset == 6
+    aborted = [(1, 0, 4, 2)]
+    assert log.aborted_transactions() == aborted
+    assert log.read(0, isolation=1)[4] == [(1, 0)]
+    assert log.read(5, isolation=1)[4] == []
+    assert log.read(0, isolation=0)[4] is None
+    raw = (logs.directory / f"{0:020d}.txnindex").read_bytes()
+    assert raw == struct.pack(">hqqqq", 0, 1, 0, 4, 2)
+    logs.stop(log)
+    log = logs.open(leader_epoch=1)
+    assert log.aborted_transactions() == aborted
+    (logs.directory / f"{0:020d}.txnindex").unlink()
+    log = logs.open(leader_epoch=2, clean=False)
+    assert log.aborted_transactions() == aborted
+    assert (logs.directory / f"{0:020d}.txnindex").read_bytes() == raw
