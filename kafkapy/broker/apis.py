@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkapy.broker.context import BrokerContext, RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
-from kafkapy.protocol.schema import DecodeError, Request, Response, VersionRange
+from kafkapy.protocol.schema import DecodeError, EncodeError, Request, Response, VersionRange
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network_request import NetworkRequest
@@ -127,10 +127,13 @@ class KafkaApis:
                     context.client_address,
                 )
             response = error_response(handler, message, error)
+            try:
+                payload = b"" if response is None else response.encode(version)
+            except EncodeError:
+                response = None
             if response is None:
                 request.close(f"{handler.REQUEST.NAME} has no response that could carry {code_of(error).name}")
                 return
-            payload = response.encode(version)
         request.reply(payload)
         if request_logger.isEnabledFor(logging.DEBUG):
             self._log_request(handler, request, context, message, response, started)
@@ -191,4 +194,4 @@ def _scan() -> Iterator[Handler]:
     package = importlib.import_module("kafkapy.broker.handlers")
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
-            yield importlib.import_module(f"{package.__name__}.{module.name}")  # type: ignore[misc]
+            yield importlib.import_module(f"{package.__name__}.{module.name}")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from kafkapy.broker.context import CLUSTER_NAME, NetworkContext, decide
+from kafkapy.broker.context import CLUSTER_NAME, BrokerContext, NetworkContext, decide
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import AclOperation, CompressionType, ResourceType, TopicPartition
@@ -21,7 +21,6 @@ from kafkapy.types import AclOperation, CompressionType, ResourceType, TopicPart
 if TYPE_CHECKING:
     from kafkapy._speedups.network_request import NetworkRequest
     from kafkapy.records.validator import RecordRules
-    from kafkapy.security.authorizer.base import Authorizer
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
@@ -35,8 +34,8 @@ class DataPlaneAsks:
     on worker threads of its own (num.io.threads), which are started when the first such request comes.
     """
 
-    def __init__(self, authorizer: Authorizer, log_config: Callable[[TopicPartition], LogConfig], threads: int) -> None:
-        self._authorizer = authorizer
+    def __init__(self, broker: BrokerContext, log_config: Callable[[TopicPartition], LogConfig], threads: int) -> None:
+        self._broker = broker
         self._log_config = log_config
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="kafka-request-handler")
 
@@ -56,7 +55,9 @@ class DataPlaneAsks:
     def _authorize(self, request: NetworkRequest) -> None:
         questions = request.questions
         try:
-            answers = decide(self._authorizer, NetworkContext(request), [_question(each) for each in questions], True)
+            answers = decide(
+                self._broker.authorizer, NetworkContext(request), [_question(each) for each in questions], True
+            )
         except Exception:
             # What cannot be decided is denied; a client must not hang on a broken authorizer, nor pass it.
             logger.exception("The authorizer failed for %s", request.principal)

@@ -64,6 +64,7 @@ from kafkapy.types import Endpoint, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.broker.metrics_listener import MetricsListener
+    from kafkapy.security.authorizer.base import Authorizer
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -327,7 +328,7 @@ class KafkaServer:
         """Take requests from the data plane, then let clients in."""
         loop = asyncio.get_running_loop()
         channel = self.socket_server.request_channel
-        asks = DataPlaneAsks(self.context.authorizer, self._log_config_of, self.config.get_int("num.io.threads"))
+        asks = DataPlaneAsks(self.context, self._log_config_of, self.config.get_int("num.io.threads"))
         self._on_stop("data-plane asks", lambda: loop.run_in_executor(None, asks.close))
         dispatch = self.context.apis.dispatch
 
@@ -357,6 +358,13 @@ class KafkaServer:
             self.metrics_listener = MetricsListener(addresses, BrokerCollector(self))
             self.metrics_listener.start()
             self._on_stop("metrics listener", self.metrics_listener.stop)
+
+    def use_authorizer(self, authorizer: Authorizer) -> None:
+        """Take decisions from another authorizer from now on: for tests and for programs that bring their own. Any
+        thread.
+        """
+        self.context.authorizer = authorizer
+        self.socket_server.request_channel.plane.authorizer_epoch = authorizer.decisions_epoch
 
     # --- while it runs ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,91 @@
+"""What Prometheus sees."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kafkapy.broker.metrics import METRICS, BrokerCollector, reference
+from kafkapy.broker.server import KafkaServer
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def scraped(tmp_path: Path, make_config: Any, connect: Any) -> Iterator[tuple[KafkaServer, Any, str]]:
+    """A broker that serves metrics, a client of it, and the address."""
+    with KafkaServer(make_config(tmp_path, metrics_listeners="127.0.0.1:0")) as server:
+        assert server.metrics_listener is not None
+        host, port = server.metrics_listener.bound[0]
+        yield server, connect(server), f"http://{host}:{port}/metrics"
+
+
+def scrape(address: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    with urllib.request.urlopen(address, timeout=10) as response:
+        text = response.read().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_reference_page_is_what_the_table_says() -> None:
+    assert (ROOT / "docs" / "metrics.md").read_text() == "\n".join(reference()) + "\n"
+
+
+def test_the_collector_exposes_exactly_the_table(broker: Any) -> None:
+    exposed = [(family.name, family.type, family.documentation) for family in BrokerCollector(broker).collect()]
+    assert exposed == [(spec.name, spec.kind, spec.doc) for spec in METRICS]
+
+
+def test_labels_are_those_of_the_table(broker: Any, client: Any, topic_name: str) -> None:
+    client.create_topic(topic_name)
+    client.produce(topic_name, [(1, b"x")])
+    labels = {spec.name: set(spec.labels) for spec in METRICS}
+    for family in BrokerCollector(broker).collect():
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == labels[family.name]
+
+
+def test_traffic_is_counted_by_topic_and_by_request(scraped: Any) -> None:
+    _, client, address = scraped
+    client.create_topic("orders", 2)
+    client.produce("orders", [(1, b"x" * 100)] * 3)
+    found = scrape(address)
+    orders = (("topic", "orders"),)
+    assert found["kafka_server_brokertopicmetrics_messagesin_total", orders] == 3
+    assert found["kafka_server_brokertopicmetrics_bytesin_total", orders] > 300
+    assert found["kafka_server_brokertopicmetrics_totalproducerequests_total", orders] == 1
+    assert found["kafka_server_replicamanager_partitioncount", ()] == 2
+    assert found["kafka_server_replicamanager_leadercount", ()] == 2
+    assert found["kafka_controller_kafkacontroller_activecontrollercount", ()] == 1
+    assert found["kafka_server_kafkaserver_brokerstate", ()] == 3
+    assert found["kafka_server_socketservermetrics_connectioncount", (("listener", "PLAINTEXT"),)] == 1
+    first = (("partition", "0"), ("topic", "orders"))
+    assert found["kafka_log_log_logendoffset", first] == 3
+    assert found["kafka_log_log_size", first] > 300
+    for request in ("Produce", "CreateTopics"):
+        assert found["kafka_network_requestmetrics_requests_total", (("request", request),)] == 1
+        count = found["kafka_network_requestmetrics_totaltimems_count", (("request", request),)]
+        assert count == 1
+    assert ("process_resident_memory_bytes", ()) in found
+
+
+def test_other_paths_are_not_found(scraped: Any) -> None:
+    _, _, address = scraped
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(address.replace("/metrics", "/secrets"), timeout=10)
+
+
+def test_a_taken_metrics_port_stops_the_start(tmp_path: Path, make_config: Any, scraped: Any) -> None:
+    _, _, address = scraped
+    port = address.split(":")[2].split("/")[0]
+    with pytest.raises(Exception, match=r"metrics\.listeners"):
+        KafkaServer(make_config(tmp_path / "second", metrics_listeners=f"127.0.0.1:{port}")).start()

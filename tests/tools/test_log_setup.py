@@ -1,0 +1,72 @@
+"""Logging files and the look of a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkapy.errors import ConfigError
+from kafkapy.tools.log_setup import JsonFormatter, KeyValueFormatter, configure_logging
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    names = ("kafka.request.logger", "kafka.authorizer.logger", "kafka.controller", "kafka.log.LogCleaner")
+    levels = {name: logging.getLogger(name).level for name in (*names, "state.change.logger")}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, each in levels.items():
+        logging.getLogger(name).setLevel(each)
+
+
+def record(message: str, **extra: object) -> logging.LogRecord:
+    return logging.getLogger("kafka.test").makeRecord(
+        "kafka.test", logging.WARNING, "file", 1, message, (), None, extra=extra
+    )
+
+
+def test_a_line_is_key_value_with_extras_at_its_end() -> None:
+    line = KeyValueFormatter().format(record("hello there", client="a b", version=3))
+    assert 'level=WARN logger=kafka.test thread=MainThread msg="hello there" client="a b" version=3' in line
+    assert line.startswith("ts=20")
+
+
+def test_nothing_breaks_a_line_in_two() -> None:
+    line = KeyValueFormatter().format(record('evil\nlevel=ERROR "quoted"', client="x\r\ny"))
+    assert "\n" not in line
+    assert r"evil\nlevel=ERROR \"quoted\"" in line
+
+
+def test_json_lines_hold_the_same() -> None:
+    found = json.loads(JsonFormatter().format(record("hello", client="a b")))
+    assert (found["msg"], found["logger"], found["client"]) == ("hello", "kafka.test", "a b")
+
+
+def test_the_file_in_config_is_understood() -> None:
+    configure_logging(str(ROOT / "config" / "logging.properties"))
+    assert logging.getLogger("kafka.request.logger").level == logging.WARNING
+    assert logging.getLogger().level == logging.INFO
+
+
+def test_the_environment_names_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "logging.properties"
+    file.write_text("root=ERROR\n")
+    configure_logging(None, {"KAFKAPY_LOGGING": str(file)})
+    assert logging.getLogger().level == logging.ERROR
+
+
+@pytest.mark.parametrize("line", ["root=LOUD", "format=xml", "logger.kafka=7", "colour=red", "output=/proc/nowhere/x"])
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "logging.properties"
+    file.write_text(f"# first\n{line}\n")
+    with pytest.raises(ConfigError, match=line.partition("=")[2]):
+        configure_logging(str(file))
