@@ -1,4 +1,4 @@
-"""A broker's data plane without sockets: partitions in memory, one connection, requests and replies as kafkapy.protocol messages."""
+"""A broker's data plane without sockets: partitions in memory, one connection, kafkapy.protocol messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ NOW_MS = 1_700_000_000_000
 class MemoryBroker:
     """The shared tables, topics in memory that broker 1 leads, and one connection's driver."""
 
-    def __init__(self, *, slots: int = 100, eviction_ms: int = 120_000, fetch_max_bytes: int = 50 * 1024 * 1024) -> None:
+    def __init__(
+        self, *, slots: int = 100, eviction_ms: int = 120_000, fetch_max_bytes: int = 50 * 1024 * 1024
+    ) -> None:
         self.events = EventQueue()
         self.table = PartitionTable()
         self.sessions = FetchSessionCache(slots, eviction_ms)
@@ -43,13 +45,26 @@ class MemoryBroker:
     def uuid(self, name: str) -> UUID:
         return UUID(bytes=self.topic_id(name))
 
-    def topic(self, name: str, partitions: int = 1, *, topic_id: bytes | None = None, isr: tuple[int, ...] = (1,), **config: Any) -> list[PartitionLog]:
+    def topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        topic_id: bytes | None = None,
+        isr: tuple[int, ...] = (1,),
+        **config: Any,
+    ) -> list[PartitionLog]:
         topic_id = self.topic_id(name) if topic_id is None else topic_id
         self.table.put(name, topic_id, partitions)
         logs = []
         for number in range(partitions):
             log = PartitionLog(
-                name, number, MemoryLogStorage(f"{name}-{number}"), self.log_config(**config), events=self.events, topic_id=topic_id
+                name,
+                number,
+                MemoryLogStorage(f"{name}-{number}"),
+                self.log_config(**config),
+                events=self.events,
+                topic_id=topic_id,
             )
             log.prepare_segment()
             log.become_leader(1, 0, isr)
@@ -78,7 +93,9 @@ class MemoryBroker:
         return types.SimpleNamespace(**{**values, **overrides})
 
     @staticmethod
-    def batch(*values: bytes | None, key: bytes | None = b"k", timestamp: int = NOW_MS, codec: int = 0, **build: Any) -> bytes:
+    def batch(
+        *values: bytes | None, key: bytes | None = b"k", timestamp: int = NOW_MS, codec: int = 0, **build: Any
+    ) -> bytes:
         builder = RecordBatchBuilder()
         for value in values or (b"value",):
             builder.append(timestamp, key, value)
@@ -86,29 +103,50 @@ class MemoryBroker:
 
     # ---- requests ----
 
-    def send(self, request: ProduceRequest | FetchRequest, version: int, *, driver: RequestDriver | None = None, client_id: str | None = "test") -> Exchange:
+    def send(
+        self,
+        request: ProduceRequest | FetchRequest,
+        version: int,
+        *,
+        driver: RequestDriver | None = None,
+        client_id: str | None = "test",
+    ) -> Exchange:
         self.correlation_id += 1
         api_key = 0 if isinstance(request, ProduceRequest) else 1
         return (driver or self.driver).handle(api_key, version, self.correlation_id, client_id, request.encode(version))
 
-    def produce_request(self, topics: dict[str, list[tuple[int, bytes | None]]], *, version: int, acks: int = 1, timeout_ms: int = 30_000, transactional_id: str | None = None) -> ProduceRequest:
+    def produce_request(
+        self,
+        topics: dict[str, list[tuple[int, bytes | None]]],
+        *,
+        version: int,
+        acks: int = 1,
+        timeout_ms: int = 30_000,
+        transactional_id: str | None = None,
+    ) -> ProduceRequest:
         topic_data = [
             ProduceRequest.Topic(
                 name=name if version <= 12 else "",
                 topic_id=self.uuid(name) if version >= 13 else UUID(int=0),
-                partition_data=[ProduceRequest.Topic.Partition(index=index, records=records) for index, records in partitions],
+                partition_data=[
+                    ProduceRequest.Topic.Partition(index=index, records=records) for index, records in partitions
+                ],
             )
             for name, partitions in topics.items()
         ]
-        return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=topic_data)
+        return ProduceRequest(
+            transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=topic_data
+        )
 
-    def produce(self, topics: dict[str, list[tuple[int, bytes | None]]], *, version: int = 9, **fields: Any) -> ProduceResponse:
+    def produce(
+        self, topics: dict[str, list[tuple[int, bytes | None]]], *, version: int = 9, **fields: Any
+    ) -> ProduceResponse:
         """Sends a Produce that is answered at once."""
         return self.produce_reply(self.send(self.produce_request(topics, version=version, **fields), version), version)
 
     def fetch_request(
         self,
-        partitions: list[tuple[str, int, int]] | list[FetchRequest.Topic],
+        partitions: list[tuple[str, int, int]],
         *,
         version: int,
         replica_id: int = -1,
@@ -166,7 +204,14 @@ class MemoryBroker:
             request.forgotten_topics_data.append(gone)
         return request
 
-    def fetch_exchange(self, partitions: list[tuple[str, int, int]], *, version: int = 12, driver: RequestDriver | None = None, **fields: Any) -> Exchange:
+    def fetch_exchange(
+        self,
+        partitions: list[tuple[str, int, int]],
+        *,
+        version: int = 12,
+        driver: RequestDriver | None = None,
+        **fields: Any,
+    ) -> Exchange:
         return self.send(self.fetch_request(partitions, version=version, **fields), version, driver=driver)
 
     def fetch(self, partitions: list[tuple[str, int, int]], *, version: int = 12, **fields: Any) -> FetchResponse:

@@ -40,12 +40,16 @@ def test_counters_count_requests_and_failed_ones(broker: Any) -> None:
 
 @pytest.mark.parametrize("produce", [True, False])
 @pytest.mark.parametrize("newest", [True, False])
-def test_a_client_at_the_wrong_broker_is_told_the_leader_and_where_it_is(broker: Any, produce: bool, newest: bool) -> None:
+def test_a_client_at_the_wrong_broker_is_told_the_leader_and_where_it_is(
+    broker: Any, produce: bool, newest: bool
+) -> None:
     (log,) = broker.topic("t", 2)[:1]
     log.become_follower(2, 5)
     broker.table.remove_log("t", 1)
     broker.table.set_leader("t", 1, 3, 7)
-    broker.plane.set_endpoints(0, {2: ("two.example", 9092, "rack-a"), 3: ("three.example", 9093, None), 4: ("four", 1, None)})
+    broker.plane.set_endpoints(
+        0, {2: ("two.example", 9092, "rack-a"), 3: ("three.example", 9093, None), 4: ("four", 1, None)}
+    )
     broker.plane.set_endpoints(1, {2: ("inside", 1, None)})
     if produce:
         version = 10 if newest else 9

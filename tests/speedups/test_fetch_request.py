@@ -32,7 +32,9 @@ def random_request(source: random.Random, version: int) -> FetchRequest:
         isolation_level=source.randrange(2),
     )
     if version >= 15:
-        request.replica_state = FetchRequest.ReplicaState(replica_id=source.choice([-1, 5]), replica_epoch=source.choice([-1, 7]))
+        request.replica_state = FetchRequest.ReplicaState(
+            replica_id=source.choice([-1, 5]), replica_epoch=source.choice([-1, 7])
+        )
     else:
         request.replica_id = source.randrange(*INT32)
     if version >= 7:
@@ -45,7 +47,9 @@ def random_request(source: random.Random, version: int) -> FetchRequest:
         topic = FetchRequest.Topic()
         for _ in range(source.randrange(4)):
             entry = FetchRequest.Topic.Partition(
-                partition=source.randrange(*INT32), fetch_offset=source.randrange(*INT64), partition_max_bytes=source.randrange(*INT32)
+                partition=source.randrange(*INT32),
+                fetch_offset=source.randrange(*INT64),
+                partition_max_bytes=source.randrange(*INT32),
             )
             if version >= 5:
                 entry.log_start_offset = source.randrange(*INT64)
@@ -58,7 +62,9 @@ def random_request(source: random.Random, version: int) -> FetchRequest:
             if version >= 18:
                 entry.high_watermark = source.randrange(*INT64)
             topic.partitions.append(entry)
-        forgotten = FetchRequest.ForgottenTopic(partitions=[source.randrange(*INT32) for _ in range(source.randrange(4))])
+        forgotten = FetchRequest.ForgottenTopic(
+            partitions=[source.randrange(*INT32) for _ in range(source.randrange(4))]
+        )
         if version >= 13:
             topic.topic_id, forgotten.topic_id = UUID(bytes=source.randbytes(16)), UUID(bytes=source.randbytes(16))
         else:
@@ -87,7 +93,15 @@ def test_the_decoder_reads_what_the_protocol_layer_writes(version: int) -> None:
             "session_id": request.session_id,
             "session_epoch": request.session_epoch,
             "partitions": [
-                (key(t), p.partition, p.current_leader_epoch, p.fetch_offset, p.last_fetched_epoch, p.log_start_offset, p.partition_max_bytes)
+                (
+                    key(t),
+                    p.partition,
+                    p.current_leader_epoch,
+                    p.fetch_offset,
+                    p.last_fetched_epoch,
+                    p.log_start_offset,
+                    p.partition_max_bytes,
+                )
                 for t in request.topics
                 for p in t.partitions
             ],
@@ -147,7 +161,9 @@ def test_an_offset_out_of_range(broker: Any, offset: int) -> None:
     assert (entry.high_watermark, entry.last_stable_offset, entry.log_start_offset, entry.records) == (-1, -1, -1, b"")
 
 
-@pytest.mark.parametrize(("epoch", "error"), [(4, 0), (-1, 0), (3, ErrorCode.FENCED_LEADER_EPOCH), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+@pytest.mark.parametrize(
+    ("epoch", "error"), [(4, 0), (-1, 0), (3, ErrorCode.FENCED_LEADER_EPOCH), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+)
 def test_the_leader_epoch_is_checked(broker: Any, epoch: int, error: int) -> None:
     (log,) = broker.topic("t")
     log.become_leader(1, 4, (1,))
@@ -194,7 +210,13 @@ def fill(broker: Any, log: Any, count: int, size: int = 500) -> int:
 def test_the_first_batch_comes_whole_whatever_the_limits_say(broker: Any) -> None:
     logs = broker.topic("t", 3)
     sizes = [fill(broker, log, 2) for log in logs[1:]]
-    for limit in ({"max_bytes": 1}, {"partition_max_bytes": 1}, {"max_bytes": 0}, {"partition_max_bytes": 0}, {"max_bytes": -5}):
+    for limit in (
+        {"max_bytes": 1},
+        {"partition_max_bytes": 1},
+        {"max_bytes": 0},
+        {"partition_max_bytes": 0},
+        {"max_bytes": -5},
+    ):
         entries = broker.by_partition(broker.fetch([("t", i, 0) for i in range(3)], **limit))
         assert [len(entries["t", i].records) for i in range(3)] == [0, sizes[0], 0]
 
@@ -245,7 +267,15 @@ def test_records_that_come_before_the_timeout_are_answered_by_it(broker: Any) ->
     assert b"here" in bytes(broker.only(broker.fetch_reply(exchange.resume(timed_out=True), 12)).records)
 
 
-@pytest.mark.parametrize("fields", [{"max_wait_ms": 0}, {"max_wait_ms": -1}, {"max_wait_ms": 10_000, "min_bytes": 0}, {"max_wait_ms": 10_000, "min_bytes": -1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_wait_ms": 0},
+        {"max_wait_ms": -1},
+        {"max_wait_ms": 10_000, "min_bytes": 0},
+        {"max_wait_ms": 10_000, "min_bytes": -1},
+    ],
+)
 def test_a_fetch_that_does_not_want_to_wait(broker: Any, fields: dict[str, int]) -> None:
     broker.topic("t")
     assert broker.only(broker.fetch([("t", 0, 0)], **fields)).error_code == 0
@@ -258,19 +288,27 @@ def test_min_bytes_are_counted_over_all_partitions(broker: Any) -> None:
     logs[0].append_as_leader(broker.batch())
     assert exchange.resume().kind == "parked"
     logs[1].append_as_leader(broker.batch())
-    assert [len(e.records) for e in broker.by_partition(broker.fetch_reply(exchange.resume(), 12)).values()] == [size, size]
+    assert [len(e.records) for e in broker.by_partition(broker.fetch_reply(exchange.resume(), 12)).values()] == [
+        size,
+        size,
+    ]
 
 
 def test_min_bytes_beyond_max_bytes_do_not_wait_for_ever(broker: Any) -> None:
     (log,) = broker.topic("t")
     size = fill(broker, log, 3)
-    assert len(broker.only(broker.fetch([("t", 0, 0)], max_wait_ms=10_000, min_bytes=1 << 30, max_bytes=2 * size)).records) == 2 * size
+    assert (
+        len(broker.only(broker.fetch([("t", 0, 0)], max_wait_ms=10_000, min_bytes=1 << 30, max_bytes=2 * size)).records)
+        == 2 * size
+    )
 
 
 def test_errors_met_while_reading_do_not_wait(broker: Any) -> None:
     logs = broker.topic("t", 2)
     logs[1].become_follower(2, 1)
-    codes = [e.error_code for e in broker.by_partition(broker.fetch([("t", 0, 0), ("t", 1, 0)], max_wait_ms=10_000)).values()]
+    codes = [
+        e.error_code for e in broker.by_partition(broker.fetch([("t", 0, 0), ("t", 1, 0)], max_wait_ms=10_000)).values()
+    ]
     assert codes == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 

@@ -57,7 +57,9 @@ def test_partitions_are_added_updated_and_forgotten(broker: Any) -> None:
     for log in logs:
         log.append_as_leader(broker.batch())
     session = open_session(broker, [("t", 0, 0), ("t", 1, 0)])
-    reply = broker.fetch([("t", 2, 0), ("t", 0, 1)], session_id=session, session_epoch=1, forgotten=[("t", 1), ("t", 9)])
+    reply = broker.fetch(
+        [("t", 2, 0), ("t", 0, 1)], session_id=session, session_epoch=1, forgotten=[("t", 1), ("t", 9)]
+    )
     assert names(reply) == [("t", 2)]
     assert broker.sessions.counters()["partitions"] == 2
     for log in logs:
@@ -129,7 +131,12 @@ def test_partitions_take_turns_when_a_reply_cannot_hold_all(broker: Any) -> None
     offsets = [0, 0, 0]
     session, epoch, served = 0, 0, []
     for _ in range(6):
-        reply = broker.fetch([("t", i, offset) for i, offset in enumerate(offsets)], session_id=session, session_epoch=epoch, max_bytes=size + 10)
+        reply = broker.fetch(
+            [("t", i, offset) for i, offset in enumerate(offsets)],
+            session_id=session,
+            session_epoch=epoch,
+            max_bytes=size + 10,
+        )
         session, epoch = reply.session_id, epoch + 1
         (taken,) = [e.partition_index for (_, _), e in broker.by_partition(reply).items() if len(e.records)]
         offsets[taken] += 1
@@ -242,7 +249,11 @@ def test_used_sessions_older_than_the_eviction_time_go_by_size(make_broker: Any)
 def test_sessions_come_and_go_without_a_trace(make_broker: Any) -> None:
     broker = make_broker(slots=1000)
     broker.topic("t", 4)
-    sessions = [open_session(broker, [("t", i, 0) for i in range(4)], version) for version in (BY_NAME, BY_ID) for _ in range(200)]
+    sessions = [
+        open_session(broker, [("t", i, 0) for i in range(4)], version)
+        for version in (BY_NAME, BY_ID)
+        for _ in range(200)
+    ]
     assert len(set(sessions)) == 400
     assert broker.sessions.counters() == {"sessions": 400, "partitions": 1600, "evictions": 0}
     for session in sessions:

@@ -51,7 +51,10 @@ def test_the_decoder_reads_what_the_protocol_layer_writes(version: int) -> None:
             "acks": request.acks,
             "timeout_ms": request.timeout_ms,
             "topics": [
-                (topic.topic_id.bytes if version >= 13 else topic.name.encode(), [(p.index, p.records) for p in topic.partition_data])
+                (
+                    topic.topic_id.bytes if version >= 13 else topic.name.encode(),
+                    [(p.index, p.records) for p in topic.partition_data],
+                )
                 for topic in request.topic_data
             ],
         }
@@ -61,9 +64,15 @@ def test_the_decoder_reads_what_the_protocol_layer_writes(version: int) -> None:
 def test_records_are_appended_and_answered(broker: Any, version: int) -> None:
     logs = broker.topic("t", 3)
     broker.topic("other")
-    reply = broker.produce({"t": [(2, broker.batch(b"a", b"b")), (0, broker.batch(b"c"))], "other": [(0, broker.batch())]}, version=version)
+    reply = broker.produce(
+        {"t": [(2, broker.batch(b"a", b"b")), (0, broker.batch(b"c"))], "other": [(0, broker.batch())]}, version=version
+    )
     assert reply.throttle_time_ms == 0
-    assert [(index, e.error_code, e.base_offset) for (_, index), e in broker.by_partition(reply).items()] == [(2, 0, 0), (0, 0, 0), (0, 0, 0)]
+    assert [(index, e.error_code, e.base_offset) for (_, index), e in broker.by_partition(reply).items()] == [
+        (2, 0, 0),
+        (0, 0, 0),
+        (0, 0, 0),
+    ]
     reply = broker.produce({"t": [(2, broker.batch(b"d"))]}, version=version)
     entry = broker.only(reply)
     assert entry.base_offset == 2
@@ -90,7 +99,10 @@ def test_versions_that_are_not_served_close_the_connection(broker: Any, version:
 @pytest.mark.parametrize("version", [3, 9, 12])
 def test_unknown_topics_and_partitions(broker: Any, version: int) -> None:
     broker.topic("t")
-    reply = broker.produce({"nowhere": [(0, broker.batch())], "t": [(0, broker.batch()), (1, broker.batch()), (-1, broker.batch())]}, version=version)
+    reply = broker.produce(
+        {"nowhere": [(0, broker.batch())], "t": [(0, broker.batch()), (1, broker.batch()), (-1, broker.batch())]},
+        version=version,
+    )
     codes = {key: entry.error_code for key, entry in broker.by_partition(reply).items()}
     assert codes == {("nowhere", 0): 3, ("t", 0): 0, ("t", 1): 3, ("t", -1): 3}
     assert broker.by_partition(reply)["t", 1].base_offset == -1
@@ -113,7 +125,9 @@ def test_a_partition_without_records_is_invalid(broker: Any, records: bytes | No
 @pytest.mark.parametrize("acks", [2, -2, 32767])
 def test_acks_out_of_range_fail_every_partition_that_exists(broker: Any, acks: int) -> None:
     logs = broker.topic("t", 2)
-    reply = broker.produce({"t": [(0, broker.batch()), (1, broker.batch())], "nowhere": [(0, broker.batch())]}, version=9, acks=acks)
+    reply = broker.produce(
+        {"t": [(0, broker.batch()), (1, broker.batch())], "nowhere": [(0, broker.batch())]}, version=9, acks=acks
+    )
     codes = [entry.error_code for entry in broker.by_partition(reply).values()]
     assert codes == [ErrorCode.INVALID_REQUIRED_ACKS] * 2 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert [log.log_end_offset for log in logs] == [0, 0]
@@ -149,8 +163,14 @@ def test_internal_topics_are_for_the_admin_client_only(broker: Any) -> None:
     broker.topic("__consumer_offsets")
     request = broker.produce_request({"__consumer_offsets": [(0, broker.batch())]}, version=9)
     assert broker.only(broker.produce_reply(broker.send(request, 9), 9)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert broker.only(broker.produce_reply(broker.send(request, 9, client_id=None), 9)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert broker.only(broker.produce_reply(broker.send(request, 9, client_id="__admin_client"), 9)).error_code == ErrorCode.NONE
+    assert (
+        broker.only(broker.produce_reply(broker.send(request, 9, client_id=None), 9)).error_code
+        == ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    assert (
+        broker.only(broker.produce_reply(broker.send(request, 9, client_id="__admin_client"), 9)).error_code
+        == ErrorCode.NONE
+    )
 
 
 @pytest.mark.parametrize("version", [7, 8, 9, 13])
@@ -169,7 +189,10 @@ def test_record_errors_name_the_records(broker: Any, version: int) -> None:
 @pytest.mark.parametrize("version", [3, 13])
 def test_log_append_time_is_told(broker: Any, version: int) -> None:
     broker.topic("t", message_timestamp_type="LogAppendTime")
-    assert broker.only(broker.produce({"t": [(0, broker.batch())]}, version=version)).log_append_time_ms > 1_700_000_000_000
+    assert (
+        broker.only(broker.produce({"t": [(0, broker.batch())]}, version=version)).log_append_time_ms
+        > 1_700_000_000_000
+    )
 
 
 def test_a_repeated_idempotent_batch_is_answered_with_its_first_offset(broker: Any) -> None:
@@ -180,7 +203,9 @@ def test_a_repeated_idempotent_batch_is_answered_with_its_first_offset(broker: A
         assert (entry.error_code, entry.base_offset) == (0, 0)
     assert log.log_end_offset == 2
     gap = broker.batch(b"c", producer_id=5, producer_epoch=0, base_sequence=9)
-    assert broker.only(broker.produce({"t": [(0, gap)]}, version=9)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (
+        broker.only(broker.produce({"t": [(0, gap)]}, version=9)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
 
 
 # ---- authorization ----
@@ -190,7 +215,9 @@ def test_all_questions_are_asked_at_once(broker: Any) -> None:
     logs = [*broker.topic("a"), *broker.topic("b")]
     broker.plane.authorizer_epoch = 3
     batch = broker.batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    request = broker.produce_request({"a": [(0, batch)], "b": [(0, batch)], "hidden": [(0, batch)]}, version=9, transactional_id="tx")
+    request = broker.produce_request(
+        {"a": [(0, batch)], "b": [(0, batch)], "hidden": [(0, batch)]}, version=9, transactional_id="tx"
+    )
     exchange = broker.send(request, 9)
     assert exchange.kind == "ask"
     assert sorted(exchange.questions) == [b"\x04\x01tx", b"\x04a", b"\x04b", b"\x04hidden"]
@@ -205,7 +232,9 @@ def test_all_questions_are_asked_at_once(broker: Any) -> None:
 def test_topic_ids_are_authorized_by_name(broker: Any) -> None:
     broker.topic("a")
     broker.plane.authorizer_epoch = 3
-    exchange = broker.send(broker.produce_request({"a": [(0, broker.batch())], "nowhere": [(0, broker.batch())]}, version=13), 13)
+    exchange = broker.send(
+        broker.produce_request({"a": [(0, broker.batch())], "nowhere": [(0, broker.batch())]}, version=13), 13
+    )
     assert exchange.questions == [b"\x04a"]
     broker.driver.decide({b"\x04a": False})
     codes = [e.error_code for e in broker.by_partition(broker.produce_reply(exchange.resume(), 13)).values()]
@@ -248,7 +277,9 @@ def test_acks_1_does_not_wait(broker: Any) -> None:
 @pytest.mark.parametrize("timeout_ms", [30_000, 0, -5])
 def test_acks_all_times_out(broker: Any, timeout_ms: int) -> None:
     broker.topic("t", isr=(1, 2))
-    exchange = broker.send(broker.produce_request({"t": [(0, broker.batch())]}, version=9, acks=-1, timeout_ms=timeout_ms), 9)
+    exchange = broker.send(
+        broker.produce_request({"t": [(0, broker.batch())]}, version=9, acks=-1, timeout_ms=timeout_ms), 9
+    )
     if timeout_ms > 0:
         assert exchange.kind == "parked"
         exchange.resume(timed_out=True)
@@ -268,7 +299,11 @@ def test_acks_all_ends_when_leadership_is_lost(broker: Any) -> None:
 def test_only_the_partition_that_waits_decides_when(broker: Any) -> None:
     (waiting,) = broker.topic("waiting", isr=(1, 2))
     broker.topic("done")
-    request = broker.produce_request({"done": [(0, broker.batch())], "waiting": [(0, broker.batch())], "nowhere": [(0, broker.batch())]}, version=9, acks=-1)
+    request = broker.produce_request(
+        {"done": [(0, broker.batch())], "waiting": [(0, broker.batch())], "nowhere": [(0, broker.batch())]},
+        version=9,
+        acks=-1,
+    )
     exchange = broker.send(request, 9)
     assert exchange.kind == "parked"
     waiting.follower_position(2, 1)
@@ -289,7 +324,9 @@ def test_a_full_segment_parks_and_finished_partitions_are_not_appended_again(bro
     (other,) = broker.topic("other")
     broker.produce({"full": [(0, broker.batch(b"x" * 150))]})
     batch = broker.batch(b"y" * 150)
-    request = broker.produce_request({"other": [(0, batch)], "full": [(0, batch), (0, broker.batch(b"z" * 10))]}, version=9)
+    request = broker.produce_request(
+        {"other": [(0, batch)], "full": [(0, batch), (0, broker.batch(b"z" * 10))]}, version=9
+    )
     exchange = broker.send(request, 9)
     assert exchange.kind == "parked"
     assert (full.log_end_offset, other.log_end_offset) == (1, 1)
@@ -300,7 +337,9 @@ def test_a_full_segment_parks_and_finished_partitions_are_not_appended_again(bro
     while exchange.kind == "parked":
         full.prepare_segment()
         exchange.resume()
-    offsets = [(key, e.error_code, e.base_offset) for key, e in broker.by_partition(broker.produce_reply(exchange, 9)).items()]
+    offsets = [
+        (key, e.error_code, e.base_offset) for key, e in broker.by_partition(broker.produce_reply(exchange, 9)).items()
+    ]
     assert offsets == [(("other", 0), 0, 0), (("full", 0), 0, 2)]
     assert (full.log_end_offset, other.log_end_offset) == (3, 1)
     assert b"y" * 150 in full.read(1)[0]
@@ -349,7 +388,11 @@ def test_records_a_worker_must_look_into(broker: Any, answer: str) -> None:
 
 
 def full_request(broker: Any, version: int) -> bytes:
-    request = broker.produce_request({"t": [(0, broker.batch(b"a" * 20)), (1, broker.batch(b"b"))], "u": [(0, None)]}, version=version, transactional_id="tx")
+    request = broker.produce_request(
+        {"t": [(0, broker.batch(b"a" * 20)), (1, broker.batch(b"b"))], "u": [(0, None)]},
+        version=version,
+        transactional_id="tx",
+    )
     return bytes(request.encode(version))
 
 
