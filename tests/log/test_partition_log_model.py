@@ -211,7 +211,9 @@ class PartitionLogMachine(RuleBasedStateMachine):
         if times:
             wanted = max(times)
             found = self.log.find_timestamp(wanted)
-            expected = next(entry for entry, time in zip(self.model[-len(times) :], times, strict=True) if time >= wanted)
+            expected = next(
+                entry for entry, time in zip(self.model[-len(times) :], times, strict=True) if time >= wanted
+            )
             assert found is not None and int.from_bytes(found[:8], "big") == expected[0]
             assert self.log.find_timestamp(wanted + 1) is None
 
