@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import resource
 import signal
 from pathlib import Path
@@ -172,4 +171,4 @@ def test_the_index_files_are_kafkas(logs: Any, batch: Any) -> None:
     entries = [(3 * number + 2, sum(sizes[:number])) for number in range(1, 4)]
     assert index == b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries)
     assert times == b"".join((5000 + n).to_bytes(8, "big") + (3 * n + 2).to_bytes(4, "big") for n in range(1, 4))
-    assert sorted(os.listdir(logs.directory))[0] == f"{0:020d}.index"
+    assert min(path.name for path in logs.directory.iterdir()) == f"{0:020d}.index"

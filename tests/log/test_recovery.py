@@ -1,4 +1,4 @@
-"""Hostile and torn files: whatever stands in a partition's directory, loading ends, and what is served is whole batches that were written."""
+"""Hostile and torn files: whatever is in a partition's directory, loading ends, and only whole batches are served."""
 
 from __future__ import annotations
 

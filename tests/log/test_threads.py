@@ -1,4 +1,4 @@
-"""Appenders, readers, rolls, truncations and waiters at once: dense offsets, whole batches, no lost wake-up, no deadlock."""
+"""Appenders, readers, rolls, truncations, waiters at once: dense offsets, whole batches, no lost wake-up."""
 
 from __future__ import annotations
 

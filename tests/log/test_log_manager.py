@@ -1,0 +1,228 @@
+"""LogManager: directories, locks, markers, checkpoints, placement, deletion, failure of one directory."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkapy._speedups.event_queue import SEGMENT_ROLLED, SEGMENT_WANTED, EventQueue
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.topic import LogConfig
+from kafkapy.errors import InconsistentTopicIdError, KafkaStorageError, NotLeaderOrFollowerError
+from kafkapy.log.backends.local import LocalBackend
+from kafkapy.log.backends.memory import MemoryBackend
+from kafkapy.log.log_dir import LogDirError
+from kafkapy.log.log_manager import LogManager, parse_directory_name
+from kafkapy.log.retention import apply_retention
+from kafkapy.log.timestamps import offset_for_timestamp, offset_of_max_timestamp
+from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.types import CompressionType, TopicPartition, uuid_to_string
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def manage(tmp_path: Path) -> Callable[..., LogManager]:
+    def make(*, dirs: int = 2, load: bool = True, **how: Any) -> LogManager:
+        path = tmp_path / "server.properties"
+        names = ",".join(str(tmp_path / f"logs{number}") for number in range(dirs))
+        path.write_text(f"broker.id=1\nlog.dirs={names}\nlog.segment.delete.delay.ms=0\n")
+        how.setdefault("backends", {"local": LocalBackend(), "memory": MemoryBackend()})
+        manager = LogManager(BrokerConfig.load(str(path)), **how)
+        if load:
+            manager.acquire()
+            manager.load()
+        return manager
+
+    return make
+
+
+def test_logs_come_back_after_a_clean_stop(manage: Any, batch: Any) -> None:
+    manager = manage()
+    topic_id = uuid.uuid4()
+    log = manager.get_or_create(ORDERS, topic_id)
+    log.become_leader(1, 0, [1])
+    for _ in range(5):
+        log.append_as_leader(batch(2), api_version=9)
+    log.delete_records(3)
+    directory = manager.dir_of(ORDERS)
+    manager.shutdown(17)
+    assert json.loads((directory / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": 17}
+    assert (directory / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 10\n"
+    assert (directory / "replication-offset-checkpoint").read_text() == "0\n1\norders 0 10\n"
+    assert (directory / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 3\n"
+    metadata = (directory / "orders-0" / "partition.metadata").read_text()
+    assert metadata == f"version: 0\ntopic_id: {uuid_to_string(topic_id)}\n"
+    with pytest.raises(NotLeaderOrFollowerError):
+        log.append_as_leader(batch(), api_version=9)
+
+    manager = manage()
+    log = manager.get(ORDERS)
+    assert log.offsets() == (3, 10, 10, 10, 10)
+    assert log.topic_id == topic_id.bytes
+    assert not (directory / ".kafka_cleanshutdown").exists()
+    with pytest.raises(InconsistentTopicIdError):
+        manager.get_or_create(ORDERS, uuid.uuid4())
+    manager.shutdown()
+
+
+def test_a_second_broker_on_the_directory_is_refused(manage: Any) -> None:
+    manager = manage()
+    other = manage(load=False)
+    with pytest.raises(LogDirError, match=r"Another broker .* is locked"):
+        other.acquire()
+    manager.shutdown()
+    other.acquire()
+
+
+def test_partitions_go_to_the_directory_with_the_fewest(manage: Any) -> None:
+    manager = manage(dirs=3)
+    for number in range(9):
+        manager.get_or_create(TopicPartition("t", number))
+    places = [manager.dir_of(TopicPartition("t", number)) for number in range(9)]
+    assert all(places.count(log_dir.path) == 3 for log_dir in manager.dirs)
+    manager.shutdown()
+
+
+def test_a_deleted_log_is_gone_and_an_interrupted_delete_is_finished(manage: Any, batch: Any) -> None:
+    manager = manage(dirs=1)
+    log = manager.get_or_create(ORDERS)
+    log.become_leader(1, 0, [1])
+    log.append_as_leader(batch(), api_version=9)
+    assert manager.delete(ORDERS)
+    assert not manager.delete(ORDERS)
+    assert manager.get(ORDERS) is None
+    with pytest.raises(NotLeaderOrFollowerError):
+        log.append_as_leader(batch(), api_version=9)
+    root = manager.dirs[0].path
+    assert not list(root.glob("orders*"))
+    manager.shutdown()
+    left = root / f"orders-0.{uuid.uuid4().hex}-delete"
+    left.mkdir()
+    (left / f"{0:020d}.log").write_bytes(b"x")
+    manager = manage(dirs=1)
+    assert not left.exists()
+    assert not manager.logs()
+    manager.shutdown()
+
+
+def test_one_failed_directory_leaves_the_others(manage: Any, batch: Any) -> None:
+    failed: list[Any] = []
+    manager = manage(on_log_dir_failure=lambda path, partitions: failed.append((path, partitions)))
+    logs = [manager.get_or_create(TopicPartition("t", number)) for number in range(4)]
+    for log in logs:
+        log.become_leader(1, 0, [1])
+    broken = manager.dir_of(TopicPartition("t", 0))
+    manager.on_log_offline(logs[0].id, 5, b"t-0: append failed")
+    affected = [number for number in range(4) if manager.dir_of(TopicPartition("t", number)) == broken]
+    assert failed == [(broken, [TopicPartition("t", number) for number in affected])]
+    for number, log in enumerate(logs):
+        if number in affected:
+            with pytest.raises(KafkaStorageError):
+                log.append_as_leader(batch(), api_version=9)
+        else:
+            log.append_as_leader(batch(), api_version=9)
+    assert manager.dir_of(TopicPartition("t", affected[0])) == broken
+    manager.get_or_create(TopicPartition("new", 0))
+    assert manager.dir_of(TopicPartition("new", 0)) != broken
+    manager.shutdown()
+    assert not (broken / ".kafka_cleanshutdown").exists()
+
+
+def test_unusable_directories_are_one_clear_sentence(manage: Any, tmp_path: Path) -> None:
+    (tmp_path / "logs0").write_text("a file")
+    with pytest.raises(LogDirError, match="not a directory"):
+        manage(dirs=1)
+
+
+def test_segments_are_prepared_and_sealed_on_the_data_planes_events(manage: Any, batch: Any) -> None:
+    events = EventQueue()
+    manager = manage(dirs=1, events=events)
+    log = manager.get_or_create(ORDERS, config=LogConfig.create(overrides={"segment.bytes": "500"}))
+    log.become_leader(1, 0, [1])
+    handlers = {SEGMENT_WANTED: manager.on_segment_wanted, SEGMENT_ROLLED: manager.on_segment_rolled}
+    for _ in range(20):
+        log.append_as_leader(batch(2), api_version=9)
+        for kind, handle, argument, text in events.drain():
+            if kind in handlers:
+                handlers[kind](handle, argument, text)
+    manager.shutdown()
+    segments = log.segments()
+    assert len(segments) >= 4
+    assert all(segment[4] for segment in segments[:-1])
+    assert not list((manager.dirs[0].path / "orders-0").glob("*.deleted"))
+
+
+def test_memory_logs_are_empty_after_a_restart(manage: Any, batch: Any) -> None:
+    manager = manage(dirs=1)
+    config = LogConfig.create(overrides={"kafkapy.storage.backend": "memory"})
+    log = manager.get_or_create(ORDERS, config=config)
+    log.become_leader(1, 0, [1])
+    log.append_as_leader(batch(2), api_version=9)
+    assert len(log.read(0)[0]) == log.size > 0
+    log.truncate_to(0)
+    log.append_as_leader(batch(2), api_version=9)
+    assert log.offsets()[:2] == (0, 2)
+    assert not list(manager.dirs[0].path.glob("orders*"))
+    manager.shutdown()
+    manager = manage(dirs=1)
+    assert manager.get(ORDERS) is None
+    manager.shutdown()
+
+
+def test_retention_by_size_and_time(manage: Any, batch: Any) -> None:
+    manager = manage(dirs=1)
+    overrides = {
+        "segment.bytes": "1000",
+        "retention.bytes": "2500",
+        "retention.ms": "1000",
+        "file.delete.delay.ms": "0",
+    }
+    log = manager.get_or_create(ORDERS, config=LogConfig.create(overrides=overrides))
+    log.become_leader(1, 0, [1])
+    for _ in range(60):
+        log.append_as_leader(batch(2, timestamp=10_000), api_version=9)
+    before = log.segments()
+    assert apply_retention(log, 11_000) > 0
+    assert 2500 <= log.size < 3500
+    assert log.log_start_offset == log.segments()[0][0] > before[0][0]
+    apply_retention(log, 11_001)
+    assert log.offsets()[:2] == (120, 120)
+    assert [path.name for path in (manager.dirs[0].path / "orders-0").glob("*.log")] == [f"{120:020d}.log"]
+    manager.shutdown()
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP, CompressionType.ZSTD])
+def test_offsets_are_found_by_time_inside_batches(manage: Any, codec: CompressionType) -> None:
+    manager = manage(dirs=1)
+    config = LogConfig.create(overrides={"index.interval.bytes": "1", "segment.bytes": "600"})
+    log = manager.get_or_create(ORDERS, config=config)
+    log.become_leader(1, 2, [1])
+    for number in range(10):
+        builder = RecordBatchBuilder()
+        for inner in range(3):
+            builder.append(1000 + 10 * number + 3 * inner, b"k", b"v")
+        log.append_as_leader(builder.build(codec), api_version=9)
+    for wanted in range(990, 1097):
+        expected = next(
+            (3 * n + i, 1000 + 10 * n + 3 * i) for n in range(10) for i in range(3) if 1000 + 10 * n + 3 * i >= wanted
+        )
+        found = offset_for_timestamp(log, wanted)
+        assert found is not None
+        assert (found.offset, found.timestamp, found.leader_epoch) == (*expected, 2)
+    assert offset_for_timestamp(log, 1097) is None
+    assert offset_of_max_timestamp(log) == (1096, 29, 2)
+    log.delete_records(2)
+    assert offset_for_timestamp(log, 0) == (1006, 2, 2)
+    manager.shutdown()
+
+
+def test_directory_names() -> None:
+    assert parse_directory_name("a-b-12") == ("a-b", 12)
+    for name in ("orders", "-1", "orders-", "orders-x", "orders-0.abc-delete"):
+        assert parse_directory_name(name) is None
