@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+import time
+from collections.abc import Callable, Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from kafkapy._speedups.request_driver import RequestDriver
 from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.fetch import FetchResponse
 
 
 def test_properties_are_those_it_was_made_with(broker: Any) -> None:
@@ -112,3 +118,65 @@ def test_a_question_without_answer_is_asked_again(broker: Any) -> None:
 def test_the_driver_serves_only_produce_and_fetch(broker: Any) -> None:
     with pytest.raises(ValueError):
         broker.driver.handle(3, 0, 1, None, b"")
+
+
+def test_connections_on_many_threads_share_logs_and_sessions(broker: Any) -> None:
+    producers, each, partitions = 3, 150, 2
+    logs = broker.topic("t", partitions)
+    failures: list[BaseException] = []
+    read: list[list[int]] = []
+
+    def produce() -> None:
+        driver = RequestDriver(broker.plane)
+        for turn in range(each):
+            request = broker.produce_request({"t": [(turn % partitions, broker.batch(b"x" * 50))]}, version=9, acks=-1)
+            exchange = driver.handle(0, 9, 1, None, request.encode(9))
+            assert exchange.kind == "reply", exchange.message
+
+    def consume() -> None:
+        driver = RequestDriver(broker.plane)
+        session, epoch = 0, 0
+        offsets = [0] * partitions
+        while sum(offsets) < producers * each:
+            changed = [("t", index, offset) for index, offset in enumerate(offsets)]
+            request = broker.fetch_request(
+                changed, version=12, session_id=session, session_epoch=epoch, max_wait_ms=1000, partition_max_bytes=2000
+            )
+            exchange = driver.handle(1, 12, 1, None, request.encode(12))
+            while exchange.kind == "parked":
+                while not exchange.wakes:
+                    time.sleep(0.0005)
+                exchange.resume()
+            reply = FetchResponse.decode(exchange.reply[9:], 12)
+            assert reply.error_code == 0
+            session, epoch = reply.session_id, epoch + 1
+            for entry in broker.by_partition(reply).values():
+                for batch in iterate_batches(bytes(entry.records)):
+                    assert batch == offsets[entry.partition_index]
+                    offsets[entry.partition_index] += 1
+        read.append(offsets)
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [Thread(target=guarded, args=(work,)) for work in [produce] * producers + [consume] * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert read == [[log.log_end_offset for log in logs]] * 3
+    assert len(broker.sessions) == 3
+
+
+def iterate_batches(data: bytes) -> Iterator[int]:
+    """Base offsets of the whole batches."""
+    at = 0
+    while at + 12 <= len(data):
+        offset, length = struct.unpack_from(">qi", data, at)
+        at += 12 + length
+        if at <= len(data):
+            yield offset
