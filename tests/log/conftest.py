@@ -49,8 +49,8 @@ def make_batch(
         body += _varint(len(record)) + record
     body = body if records is None else records
     header = HEADER.pack(
-        base_offset, 49 + len(body), leader_epoch, 2, 0, attributes, count - 1, timestamp, timestamp, producer_id, epoch,
-        sequence, count,
+        base_offset, 49 + len(body), leader_epoch, 2, 0, attributes, count - 1, timestamp, timestamp,
+        producer_id, epoch, sequence, count,
     )  # fmt: skip
     data = bytearray(header + body)
     record_batch.refresh_crc(data)
