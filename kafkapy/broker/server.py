@@ -46,10 +46,12 @@ from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.producer_ids import ProducerIdManager
 from kafkapy.broker.scheduler import KafkaScheduler
+from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
-from kafkapy.controller.broker_channel import LocalBrokerChannel
+from kafkapy.controller.broker_channel import BrokerChannel, LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
+from kafkapy.errors import KafkaError
 from kafkapy.log.log_manager import LogManager, parse_directory_name
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
@@ -243,9 +245,7 @@ class KafkaServer:
         )
         self._replica_manager = replica_manager
         self._on_stop("replica manager", replica_manager.stop)
-        controller = KafkaController(
-            self.config, node_id, store, metadata_cache, repository, lambda _: LocalBrokerChannel(replica_manager)
-        )
+        controller = KafkaController(self.config, node_id, store, metadata_cache, repository, self._channel_to)
         authorizer = plugins.create_authorizer(self.config)
         self._on_stop("authorizer", authorizer.close)
         plane.authorizer_epoch = authorizer.decisions_epoch
@@ -291,7 +291,7 @@ class KafkaServer:
 
     async def _open_store(self, log_manager: LogManager) -> MetadataStore:
         if self.config.metadata_store == "zookeeper":
-            raise StartupError("kafkapy.metadata.store=zookeeper is not served yet; use embedded")
+            return await self._open_zookeeper()
         from kafkapy.metadata.embedded import EmbeddedStore
 
         directory = Path(self.config.metadata_log_dir).absolute()
@@ -306,6 +306,24 @@ class KafkaServer:
         await store.start()
         self._on_stop("metadata store", store.close)
         return store
+
+    async def _open_zookeeper(self) -> MetadataStore:
+        from kafkapy.metadata.zookeeper import ZooKeeperStore
+
+        config = self.config
+        session_ms = config.get_int("zookeeper.session.timeout.ms")
+        connection_ms = config.get_optional_int("zookeeper.connection.timeout.ms") or session_ms
+        store = ZooKeeperStore(config.get_str("zookeeper.connect"), session_ms, connection_ms)
+        await store.start()
+        self._on_stop("metadata store", store.close)
+        return store
+
+    def _channel_to(self, broker: BrokerRegistration) -> BrokerChannel:
+        """How the controller reaches a broker. Other brokers than this one are not served yet."""
+        if self._replica_manager is not None and broker.id == self._replica_manager.broker_id:
+            return LocalBrokerChannel(self._replica_manager)
+        logger.error("Broker %d cannot be reached: clusters of several brokers are not served yet", broker.id)
+        return UnreachableBrokerChannel()
 
     def _bind(self, plane: DataPlane, events: EventQueue) -> None:
         served = {key: handler.VERSIONS for key, handler in self.context.apis.handlers.items()}
@@ -411,10 +429,30 @@ class KafkaServer:
         if self.state is BrokerState.NOT_RUNNING:
             return
         logger.info("shutting down")
-        self.state = BrokerState.SHUTTING_DOWN
         self._plugins_loaded.notify("broker_stopping", broker=self)
+        await self._controlled_shutdown()
         await self._stop_parts()
         logger.info("shut down completed")
+
+    async def _controlled_shutdown(self) -> None:
+        """Have the controller hand this broker's leaderships over, as often as controlled.shutdown.max.retries says."""
+        self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        config, controller = self.config, self.context.controller
+        if not config.get_bool("controlled.shutdown.enable") or not controller.is_active:
+            return
+        retries = config.get_int("controlled.shutdown.max.retries")
+        for attempt in range(1, retries + 1):
+            try:
+                left = await controller.controlled_shutdown(self.context.node_id)
+            except (KafkaError, MetadataStoreError) as error:
+                logger.warning("Controlled shutdown failed: %s", error)
+            else:
+                if not left:
+                    return
+                logger.info("Controlled shutdown: %d partitions remain to be moved", len(left))
+            if attempt < retries:
+                await asyncio.sleep(config.get_int("controlled.shutdown.retry.backoff.ms") / 1000)
+        logger.warning("Stopping although not all leaderships could be handed over")
 
     async def _stop_parts(self) -> None:
         self.state = BrokerState.SHUTTING_DOWN
