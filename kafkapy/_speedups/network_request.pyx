@@ -55,7 +55,7 @@ cdef class NetworkRequest:
     until then. One that is dropped without an answer closes its connection, so that no client waits for ever.
     """
 
-    def __init__(self):
+    def __init__(self, *args, **kwargs):
         raise TypeError("requests come from RequestChannel.drain()")
 
     def __dealloc__(self):

@@ -210,8 +210,8 @@ cdef void finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     atomic_store(&channel.info.in_flight, 0)
     if channel.close_after_send:
         close_channel(p, channel, CLOSED_BY_BROKER)
-    elif p.stopping:
-        close_channel(p, channel, CLOSED_AT_STOP)
+    elif atomic_load(&p.stop_at_ns):
+        close_channel(p, channel, CLOSED_AT_STOP)   # also in the turn that has not seen the stop yet
     else:
         selector_touch(&p.selector, channel, p.now_ns)
         unmute(p, channel, MUTE_REQUEST)
