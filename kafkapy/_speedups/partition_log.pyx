@@ -616,7 +616,11 @@ cdef class PartitionLog:
             take_waiters_locked(self.state, False, &woken)
             pthread_mutex_unlock(&self.state.mutex)
             fire(&woken)
+        if segment != NULL:
+            # Another thread was faster, or the log is closed: this file is not needed.
             segment_unref(segment)
+            if name:
+                self.storage.remove_file(name.rpartition("/")[2])
 
     def roll(self):
         """Closes the active segment and starts a new one at the log end, unless the active one is empty. True when it rolled."""
