@@ -1,0 +1,125 @@
+"""Loading a shard: its partition's log is read on worker threads, and applied on the loop a slice at a time.
+
+Reading and decoding a chunk happens while others use the loop; applying is cut into slices, so that a partition with
+millions of records does not hold up heartbeats of groups in other partitions. Source: CoordinatorLoaderImpl.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kafkapy.coordinator.clock import Clock
+from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
+from kafkapy.coordinator.writer import LoadedBatch, PartitionWriter
+from kafkapy.types import TopicPartition
+
+logger = logging.getLogger("kafka.coordinator.Loader")
+
+SLICE: Final = 1000
+"""Records applied in one turn of the loop."""
+
+
+class Applies(Protocol):
+    """What a load ends in: a shard's way to take over what is in the log."""
+
+    def apply(self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        """Take over one record."""
+
+    def apply_end_transaction_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """A producer's transaction has ended."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    records: list[CoordinatorRecord]
+    producer_id: int
+    producer_epoch: int
+    committed: bool | None
+
+
+class Load:
+    """One load of one shard. Started by the runtime on its thread, calls back there unless it was cancelled."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        target: Applies,
+        types: RecordTypes,
+        writer: PartitionWriter,
+        clock: Clock,
+        done: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._partition = partition
+        self._target = target
+        self._types = types
+        self._writer = writer
+        self._clock = clock
+        self._done = done
+        self._failed = failed
+        self._cancelled = False
+        self.records = 0
+
+    def start(self) -> None:
+        """Begin at the start of the log."""
+        self._read(-1)
+
+    def cancel(self) -> None:
+        """Neither apply anything more nor call back."""
+        self._cancelled = True
+
+    def _read(self, offset: int) -> None:
+        def work() -> tuple[list[_Batch], int, bool]:
+            chunk = self._writer.read(self._partition, offset)
+            return [self._decode(batch) for batch in chunk.batches], chunk.next_offset, chunk.at_end
+
+        def got(read: tuple[list[_Batch], int, bool]) -> None:
+            batches, next_offset, at_end = read
+            self._apply(batches, 0, self._done if at_end else lambda: self._read(next_offset))
+
+        self._clock.run_blocking(work, got, self._fail)
+
+    def _decode(self, batch: LoadedBatch) -> _Batch:
+        """On a worker thread."""
+        records = []
+        for key, value in batch.records:
+            record = self._types.decode(key, value)
+            if record is None:
+                logger.warning("A record of unknown type in %s is skipped", self._partition)
+            else:
+                records.append(record)
+        producer_id = batch.producer_id if batch.is_transactional else -1
+        return _Batch(records, producer_id, batch.producer_epoch, batch.committed)
+
+    def _apply(self, batches: list[_Batch], start: int, then: Callable[[], None]) -> None:
+        if self._cancelled:
+            return
+        applied, index = 0, start
+        try:
+            while index < len(batches) and applied < SLICE:
+                applied += self._apply_batch(batches[index])
+                index += 1
+        except Exception as error:
+            self._fail(error)
+            return
+        if index < len(batches):
+            self._clock.call_soon(lambda: self._apply(batches, index, then))
+        else:
+            then()
+
+    def _apply_batch(self, batch: _Batch) -> int:
+        if batch.committed is not None:
+            self._target.apply_end_transaction_marker(batch.producer_id, batch.producer_epoch, batch.committed)
+            return 1
+        for record in batch.records:
+            self._target.apply(record, batch.producer_id, batch.producer_epoch)
+        self.records += len(batch.records)
+        return len(batch.records)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._failed(error)

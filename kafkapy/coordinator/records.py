@@ -1,0 +1,58 @@
+"""Records of coordinators: a key that says what it is about, and a value or a tombstone. Source: CoordinatorRecord.
+
+Key and value start with an int16 version. In both of Kafka's internal topics the version of the key tells what kind of
+record it is, so a topic's `RecordTypes` is a table from key version to the two messages.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafkapy.errors import CorruptMessageError
+from kafkapy.protocol.schema import DecodeError, Record
+
+_VERSION = struct.Struct(">h")
+
+
+class CoordinatorRecord(NamedTuple):
+    """One record as its shard sees it. `value` None is a tombstone. Immutable."""
+
+    key: Record
+    key_version: int
+    value: Record | None
+    value_version: int = 0
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The bytes of key and value in the log."""
+        value = None if self.value is None else self.value.encode_versioned(self.value_version)
+        return self.key.encode_versioned(self.key_version), value
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTypes:
+    """The kinds of records in one internal topic: key version to the messages of key and value. Immutable."""
+
+    kinds: Mapping[int, tuple[type[Any], type[Any]]]
+
+    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        """A record of the log; None when its kind is not known, which is to be skipped (KIP-915).
+
+        CORRUPT_MESSAGE for bytes that are not what their version says.
+        """
+        if len(key) < _VERSION.size:
+            raise CorruptMessageError(f"the key of a coordinator's record has at least {_VERSION.size} bytes")
+        (key_version,) = _VERSION.unpack_from(key)
+        kind = self.kinds.get(key_version)
+        if kind is None:
+            return None
+        try:
+            _, decoded_key = kind[0].decode_versioned(key)
+            if value is None:
+                return CoordinatorRecord(decoded_key, key_version, None)
+            value_version, decoded_value = kind[1].decode_versioned(value)
+            return CoordinatorRecord(decoded_key, key_version, decoded_value, value_version)
+        except DecodeError as error:
+            raise CorruptMessageError(f"a {kind[0].__name__} record cannot be decoded: {error}") from error

@@ -1,0 +1,540 @@
+"""The runtime under every coordinator: shards, one for each partition of an internal topic that this broker leads.
+
+Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime. All of it happens on the control loop's thread,
+so a shard needs no lock.
+
+For the author of a coordinator
+-------------------------------
+    class Shard:                                    # see the Shard protocol below
+        def __init__(self, context: ShardContext): ...
+        def apply(self, record, producer_id=-1, producer_epoch=-1): ...
+
+    runtime = CoordinatorRuntime(
+        "GroupCoordinator", GROUP_METADATA_TOPIC, Shard, RecordTypes({1: (OffsetCommitKey, OffsetCommitValue), ...}),
+        writer, clock, partition_count=lambda: 50, write_timeout_ms=5000,
+    )
+    replica_manager.leadership_listeners.append(runtime.on_leadership_change)   # loads and unloads shards
+
+    partition = runtime.partition_for(group_id)     # raises NOT_COORDINATOR and the like only when used
+    reply = await runtime.write(partition, lambda shard, now_ms: shard.commit_offsets(request, now_ms)).wait()
+    reply = await runtime.read(partition, lambda shard, now_ms: shard.fetch_offsets(request)).wait()
+    await runtime.complete_transaction(partition, producer_id, producer_epoch, coordinator_epoch, committed).wait()
+
+An operation gets the shard and the wall-clock time in ms. One given to `write` returns a `Result`: a reply (or a
+`Later` that will hold it), records, and perhaps `after`. It must either raise a KafkaError and have changed nothing, or
+succeed. It may change memory that is lost with the broker (who has joined, who waits); what must survive goes into
+records, and only `apply` changes it. Records are applied as soon as the operation has returned, so the next operation
+sees them; they are written at the end of the loop's turn, many operations in one batch. The reply goes out when the
+high watermark has passed them. A `read` sees everything applied, and its reply waits until that is committed.
+
+When an append fails, what was applied is not in the log: all that waits fails, and the shard is unloaded and loaded
+again. What could be foreseen (no leader, too few replicas in sync, a record too large) is refused before the
+operation's records are applied, so this is left to disks that break.
+
+Errors that reach callers: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (too few replicas in
+sync, or the write timeout has passed), MESSAGE_TOO_LARGE, and what the operation raised.
+
+Timeouts: `context.timer.schedule(key, delay_ms, operation)` runs a write operation later; scheduling a key again moves
+it. They end with the shard.
+
+Tests need neither a loop nor a disk: kafkapy.testing.coordinator has a VirtualClock and a MemoryWriter.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kafkapy import errors
+from kafkapy.coordinator.clock import Clock
+from kafkapy.coordinator.loader import Applies, Load
+from kafkapy.coordinator.records import RecordTypes
+from kafkapy.coordinator.result import Later, ProducerStamp, Result
+from kafkapy.coordinator.timer import TimerHeap
+from kafkapy.coordinator.writer import PartitionWriter
+from kafkapy.errors import ErrorCode, KafkaError
+from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.records.control import build_end_transaction_marker
+from kafkapy.types import CompressionType, TopicPartition
+
+RELOAD_PAUSE_MS: Final = 500
+"""Before a load that has failed, or a timeout that could not be written, is tried again."""
+RECORD_OVERHEAD: Final = 64
+"""More than a record takes in a batch beside its key and value."""
+BATCH_OVERHEAD: Final = 61
+
+T = TypeVar("T")
+
+
+class Shard(Applies, Protocol):
+    """The state of one partition's groups or transactions. Made by the runtime for a load, and used until it is
+    unloaded; every method is called on the control loop's thread.
+    """
+
+    def on_loaded(self, now_ms: int) -> None:
+        """The log has been applied: arm timeouts."""
+
+    def on_unloaded(self) -> None:
+        """This broker coordinates the partition no more: fail what waits with NOT_COORDINATOR."""
+
+
+S = TypeVar("S", bound=Shard)
+Operation = Callable[[S, int], Result[T]]
+
+
+class ShardState(Enum):
+    """Where a shard is in its life."""
+
+    LOADING = "Loading"
+    ACTIVE = "Active"
+    FAILED = "Failed"
+
+
+class ShardTimer(Generic[S]):
+    """The timeouts of one shard. Made by the runtime, used by the shard, on the control loop's thread."""
+
+    def __init__(self, heap: TimerHeap, run: Callable[[Operation[S, Any]], Later[Any]], name: object) -> None:
+        self._heap = heap
+        self._run = run
+        self._name = name
+        self._keys: set[tuple[object, Hashable]] = set()
+        self._closed = False
+
+    def __contains__(self, key: Hashable) -> bool:
+        return (self._name, key) in self._heap
+
+    def schedule(self, key: Hashable, delay_ms: int, operation: Operation[S, Any]) -> None:
+        """Run a write operation after `delay_ms` ms instead of what was scheduled under the key before.
+
+        It is tried again when it cannot be written then; its reply is dropped.
+        """
+        if self._closed:
+            return
+        full = (self._name, key)
+        self._keys.add(full)
+        self._heap.schedule(full, delay_ms, lambda: self._due(key, operation))
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget the key."""
+        full = (self._name, key)
+        self._keys.discard(full)
+        self._heap.cancel(full)
+
+    def close(self) -> None:
+        """Forget everything, for good."""
+        self._closed = True
+        for key in self._keys:
+            self._heap.cancel(key)
+        self._keys.clear()
+
+    def _due(self, key: Hashable, operation: Operation[S, Any]) -> None:
+        self._keys.discard((self._name, key))
+
+        def ended(later: Later[Any]) -> None:
+            # Something else may have been scheduled under the key since: that one counts.
+            if later.error is not None and not self._closed and key not in self:
+                self.schedule(key, RELOAD_PAUSE_MS, operation)
+
+        self._run(operation).then(ended)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContext(Generic[S]):
+    """What a shard gets when it is made."""
+
+    partition: int
+    timer: ShardTimer[S]
+    clock: Clock
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """An operation that ran, on its way to being committed."""
+
+    later: Later[Any]
+    reply: Any
+    after: Callable[[BaseException | None], None] | None
+    timestamp_ms: int
+    encoded: list[tuple[bytes, bytes | None]]
+    producer: ProducerStamp | None = None
+    end_offset: int = -1
+    committed: bool = False
+
+
+class _Hosted(Generic[S]):
+    """One shard with its queues. Owned by the runtime."""
+
+    def __init__(self, partition: TopicPartition, leader_epoch: int) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.state = ShardState.LOADING
+        self.shard: S
+        self.timer: ShardTimer[S]
+        self.load: Load | None = None
+        self.unwritten: deque[_Pending] = deque()
+        self.uncommitted: deque[_Pending] = deque()
+        self.flush_due = False
+
+
+class CoordinatorRuntime(Generic[S]):
+    """Owns the shards of one internal topic. Made by KafkaServer; used by handlers and by the shards' timeouts, on the
+    control loop's thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        make_shard: Callable[[ShardContext[S]], S],
+        types: RecordTypes,
+        writer: PartitionWriter,
+        clock: Clock,
+        *,
+        partition_count: Callable[[], int],
+        write_timeout_ms: Callable[[], int] = lambda: 5000,
+        compression: int = CompressionType.NONE,
+    ) -> None:
+        self.name = name
+        self.topic = topic
+        self.clock = clock
+        self.timer = TimerHeap(clock)
+        self._make_shard = make_shard
+        self._types = types
+        self._writer = writer
+        self._partition_count = partition_count
+        self._write_timeout_ms = write_timeout_ms
+        self._compression = compression
+        self._hosted: dict[int, _Hosted[S]] = {}
+        self._logger = logging.getLogger(f"kafka.coordinator.{name}")
+        writer.on_committed(self._committed)
+
+    # --- which shard ------------------------------------------------------------------------------------------------
+
+    def partition_for(self, key: str) -> int:
+        """The partition of the topic that a group or transactional id belongs to."""
+        return partition_of(key, self._partition_count())
+
+    def shards(self) -> dict[int, S]:
+        """The shards that are loaded, by partition. For metrics and tests; operations go through `read`."""
+        return {number: each.shard for number, each in self._hosted.items() if each.state is ShardState.ACTIVE}
+
+    def states(self) -> dict[int, ShardState]:
+        """Every partition led here, and how far its shard is."""
+        return {number: each.state for number, each in self._hosted.items()}
+
+    # --- leadership -------------------------------------------------------------------------------------------------
+
+    def on_leadership_change(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
+        """This broker leads a partition at an epoch, or does not any more. Partitions of other topics are ignored."""
+        if partition.topic != self.topic:
+            return
+        hosted = self._hosted.get(partition.partition)
+        if hosted is not None:
+            if leads and leader_epoch == hosted.leader_epoch:
+                return
+            if leader_epoch < hosted.leader_epoch:
+                return
+            self._unload(hosted)
+        if leads:
+            self._load(partition, leader_epoch)
+
+    def stop(self) -> None:
+        """Unload everything. What waits fails with NOT_COORDINATOR; what is unwritten is written first."""
+        for hosted in list(self._hosted.values()):
+            self._flush(hosted)
+            self._unload(hosted)
+        self.timer.close()
+
+    def _load(self, partition: TopicPartition, leader_epoch: int) -> None:
+        hosted: _Hosted[S] = _Hosted(partition, leader_epoch)
+        number = partition.partition
+        hosted.timer = ShardTimer(self.timer, lambda operation: self.write(number, operation), hosted)
+        hosted.shard = self._make_shard(ShardContext(number, hosted.timer, self.clock))
+        started = self.clock.monotonic_ms()
+
+        def done() -> None:
+            load = hosted.load
+            hosted.load = None
+            hosted.state = ShardState.ACTIVE
+            hosted.shard.on_loaded(self.clock.time_ms())
+            if load is not None and load.records:
+                took = self.clock.monotonic_ms() - started
+                self._logger.info("Loaded %d records from %s in %d ms", load.records, partition, took)
+
+        def failed(error: Exception) -> None:
+            hosted.state = ShardState.FAILED
+            hosted.load = None
+            self._logger.error("%s cannot be loaded: %s", partition, error, exc_info=_unexpected(error))
+            self.timer.schedule(hosted, RELOAD_PAUSE_MS, lambda: self._reload(hosted))
+
+        self._hosted[number] = hosted
+        hosted.load = Load(partition, hosted.shard, self._types, self._writer, self.clock, done, failed)
+        hosted.load.start()
+
+    def _unload(self, hosted: _Hosted[S], error: KafkaError | None = None) -> None:
+        self._hosted.pop(hosted.partition.partition, None)
+        self.timer.cancel(hosted)
+        hosted.timer.close()
+        if hosted.load is not None:
+            hosted.load.cancel()
+        failure = error or errors.NotCoordinatorError(f"{hosted.partition} is coordinated here no more")
+        waiting = [*hosted.uncommitted, *hosted.unwritten]
+        hosted.uncommitted.clear()
+        hosted.unwritten.clear()
+        for pending in waiting:
+            self.timer.cancel(pending)
+            pending.later.fail(failure)
+        if hosted.state is ShardState.ACTIVE:
+            hosted.shard.on_unloaded()
+
+    def _reload(self, hosted: _Hosted[S], error: KafkaError | None = None) -> None:
+        if self._hosted.get(hosted.partition.partition) is hosted:
+            self._unload(hosted, error)
+            self._load(hosted.partition, hosted.leader_epoch)
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def write(self, partition: int, operation: Operation[S, T]) -> Later[T]:
+        """Run an operation that may write. See the module's docstring."""
+        try:
+            hosted = self._active(partition)
+            self._writer.ensure_writable(hosted.partition)
+            now = self.clock.time_ms()
+            result = operation(hosted.shard, now)
+            later: Later[T] = Later()
+            pending = _Pending(later, result.reply, result.after, now, [], result.producer)
+            if result.records:
+                self._encode(hosted, result, pending)
+        except KafkaError as error:
+            return Later.failure(translated(error))
+        self._enqueue(hosted, pending, writes=bool(result.records))
+        if result.records:
+            self._apply(hosted, result)
+        return later
+
+    def read(self, partition: int, operation: Callable[[S, int], T | Later[T]]) -> Later[T]:
+        """Run an operation that writes nothing, also while nothing can be written. See the module's docstring."""
+        try:
+            hosted = self._active(partition)
+            now = self.clock.time_ms()
+            reply = operation(hosted.shard, now)
+        except KafkaError as error:
+            return Later.failure(translated(error))
+        later: Later[T] = Later()
+        self._enqueue(hosted, _Pending(later, reply, None, now, []), writes=False)
+        return later
+
+    def complete_transaction(
+        self, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool
+    ) -> Later[None]:
+        """Write the marker that ends a producer's transaction in a partition, and apply it.
+
+        Errors as for `write`, and those of the log (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED).
+        """
+        try:
+            hosted = self._active(partition)
+            self._writer.ensure_writable(hosted.partition)
+        except KafkaError as error:
+            return Later.failure(translated(error))
+        # The log may refuse a marker for its epoch, so it is written before anything is applied.
+        self._flush(hosted)
+        now = self.clock.time_ms()
+        marker = build_end_transaction_marker(
+            producer_id, producer_epoch, committed=committed, coordinator_epoch=coordinator_epoch, timestamp_ms=now
+        )
+        try:
+            end_offset = self._writer.append(hosted.partition, marker, hosted.leader_epoch)
+        except KafkaError as error:
+            return Later.failure(translated(error))
+        hosted.shard.apply_end_transaction_marker(producer_id, producer_epoch, committed)
+        later: Later[None] = Later()
+        pending = _Pending(later, None, None, now, [], end_offset=end_offset)
+        hosted.uncommitted.append(pending)
+        self._commit(hosted)
+        self._limit_wait(hosted, pending)
+        return later
+
+    def _active(self, partition: int) -> _Hosted[S]:
+        hosted = self._hosted.get(partition)
+        if hosted is None or hosted.state is ShardState.FAILED:
+            raise errors.NotCoordinatorError(f"{self.topic}-{partition} is not coordinated by this broker")
+        if hosted.state is ShardState.LOADING:
+            raise errors.CoordinatorLoadInProgressError(f"{hosted.partition} is being loaded")
+        return hosted
+
+    def _apply(self, hosted: _Hosted[S], result: Result[T]) -> None:
+        producer_id, producer_epoch = result.producer or (-1, -1)
+        try:
+            for record in result.records:
+                hosted.shard.apply(record, producer_id, producer_epoch)
+        except Exception:
+            # The shard is not what its log says any more.
+            self._logger.exception("A record cannot be applied to %s; it is loaded again", hosted.partition)
+            self._reload(hosted, errors.UnknownServerError())
+
+    def _encode(self, hosted: _Hosted[S], result: Result[T], pending: _Pending) -> None:
+        size = BATCH_OVERHEAD
+        for record in result.records:
+            key, value = record.encode()
+            pending.encoded.append((key, value))
+            size += len(key) + len(value or b"") + RECORD_OVERHEAD
+        if size > self._writer.max_batch_bytes(hosted.partition):
+            raise errors.MessageTooLargeError(f"{size} bytes are more than {hosted.partition} takes in one batch")
+
+    def _enqueue(self, hosted: _Hosted[S], pending: _Pending, *, writes: bool) -> None:
+        if not writes:
+            if hosted.unwritten:
+                hosted.unwritten.append(pending)
+            elif hosted.uncommitted:
+                pending.end_offset = hosted.uncommitted[-1].end_offset
+                hosted.uncommitted.append(pending)
+                self._limit_wait(hosted, pending)
+            else:
+                self._finish(pending)
+            return
+        hosted.unwritten.append(pending)
+        if not hosted.flush_due:
+            hosted.flush_due = True
+            self.clock.call_soon(lambda: self._flush(hosted))
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _flush(self, hosted: _Hosted[S]) -> None:
+        hosted.flush_due = False
+        if not hosted.unwritten or hosted.state is not ShardState.ACTIVE:
+            return
+        written = list(hosted.unwritten)
+        hosted.unwritten.clear()
+        hosted.uncommitted.extend(written)
+        try:
+            batches = self._build(written, self._writer.max_batch_bytes(hosted.partition))
+            # Refused as a whole or taken as a whole: a part of it would be applied but not written.
+            end_offset = self._writer.append(hosted.partition, batches, hosted.leader_epoch)
+        except (KafkaError, OSError) as error:
+            self._logger.error("Records cannot be written to %s: %s; it is loaded again", hosted.partition, error)
+            self._reload(hosted, translated(error if isinstance(error, KafkaError) else errors.KafkaStorageError()))
+            return
+        for pending in written:
+            pending.end_offset = end_offset
+        self._commit(hosted)
+        for pending in written:
+            self._limit_wait(hosted, pending)
+
+    def _build(self, written: list[_Pending], limit: int) -> bytes:
+        """The operations' records as batches: each operation's in one, many operations in each, transactional ones
+        apart.
+        """
+        batches: list[bytes] = []
+        builder: RecordBatchBuilder | None = None
+        stamp: ProducerStamp | None = None
+        for pending in written:
+            if not pending.encoded:
+                continue
+            size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in pending.encoded)
+            if builder is not None and (pending.producer != stamp or builder.size + size > limit):
+                batches.append(self._finished(builder, stamp))
+                builder = None
+            if builder is None:
+                builder, stamp = RecordBatchBuilder(), pending.producer
+            for key, value in pending.encoded:
+                builder.append(pending.timestamp_ms, key, value)
+            pending.encoded = []
+        if builder is not None:
+            batches.append(self._finished(builder, stamp))
+        return b"".join(batches)
+
+    def _finished(self, builder: RecordBatchBuilder, stamp: ProducerStamp | None) -> bytes:
+        if stamp is None:
+            return builder.build(self._compression)
+        return builder.build(
+            self._compression,
+            producer_id=stamp.producer_id,
+            producer_epoch=stamp.producer_epoch,
+            transactional=True,
+        )
+
+    def _limit_wait(self, hosted: _Hosted[S], pending: _Pending) -> None:
+        """Answer with an error when the high watermark does not pass in time; the records stay."""
+        if pending.committed or pending.later.done:
+            return
+
+        def too_late() -> None:
+            error = errors.CoordinatorNotAvailableError("The records were not replicated in time")
+            after, pending.after = pending.after, None
+            if after is not None:
+                after(error)
+            pending.later.fail(error)
+
+        self.timer.schedule(pending, self._write_timeout_ms(), too_late)
+
+    def _committed(self, partition: TopicPartition) -> None:
+        hosted = self._hosted.get(partition.partition) if partition.topic == self.topic else None
+        if hosted is not None:
+            self._commit(hosted)
+
+    def _commit(self, hosted: _Hosted[S]) -> None:
+        if not hosted.uncommitted:
+            return
+        high_watermark = self._writer.high_watermark(hosted.partition)
+        waiting = hosted.uncommitted
+        # What is finished here may run operations, which may put more into the queue: it is looked at anew each time.
+        while waiting and 0 <= waiting[0].end_offset <= high_watermark:
+            self._finish(waiting.popleft())
+
+    def _finish(self, pending: _Pending) -> None:
+        pending.committed = True
+        self.timer.cancel(pending)
+        if pending.after is not None:
+            after, pending.after = pending.after, None
+            after(None)
+        reply = pending.reply
+        if isinstance(reply, Later):
+            reply.then(lambda done: _hand_over(done, pending.later))
+        else:
+            pending.later.set(reply)
+
+
+def _hand_over(done: Later[Any], later: Later[Any]) -> None:
+    if done.error is not None:
+        later.fail(done.error)
+    else:
+        later.set(done.result())
+
+
+def partition_of(key: str, partition_count: int) -> int:
+    """Which of a coordinator topic's partitions a key belongs to: Java's hash of the text, made positive."""
+    return (java_hash(key) & 0x7FFFFFFF) % partition_count
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 code units, as a signed 32-bit number."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+_TRANSLATED: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
+
+def translated(error: KafkaError) -> KafkaError:
+    """An error of the log as clients of a coordinator know it: retriable, and a reason to look for the coordinator."""
+    code = _TRANSLATED.get(error.code)
+    return error if code is None else errors.error_for(code, error.message)
+
+
+def _unexpected(error: Exception) -> Exception | None:
+    return None if isinstance(error, KafkaError) else error

@@ -1,0 +1,172 @@
+"""Where a coordinator's records go to and come from: the log of one partition of an internal topic.
+
+`PartitionWriter` is all that coordinators know of a log; `PartitionLogWriter` is the real one, and
+kafkapy.testing.coordinator.MemoryWriter one that lives in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kafkapy import errors
+from kafkapy.records.batches import decode_records, iter_batches
+from kafkapy.records.control import read_control_batch
+from kafkapy.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.partition_log import PartitionLog
+
+READ_TO_LOG_END: Final = 2
+DEFAULT_LOAD_BYTES: Final = 5 * 1024 * 1024
+
+CommittedListener = Callable[[TopicPartition], None]
+
+
+class LoadedBatch(NamedTuple):
+    """One batch as it is read back: keys and values, or the marker that ends a producer's transaction."""
+
+    records: list[tuple[bytes, bytes | None]]
+    producer_id: int = -1
+    producer_epoch: int = -1
+    is_transactional: bool = False
+    committed: bool | None = None
+    """Of a marker: whether the transaction was committed. None for a batch of records."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedChunk:
+    """Some batches in their order, and where to read on."""
+
+    batches: list[LoadedBatch]
+    next_offset: int
+    at_end: bool
+
+
+class PartitionWriter(Protocol):
+    """The log behind a coordinator. Called on the coordinator's thread, `read` on any."""
+
+    def ensure_writable(self, partition: TopicPartition) -> None:
+        """NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR or NOT_ENOUGH_REPLICAS when an append would be refused now."""
+
+    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
+        """Append whole batches; the offset after the last one. They are committed when `high_watermark` reaches it.
+
+        What ensure_writable raises, MESSAGE_TOO_LARGE, FENCED_LEADER_EPOCH.
+        """
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """The offset below which everything is committed; -1 for a partition that is not hosted."""
+
+    def max_batch_bytes(self, partition: TopicPartition) -> int:
+        """The largest batch that the partition takes."""
+
+    def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
+        """Batches from an offset (-1: the log's start) on, up to the log's end. May block.
+
+        NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+
+    def on_committed(self, listener: CommittedListener) -> None:
+        """Call the listener whenever the high watermark of a partition may have reached an end that `append` gave
+        and that `high_watermark` did not cover yet.
+        """
+
+
+class HostsPartitions(Protocol):
+    """What PartitionLogWriter needs of the ReplicaManager."""
+
+    def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log of a hosted partition; None when it is not hosted or offline."""
+
+
+class PartitionLogWriter:
+    """Writes to the logs that this broker leads, with acks=all. Owned by KafkaServer, shared by all coordinators.
+
+    `high_watermark_moved` is for the data plane's HIGH_WATERMARK events. They are asked for only while something waits:
+    with one replica in sync, an append moves the high watermark itself.
+    """
+
+    def __init__(self, replicas: HostsPartitions, load_bytes: int = DEFAULT_LOAD_BYTES) -> None:
+        self._replicas = replicas
+        self._load_bytes = load_bytes
+        self._listeners: list[CommittedListener] = []
+        self._waiting: dict[int, TopicPartition] = {}
+
+    def _log(self, partition: TopicPartition) -> PartitionLog:
+        log = self._replicas.log(partition)
+        if log is None or not log.is_leader:
+            raise errors.NotLeaderOrFollowerError(f"This broker does not lead {partition}")
+        return log
+
+    def ensure_writable(self, partition: TopicPartition) -> None:
+        """See PartitionWriter."""
+        log = self._log(partition)
+        if log.offline_errno:
+            raise errors.KafkaStorageError(f"The log of {partition} is offline")
+        wanted = log.config.min_insync_replicas
+        if wanted > 1 and 1 + sum(1 for _, _, in_sync in log.followers().values() if in_sync) < wanted:
+            raise errors.NotEnoughReplicasError(f"{partition} has fewer than {wanted} replicas in sync")
+
+    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
+        """See PartitionWriter."""
+        log = self._log(partition)
+        _, last_offset, _ = log.append_as_leader(batches, required_acks=-1, leader_epoch=leader_epoch)
+        if log.high_watermark <= last_offset:
+            # The event is asked for before the caller looks at the high watermark, so none is missed in between.
+            log.announce_high_watermark = True
+            self._waiting[log.id] = partition
+        return last_offset + 1
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """See PartitionWriter."""
+        log = self._replicas.log(partition)
+        return -1 if log is None else log.high_watermark
+
+    def max_batch_bytes(self, partition: TopicPartition) -> int:
+        """See PartitionWriter."""
+        return int(self._log(partition).config.max_message_bytes)
+
+    def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
+        """See PartitionWriter. Worker threads."""
+        log = self._log(partition)
+        start = max(offset, log.log_start_offset)
+        end = log.log_end_offset
+        if start >= end:
+            return LoadedChunk([], start, at_end=True)
+        try:
+            data, *_ = log.read(start, self._load_bytes, isolation=READ_TO_LOG_END, leader_only=True)
+        except OSError as error:
+            raise errors.KafkaStorageError(f"The log of {partition} cannot be read: {error}") from error
+        loaded: list[LoadedBatch] = []
+        next_offset = start
+        for batch in iter_batches(data, check_crc=True):
+            if batch.next_offset <= start:
+                continue
+            next_offset = batch.next_offset
+            if batch.is_control:
+                marker = read_control_batch(batch)
+                if marker is not None:
+                    loaded.append(LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed))
+                continue
+            records = [(r.key or b"", r.value) for r in decode_records(batch) if r.offset >= start]
+            loaded.append(LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional))
+        return LoadedChunk(loaded, next_offset, at_end=next_offset >= end or next_offset == start)
+
+    def on_committed(self, listener: CommittedListener) -> None:
+        """See PartitionWriter."""
+        self._listeners.append(listener)
+
+    def high_watermark_moved(self, log_id: int, high_watermark: int, _text: bytes = b"") -> None:
+        """An event of the data plane: the high watermark of a log is now there."""
+        partition = self._waiting.get(log_id)
+        if partition is None:
+            return
+        log = self._replicas.log(partition)
+        if log is None or high_watermark >= log.log_end_offset:
+            del self._waiting[log_id]
+            if log is not None:
+                log.announce_high_watermark = False
+        for listener in self._listeners:
+            listener(partition)

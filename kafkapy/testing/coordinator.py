@@ -1,0 +1,174 @@
+"""A virtual clock and a log in memory: what a coordinator runs on in tests."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from kafkapy import errors
+from kafkapy.coordinator.writer import CommittedListener, LoadedBatch, LoadedChunk
+from kafkapy.records.batches import decode_records, iter_batches
+from kafkapy.records.control import read_control_batch
+from kafkapy.types import TopicPartition
+
+T = TypeVar("T")
+
+
+class _Alarm:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class VirtualClock:
+    """Time that passes only when a test says so. Used by one test, on its thread.
+
+    What is due now, and blocking work too, runs in `run` and `advance`.
+    """
+
+    def __init__(self, time_ms: int = 1_700_000_000_000) -> None:
+        self._epoch_ms = time_ms
+        self._now_ms = 0
+        self._ready: deque[Callable[[], None]] = deque()
+        self._alarms: list[tuple[int, int, _Alarm]] = []
+        self._sequence = itertools.count()
+
+    def time_ms(self) -> int:
+        """The wall clock, which goes along with the other."""
+        return self._epoch_ms + self._now_ms
+
+    def monotonic_ms(self) -> int:
+        """Ms since the clock was made."""
+        return self._now_ms
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call in the next `run`."""
+        self._ready.append(callback)
+
+    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> _Alarm:
+        """Call when `advance` gets there."""
+        alarm = _Alarm(callback)
+        heapq.heappush(self._alarms, (deadline_ms, next(self._sequence), alarm))
+        return alarm
+
+    def run_blocking(
+        self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """Do the work in the next `run`."""
+
+        def do() -> None:
+            try:
+                value = work()
+            except Exception as error:
+                failed(error)
+            else:
+                done(value)
+
+        self._ready.append(do)
+
+    def run(self) -> None:
+        """Call everything that is ready, and what becomes ready by that."""
+        while self._ready:
+            self._ready.popleft()()
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; alarms ring at their own time, in order."""
+        self.run()
+        end = self._now_ms + ms
+        while self._alarms and self._alarms[0][0] <= end:
+            deadline, _, alarm = heapq.heappop(self._alarms)
+            if alarm.callback is None:
+                continue
+            self._now_ms = max(self._now_ms, deadline)
+            alarm.callback()
+            self.run()
+        self._now_ms = end
+        self.run()
+
+    @property
+    def alarms(self) -> int:
+        """Alarms that are set and not cancelled."""
+        return sum(1 for _, _, alarm in self._alarms if alarm.callback is not None)
+
+
+class MemoryWriter:
+    """Partition logs that are lists of batches. Used by one test, on its thread.
+
+    `replicate` False holds the high watermark back until `commit` is called; `failure` is raised by each append;
+    `unwritable` by ensure_writable.
+    """
+
+    def __init__(self) -> None:
+        self.batches: dict[TopicPartition, list[bytes]] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.replicate = True
+        self.failure: Exception | None = None
+        self.unwritable: Exception | None = None
+        self.read_failure: Exception | None = None
+        self.max_bytes = 1_048_588
+        self.appends = 0
+        self._committed: dict[TopicPartition, int] = {}
+        self._listeners: list[CommittedListener] = []
+
+    def ensure_writable(self, partition: TopicPartition) -> None:
+        """See PartitionWriter."""
+        if self.unwritable is not None:
+            raise self.unwritable
+
+    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
+        """See PartitionWriter."""
+        if self.failure is not None:
+            raise self.failure
+        self.appends += 1
+        log = self.batches.setdefault(partition, [])
+        for batch in iter_batches(batches, check_crc=True):
+            if batch.size > self.max_bytes:
+                raise errors.MessageTooLargeError(f"{batch.size} bytes")
+            log.append(batch.to_bytes())
+            self.ends[partition] = self.ends.get(partition, 0) + batch.last_offset_delta + 1
+        if self.replicate:
+            self._committed[partition] = self.ends[partition]
+        return self.ends[partition]
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """See PartitionWriter."""
+        return self._committed.get(partition, 0)
+
+    def max_batch_bytes(self, partition: TopicPartition) -> int:
+        """See PartitionWriter."""
+        return self.max_bytes
+
+    def commit(self) -> None:
+        """Let the high watermarks reach the ends of the logs."""
+        for partition, end in self.ends.items():
+            self._committed[partition] = end
+            for listener in self._listeners:
+                listener(partition)
+
+    def on_committed(self, listener: CommittedListener) -> None:
+        """See PartitionWriter."""
+        self._listeners.append(listener)
+
+    def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
+        """See PartitionWriter; one batch at a time."""
+        if self.read_failure is not None:
+            raise self.read_failure
+        log = self.batches.get(partition, [])
+        index = max(offset, 0)
+        if index >= len(log):
+            return LoadedChunk([], index, at_end=True)
+        loaded = []
+        for batch in iter_batches(log[index]):
+            if batch.is_control:
+                marker = read_control_batch(batch)
+                assert marker is not None
+                loaded.append(LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed))
+            else:
+                records = [(record.key or b"", record.value) for record in decode_records(batch)]
+                loaded.append(LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional))
+        return LoadedChunk(loaded, index + 1, at_end=index + 1 >= len(log))

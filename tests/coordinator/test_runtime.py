@@ -1,0 +1,323 @@
+"""The runtime with a shard that counts, a virtual clock and a log in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafkapy import errors
+from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
+from kafkapy.coordinator.result import Later, ProducerStamp, Result
+from kafkapy.coordinator.runtime import CoordinatorRuntime, ShardContext, java_hash, partition_of
+from kafkapy.protocol.messages.group_metadata_records import OffsetCommitKey, OffsetCommitValue
+from kafkapy.testing.coordinator import MemoryWriter, VirtualClock
+from kafkapy.types import TopicPartition
+
+TOPIC = "__consumer_offsets"
+PARTITION = TopicPartition(TOPIC, 0)
+
+
+def record(name: str, offset: int | None) -> CoordinatorRecord:
+    value = None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1)
+    return CoordinatorRecord(OffsetCommitKey(group="g", topic=name, partition=0), 1, value, 3)
+
+
+class Shard:
+    """A map from names to numbers; what a transaction writes is seen when it has committed."""
+
+    def __init__(self, context: ShardContext[Shard]) -> None:
+        self.context = context
+        self.values: dict[str, int] = {}
+        self.open: dict[int, list[CoordinatorRecord]] = {}
+        self.loaded = self.unloaded = 0
+
+    def apply(self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        key: Any = record.key
+        value: Any = record.value
+        if key.topic == "poison":
+            raise ValueError("poison")
+        if producer_id >= 0:
+            self.open.setdefault(producer_id, []).append(record)
+        elif value is None:
+            self.values.pop(key.topic, None)
+        else:
+            self.values[key.topic] = value.offset
+
+    def apply_end_transaction_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        for each in self.open.pop(producer_id, []):
+            if committed:
+                self.apply(each)
+
+    def on_loaded(self, now_ms: int) -> None:
+        self.loaded += 1
+
+    def on_unloaded(self) -> None:
+        self.unloaded += 1
+
+
+class Bench:
+    """A runtime with one partition, and short forms."""
+
+    def __init__(self, writer: MemoryWriter | None = None, load: bool = True) -> None:
+        self.clock = VirtualClock()
+        self.writer = writer or MemoryWriter()
+        types = RecordTypes({1: (OffsetCommitKey, OffsetCommitValue)})
+        self.runtime = CoordinatorRuntime(
+            "Test", TOPIC, Shard, types, self.writer, self.clock, partition_count=lambda: 50
+        )
+        if load:
+            self.runtime.on_leadership_change(PARTITION, 1, True)
+            self.clock.run()
+
+    @property
+    def shard(self) -> Shard:
+        return self.runtime.shards()[0]
+
+    def put(self, name: str, value: int | None, **how: Any) -> Later[str]:
+        return self.runtime.write(0, lambda shard, now_ms: Result(name, [record(name, value)], **how))
+
+    def values(self) -> Later[dict[str, int]]:
+        return self.runtime.read(0, lambda shard, now_ms: dict(shard.values))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_javas_hash_decides_the_partition() -> None:
+    # Values of String.hashCode from the Java language's definition, computed by hand for short texts.
+    assert java_hash("") == 0
+    assert java_hash("a") == 97
+    assert java_hash("ab") == 97 * 31 + 98
+    assert java_hash("polygenelubricants") == -(2**31)
+    assert partition_of("polygenelubricants", 50) == 0
+    assert partition_of("\U0001f600", 50) == ((0xD83D * 31 + 0xDE00) & 0x7FFFFFFF) % 50
+
+
+def test_a_write_is_seen_at_once_and_answered_when_it_is_committed(bench: Bench) -> None:
+    bench.writer.replicate = False
+    wrote = bench.put("a", 1)
+    read = bench.values()
+    assert bench.shard.values == {"a": 1}
+    bench.clock.run()
+    assert not wrote.done and not read.done
+    bench.writer.commit()
+    assert wrote.result() == "a"
+    assert read.result() == {"a": 1}
+
+
+def test_operations_of_one_turn_share_a_batch(bench: Bench) -> None:
+    replies = [bench.put(f"n{i}", i) for i in range(100)]
+    assert not any(reply.done for reply in replies)
+    bench.clock.run()
+    assert all(reply.done for reply in replies)
+    assert bench.writer.appends == 1
+    assert len(bench.writer.batches[PARTITION]) == 1
+
+
+def test_batches_are_no_larger_than_the_partition_takes() -> None:
+    writer = MemoryWriter()
+    writer.max_bytes = 1000
+    bench = Bench(writer)
+    replies = [bench.put(f"n{i}", i) for i in range(100)]
+    bench.clock.run()
+    assert [reply.result() for reply in replies] == [f"n{i}" for i in range(100)]
+    assert len(writer.batches[PARTITION]) > 5
+
+
+def test_a_record_too_large_is_refused_and_not_applied(bench: Bench) -> None:
+    bench.writer.max_bytes = 200
+    with pytest.raises(errors.MessageTooLargeError):
+        bench.put("x" * 300, 1).result()
+    assert bench.shard.values == {}
+
+
+def test_an_operation_that_raises_changes_and_writes_nothing(bench: Bench) -> None:
+    def refuse(shard: Shard, now_ms: int) -> Result[None]:
+        raise errors.IllegalGenerationError()
+
+    with pytest.raises(errors.IllegalGenerationError):
+        bench.runtime.write(0, refuse).result()
+    bench.clock.run()
+    assert bench.writer.appends == 0
+
+
+def test_a_reply_that_comes_later_is_handed_on(bench: Bench) -> None:
+    inner: Later[int] = Later()
+    outer = bench.runtime.write(0, lambda shard, now_ms: Result(inner))
+    assert not outer.done
+    inner.set(7)
+    assert outer.result() == 7
+
+
+def test_after_comes_before_the_reply_and_only_when_committed(bench: Bench) -> None:
+    seen: list[object] = []
+    bench.writer.replicate = False
+    wrote = bench.put("a", 1, after=lambda error: seen.append((error, wrote.done)))
+    bench.clock.run()
+    assert seen == []
+    bench.writer.commit()
+    assert seen == [(None, False)]
+    assert wrote.done
+
+
+def test_what_is_not_replicated_in_time_is_answered_with_an_error_and_stays(bench: Bench) -> None:
+    seen: list[BaseException | None] = []
+    bench.writer.replicate = False
+    wrote = bench.put("a", 1, after=seen.append)
+    read = bench.values()
+    bench.clock.advance(5001)
+    for late in (wrote, read):
+        with pytest.raises(errors.CoordinatorNotAvailableError):
+            late.result()
+    assert isinstance(seen[0], errors.CoordinatorNotAvailableError)
+    bench.writer.commit()
+    assert len(seen) == 1
+    assert bench.values().result() == {"a": 1}
+
+
+def test_too_few_replicas_refuse_writes_but_not_reads(bench: Bench) -> None:
+    bench.put("a", 1)
+    bench.clock.run()
+    bench.writer.unwritable = errors.NotEnoughReplicasError()
+    with pytest.raises(errors.CoordinatorNotAvailableError):
+        bench.put("b", 2).result()
+    assert bench.values().result() == {"a": 1}
+    assert bench.shard.loaded == 1
+
+
+def test_a_failed_append_fails_what_waits_and_loads_the_shard_again(bench: Bench) -> None:
+    bench.put("a", 1)
+    bench.clock.run()
+    before = bench.shard
+    bench.writer.failure = errors.KafkaStorageError()
+    wrote, read = bench.put("a", 2), bench.values()
+    bench.clock.run()
+    for failed in (wrote, read):
+        with pytest.raises(errors.NotCoordinatorError):
+            failed.result()
+    assert before.unloaded == 1
+    bench.writer.failure = None
+    assert bench.values().result() == {"a": 1}
+
+
+def test_a_record_that_cannot_be_applied_loads_the_shard_again(bench: Bench) -> None:
+    bench.put("a", 1)
+    bench.clock.run()
+    with pytest.raises(errors.UnknownServerError):
+        bench.put("poison", 1).result()
+    bench.clock.run()
+    assert bench.values().result() == {"a": 1}
+
+
+def test_loading_applies_what_the_log_holds(bench: Bench) -> None:
+    for i in range(2500):
+        bench.put(f"n{i % 100}", i)
+        if i % 50 == 0:
+            bench.clock.run()
+    bench.put("n0", None)
+    bench.clock.run()
+    again = Bench(bench.writer)
+    assert again.shard.loaded == 1
+    assert again.shard.values == bench.shard.values
+    assert "n0" not in again.shard.values
+
+
+def test_requests_are_refused_while_loading_and_elsewhere(bench: Bench) -> None:
+    loading = Bench(bench.writer, load=False)
+    with pytest.raises(errors.NotCoordinatorError):
+        loading.values().result()
+    loading.runtime.on_leadership_change(PARTITION, 1, True)
+    with pytest.raises(errors.CoordinatorLoadInProgressError):
+        loading.put("a", 1).result()
+    loading.clock.run()
+    assert loading.values().result() == {}
+
+
+def test_partitions_of_other_topics_are_ignored(bench: Bench) -> None:
+    bench.runtime.on_leadership_change(TopicPartition("other", 3), 1, True)
+    assert set(bench.runtime.states()) == {0}
+
+
+def test_a_load_that_fails_is_tried_again() -> None:
+    writer = MemoryWriter()
+    writer.read_failure = errors.KafkaStorageError()
+    bench = Bench(writer)
+    with pytest.raises(errors.NotCoordinatorError):
+        bench.values().result()
+    writer.read_failure = None
+    bench.clock.advance(600)
+    assert bench.values().result() == {}
+
+
+def test_a_new_leader_epoch_loads_again_an_old_one_does_not(bench: Bench) -> None:
+    first = bench.shard
+    bench.runtime.on_leadership_change(PARTITION, 1, True)
+    bench.runtime.on_leadership_change(PARTITION, 0, False)
+    assert bench.shard is first
+    bench.runtime.on_leadership_change(PARTITION, 2, True)
+    bench.clock.run()
+    assert bench.shard is not first
+    assert first.unloaded == 1
+
+
+def test_losing_leadership_fails_what_waits(bench: Bench) -> None:
+    bench.writer.replicate = False
+    wrote = bench.put("a", 1)
+    bench.clock.run()
+    bench.runtime.on_leadership_change(PARTITION, 2, False)
+    with pytest.raises(errors.NotCoordinatorError):
+        wrote.result()
+    with pytest.raises(errors.NotCoordinatorError):
+        bench.values().result()
+
+
+def test_stopping_writes_what_is_unwritten(bench: Bench) -> None:
+    wrote = bench.put("a", 1)
+    bench.runtime.stop()
+    assert wrote.result() == "a"
+    assert Bench(bench.writer).shard.values == {"a": 1}
+    assert bench.clock.alarms == 0
+
+
+def test_transactions_are_applied_by_their_marker(bench: Bench) -> None:
+    bench.put("a", 1, producer=ProducerStamp(7, 0))
+    bench.put("b", 1, producer=ProducerStamp(8, 0))
+    bench.put("c", 1)
+    bench.clock.run()
+    assert bench.shard.values == {"c": 1}
+    assert len(bench.writer.batches[PARTITION]) == 3
+    bench.runtime.complete_transaction(0, 7, 0, 0, True).result()
+    bench.runtime.complete_transaction(0, 8, 0, 0, False).result()
+    assert bench.shard.values == {"a": 1, "c": 1}
+    assert Bench(bench.writer).shard.values == {"a": 1, "c": 1}
+
+
+def test_a_refused_marker_changes_nothing(bench: Bench) -> None:
+    bench.put("a", 1, producer=ProducerStamp(7, 0))
+    bench.clock.run()
+    bench.writer.failure = errors.InvalidProducerEpochError()
+    with pytest.raises(errors.InvalidProducerEpochError):
+        bench.runtime.complete_transaction(0, 7, 0, 0, True).result()
+    assert bench.shard.values == {}
+    assert bench.shard.loaded == 1
+
+
+def test_timeouts_write_and_are_tried_again_when_they_cannot(bench: Bench) -> None:
+    timer = bench.shard.context.timer
+    timer.schedule("k", 100, lambda shard, now_ms: Result(None, [record("t", 1)]))
+    bench.writer.unwritable = errors.NotEnoughReplicasError()
+    bench.clock.advance(150)
+    assert bench.shard.values == {}
+    bench.writer.unwritable = None
+    bench.clock.advance(500)
+    assert bench.shard.values == {"t": 1}
+
+
+def test_timeouts_end_with_their_shard(bench: Bench) -> None:
+    bench.shard.context.timer.schedule("k", 100, lambda shard, now_ms: Result(None, [record("t", 1)]))
+    bench.runtime.on_leadership_change(PARTITION, 2, True)
+    bench.clock.advance(200)
+    assert bench.shard.values == {}
