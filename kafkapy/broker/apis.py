@@ -38,7 +38,9 @@ DATA_PLANE_VERSIONS: Final = {
 
 
 class Handler(Protocol):
-    """What a module in `handlers/` declares; `error_response` is optional."""
+    """What a module in `handlers/` declares; `error_response` and `TRAILING_BYTES` (bytes behind the request's last
+    field are overlooked, not a reason to close the connection) are optional.
+    """
 
     REQUEST: type[Request]
     RESPONSE: type[Response]
@@ -88,7 +90,8 @@ class KafkaApis:
             message = handler.REQUEST()
         else:
             try:
-                message = handler.REQUEST.decode(request.body, version)
+                exact = not getattr(handler, "TRAILING_BYTES", False)
+                message = handler.REQUEST.decode(request.body, version, exact=exact)
             except DecodeError as error:
                 request.close(f"{handler.REQUEST.NAME} version {version} cannot be decoded: {error}")
                 return

@@ -7,6 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
+import confluent_kafka.admin
+import kafka
+import kafka.admin
 import pytest
 from interop.clients import ALL, Client, KcatClient, Received, Record, text
 from interop.conftest import make_broker
@@ -143,3 +147,31 @@ def test_records_outlive_restarts_of_the_broker(kind: type[Client], tmp_path: Pa
     finally:
         running.stop()
         running.remove()
+
+
+def test_confluent_admin_lists_and_describes(broker: Any) -> None:
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    ALL[0](broker.bootstrap).create_topic("listed", partitions=3, config={"retention.ms": "4321"})
+    listed = admin.list_topics(timeout=20)
+    assert len(listed.topics["listed"].partitions) == 3
+    assert len(listed.brokers) == 1
+    resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ConfigResource.Type.TOPIC, "listed")
+    assert admin.describe_configs([resource])[resource].result(20)["retention.ms"].value == "4321"
+    assert admin.describe_cluster().result(20).controller is not None
+    admin.create_partitions([confluent_kafka.admin.NewPartitions("listed", 4)])["listed"].result(20)
+    assert len(admin.list_topics("listed", timeout=20).topics["listed"].partitions) == 4
+    ALL[0](broker.bootstrap).produce("listed", [Record(b"k", b"v")] * 10)
+    where = confluent_kafka.TopicPartition("listed", 0, 4)
+    assert admin.delete_records([where])[where].result(20).low_watermark == 4
+    admin.delete_topics(["listed"], operation_timeout=20)["listed"].result(20)
+    assert "listed" not in admin.list_topics(timeout=20).topics
+
+
+def test_aiokafka_and_kafka_python_admins(broker: Any) -> None:
+    ALL[1](broker.bootstrap).create_topic("admin-py", partitions=2, config={"cleanup.policy": "compact"})
+    admin = kafka.admin.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    assert "admin-py" in [t["name"] for t in admin.describe_topics(["admin-py"])]
+    resource = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, "admin-py")
+    assert "compact" in str(admin.describe_configs([resource]))
+    admin.delete_topics(["admin-py"])
+    admin.close()

@@ -28,6 +28,10 @@ from kafkapy.types import AclOperation, ResourceType
 REQUEST = MetadataRequest
 RESPONSE = MetadataResponse
 VERSIONS = VersionRange(0, 13)
+TRAILING_BYTES = True
+"""librdkafka 2.x asks for all topics in version 13 with an array length of four bytes where one belongs. Kafka reads
+what the protocol says and overlooks the three bytes left over, and so does this broker.
+"""
 
 Topic = MetadataResponse.Topic
 
