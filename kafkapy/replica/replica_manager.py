@@ -52,6 +52,9 @@ BATCH: Final = 200
 
 T = TypeVar("T")
 
+LeadershipListener = Callable[[TopicPartition, int, bool], None]
+"""Told of a partition, its leader epoch, and whether this broker leads it from now on."""
+
 
 class ReplicaManager:
     """The partitions of this broker. Owned by KafkaServer; used on the control loop unless a method says otherwise.
@@ -82,6 +85,8 @@ class ReplicaManager:
         self._partition_counts: dict[str, int] = {}
         self._controller_epoch = 0
         self._notifications: set[asyncio.Task[None]] = set()
+        self.leadership_listeners: list[LeadershipListener] = []
+        """Called on the control loop when this broker has begun or ceased to lead a partition: the coordinators."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
 
     async def stop(self) -> None:
@@ -209,6 +214,11 @@ class ReplicaManager:
             partition.log = log
             self._table.set_log(topic_partition.topic, topic_partition.partition, log)
         self._partitions[topic_partition] = partition
+        self._leadership_changed(partition)
+
+    def _leadership_changed(self, partition: Partition) -> None:
+        for listener in self.leadership_listeners:
+            listener(partition.topic_partition, partition.leader_epoch, partition.is_leader)
 
     def _put_topics(self, topic_ids: Mapping[str, UUID], partitions: Iterable[TopicPartition]) -> None:
         """Make the table know topics with at least the partitions named; the count of a topic only grows."""
@@ -282,6 +292,8 @@ class ReplicaManager:
         if partition.log is not None:
             # Requests that wait at the log look again, and find that it is not led here.
             partition.log.become_follower(-1, partition.leader_epoch)
+        for listener in self.leadership_listeners:
+            listener(partition.topic_partition, partition.leader_epoch, False)
 
     def _delete_batch(self, batch: Sequence[TopicPartition]) -> list[BaseException | None]:
         """On a worker thread."""
@@ -415,6 +427,7 @@ class ReplicaManager:
             partition = self._partitions.get(topic_partition)
             if partition is not None:
                 partition.offline = True
+                self._leadership_changed(partition)
         logger.error("Log directory %s is offline; %d partitions with it", directory, len(partitions))
         task = self._loop.create_task(self._tell_controller())
         self._notifications.add(task)
