@@ -1,10 +1,11 @@
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import TypedDict, type_check_only
 
 from kafkapy._speedups.event_queue import EventQueue
 from kafkapy._speedups.fetch_session import FetchSessionCache
 from kafkapy._speedups.partition_table import PartitionTable
 
+@type_check_only
 class ApiCounters(TypedDict):
     requests: int
     errors: int
