@@ -7,6 +7,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport strlen
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
 
 from kafkapy._speedups.connection_quotas cimport quota_release
 from kafkapy._speedups.event_queue cimport EVENT_CONNECTION_CLOSED, EVENT_LOG_LINE, event_post
@@ -139,12 +140,29 @@ cdef class ConnectionRegistry:
         created_ms (wall clock), bytes_in, bytes_out, requests, in_flight, software_name, software_version, principal ("" when unknown)."""
         cdef list infos = []
         cdef ConnectionInfo* info
+        cdef vector[ConnectionInfo*] found
+        cdef size_t i
+        cdef string software_name
+        cdef string software_version
+        cdef string principal
         cdef unordered_map[int64_t, ConnectionInfo*].iterator it
-        pthread_mutex_lock(&self.state.mutex)
-        try:
+        # No Python object is made under the mutex: that could run the garbage collector, and a request that it drops wants to log.
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
             it = self.state.connections.begin()
             while it != self.state.connections.end():
-                info = dereference(it).second
+                connection_ref(dereference(it).second)
+                found.push_back(dereference(it).second)
+                preincrement(it)
+            pthread_mutex_unlock(&self.state.mutex)
+        try:
+            for i in range(found.size()):
+                info = found[i]
+                pthread_mutex_lock(&self.state.mutex)
+                software_name = info.software_name
+                software_version = info.software_version
+                principal = info.principal
+                pthread_mutex_unlock(&self.state.mutex)
                 infos.append({
                     "id": info.id,
                     "peer_host": (<bytes>info.peer_host).decode(),
@@ -158,13 +176,13 @@ cdef class ConnectionRegistry:
                     "bytes_out": atomic_load(&info.bytes_out),
                     "requests": atomic_load(&info.requests),
                     "in_flight": bool(atomic_load(&info.in_flight)),
-                    "software_name": (<bytes>info.software_name).decode("utf-8", "replace"),
-                    "software_version": (<bytes>info.software_version).decode("utf-8", "replace"),
-                    "principal": (<bytes>info.principal).decode("utf-8", "replace"),
+                    "software_name": (<bytes>software_name).decode("utf-8", "replace"),
+                    "software_version": (<bytes>software_version).decode("utf-8", "replace"),
+                    "principal": (<bytes>principal).decode("utf-8", "replace"),
                 })
-                preincrement(it)
         finally:
-            pthread_mutex_unlock(&self.state.mutex)
+            for i in range(found.size()):
+                connection_unref(found[i])
         return infos
 
     def counters(self):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 import socket
+import time
 
 import pytest
 
@@ -167,6 +171,34 @@ def test_a_connection_that_waits_for_its_answer_is_not_idle(network):
     client = net.client()
     client.send_bytes(net.fetch_frame("t", max_wait_ms=400))
     assert client.receive()[0] == 1
+
+
+def test_an_acceptor_without_descriptors_pauses_says_so_once_and_recovers(network, eventually):
+    net = network()
+    assert net.client().ask(b"before") == b"before"
+    ready = [socket.socket() for _ in range(3)]
+    for each in ready:
+        each.settimeout(10)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(name) for name in os.listdir("/proc/self/fd")), hard))
+    fillers = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(os.dup(0))
+        for each in ready:
+            each.connect(("127.0.0.1", net.server.bound_port("PLAINTEXT")))
+            each.sendall(net.clients[0].frame(b"x"))
+        eventually(lambda: any("open files" in line for line in net.lines()))
+        time.sleep(0.5)  # two more attempts
+        assert len(net.lines()) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
+    for each in ready:
+        with each:
+            assert each.recv(100)
 
 
 def test_a_connection_is_closed_on_demand(network):
