@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -180,7 +181,7 @@ def test_an_acceptor_without_descriptors_pauses_says_so_once_and_recovers(networ
     for each in ready:
         each.settimeout(10)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(name) for name in os.listdir("/proc/self/fd")), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(path.name) for path in Path("/proc/self/fd").iterdir()), hard))
     fillers = []
     try:
         with contextlib.suppress(OSError):
