@@ -7,6 +7,7 @@ says why), 2 for a command line that cannot be understood.
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import click
 
@@ -48,13 +49,23 @@ def main(properties: str | None, overrides: tuple[str, ...], logging_file: str |
         # The broker is imported late, so that --help and a wrong file are answered at once.
         from kafkapy.broker.server import KafkaServer
         from kafkapy.config.broker import BrokerConfig
+        from kafkapy.plugins import PluginManager
 
-        server = KafkaServer(BrokerConfig.from_properties(raw))
+        disabled = [name.strip() for name in raw.get("kafkapy.plugins.disabled", "").split(",") if name.strip()]
+        plugins = PluginManager.load(disabled)
+        server = KafkaServer(BrokerConfig.from_properties(raw, plugins.broker_config_def()), plugins)
         code = server.run()
-    except (KafkaError, OSError) as error:
-        print(f"kafkapy-server: {error}", file=sys.stderr)
-        sys.exit(1)
+    except KafkaError as error:
+        _fail(str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}")
     sys.exit(code)
+
+
+def _fail(sentence: str) -> NoReturn:
+    print(f"kafkapy-server: {sentence}", file=sys.stderr)
+    sys.exit(1)
 
 
 if __name__ == "__main__":
