@@ -92,6 +92,7 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._by_id: dict[int, PartitionLog] = {}
         self._places: dict[TopicPartition, tuple[LogDir, str]] = {}
+        self._counts = {log_dir.path: 0 for log_dir in self.dirs}
         self._last_flush: dict[TopicPartition, float] = {}
         self._tasks: list[Any] = []
         # Its own threads: a produce that waits for a segment must not wait behind a slow flush.
@@ -279,11 +280,7 @@ class LogManager:
             live = self.live_dirs
             if not live or self._closed:
                 raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be created: no log directory works")
-            counts = {log_dir.path: 0 for log_dir in live}
-            for log_dir, _ in self._places.values():
-                if log_dir.failure is None:
-                    counts[log_dir.path] += 1
-            log_dir = min(live, key=lambda candidate: counts[candidate.path])
+            log_dir = min(live, key=lambda candidate: self._counts[candidate.path])
             try:
                 storage = backend.open_log(log_dir.path, name, create=True)
                 if topic_id != ZERO_UUID:
@@ -313,6 +310,7 @@ class LogManager:
             self._by_id.pop(log.id, None)
             self._last_flush.pop(tp, None)
             log_dir, name = self._places.pop(tp)
+            self._counts[log_dir.path] -= 1
             log.mark_deleted()
             backend = self._backend(log.config)
             # Kafka's name; cut so that a long topic name still fits in 255 bytes.
@@ -346,6 +344,7 @@ class LogManager:
         self._logs[tp] = log
         self._by_id[log.id] = log
         self._places[tp] = (log_dir, name)
+        self._counts[log_dir.path] += 1
         self._last_flush[tp] = time.monotonic()
 
     def _backend(self, config: LogConfig) -> StorageBackend:
