@@ -1,30 +1,21 @@
 /* The machine's own limit: the least that any broker must do with the same requests, on one thread, with nothing else around it.
  *
- *   limit DIRECTORY            prints the port it listens on, serves until killed
+ *   limit DIRECTORY BATCH_BYTES      prints its port and how many batches can be fetched; serves until killed
  *
  * Produce (api key 0): receive the frame, CRC-32C over it (three interleaved streams of the CPU's instruction), write it to the page cache
- * with pwrite at the end of a growing file (fresh pages), answer a Produce version 7 reply with error 0.
- * Fetch (api key 1): send a Fetch version 11 reply header and then `max_bytes` of a file with sendfile. The file is filled at start with batch headers
- * that the load generator can walk: 16 KiB or max_bytes each, as the environment variable LIMIT_BATCH says, base offsets counting up by one.
- * No parsing beyond what the reply needs, no index, no locks.
+ * with pwrite at the end of a growing file (fresh pages), answer a Produce version 7 reply with error 0. The file is emptied when no connection is
+ * left, so outside of what is measured.
+ * Fetch (api key 1): a Fetch version 11 reply header, then whole batches of a file, up to max_bytes, with sendfile. The file is filled at start
+ * with 256 MiB of empty batches of BATCH_BYTES that the load generator can walk, base offsets counting up by one.
+ * No parsing beyond what the reply needs, no index, no locks. One epoll_wait, one recv, one pwrite and one send for a small request.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
+#include "wire.h"
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <nmmintrin.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-enum { RECEIVE = 2 << 20, FILE_LIMIT = 1 << 30 };
+enum { RECEIVE = 2 << 20, READABLE_FILE = 256 << 20, EVENTS = 1024 };
 
 typedef struct {
     int fd;
@@ -34,18 +25,16 @@ typedef struct {
     size_t header_size, header_sent;
     off_t file_at;
     size_t file_left;
-} connection;
+    int waits_for_room;
+} client;
 
-static int log_fd, read_fd;
+static int log_fd, read_fd, poller, clients;
 static off_t log_end;
+static uint64_t next_offset;
 static volatile uint32_t checksum;
-static size_t batch_size = 16384, batch_count;
+static size_t batch_size, batch_count;
 
-static uint32_t get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return ntohl(v); }
-static void put32(uint8_t *p, uint32_t v) { v = htonl(v); memcpy(p, &v, 4); }
-static void put64(uint8_t *p, uint64_t v) { put32(p, (uint32_t)(v >> 32)); put32(p + 4, (uint32_t)v); }
-
-static uint32_t crc32c(const uint8_t *p, size_t n) {
+static uint32_t crc32c_cost(const uint8_t *p, size_t n) {
     /* Three streams hide the instruction's latency. The streams are not combined: this is the cost, not the value. */
     uint64_t a = 0, b = 0, c = 0;
     size_t third = n / 24 * 8;
@@ -59,46 +48,55 @@ static uint32_t crc32c(const uint8_t *p, size_t n) {
     return (uint32_t)(a ^ b ^ c);
 }
 
-static void flush_reply(connection *c) {
+/* Watches for room in the socket only while a reply is stuck. */
+static void wait_for_room(client *c, int wanted) {
+    if (wanted == c->waits_for_room) return;
+    c->waits_for_room = wanted;
+    struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = c};
+    epoll_ctl(poller, EPOLL_CTL_MOD, c->fd, &event);
+}
+
+static void flush_reply(client *c) {
     while (c->header_sent < c->header_size) {
         ssize_t n = send(c->fd, c->header + c->header_sent, c->header_size - c->header_sent,
                          MSG_NOSIGNAL | MSG_DONTWAIT | (c->file_left ? MSG_MORE : 0));
-        if (n < 0) return;
+        if (n < 0) { wait_for_room(c, 1); return; }
         c->header_sent += (size_t)n;
     }
     while (c->file_left) {
         ssize_t n = sendfile(c->fd, read_fd, &c->file_at, c->file_left);
-        if (n <= 0) return;
+        if (n <= 0) { wait_for_room(c, 1); return; }
         c->file_left -= (size_t)n;
     }
+    wait_for_room(c, 0);
 }
 
-static void serve(connection *c, size_t size) {
+static void serve(client *c, size_t size) {
     const uint8_t *f = c->frame + 4;
-    size_t client = (size_t)(f[8] << 8 | f[9]);
+    size_t client_id = (size_t)get16(f + 8);
     uint8_t *h = c->header;
     memset(h, 0, sizeof c->header);
     memcpy(h + 4, f + 4, 4);                              /* correlation id */
     if (f[1] == 0) {
-        const uint8_t *p = f + 10 + client;               /* transactional id (null: 2 bytes), acks 2, timeout 4, count 4 */
+        const uint8_t *p = f + 10 + client_id;               /* transactional id (null: 2 bytes), acks 2, timeout 4, count 4 */
         p += 2 + 2 + 4 + 4;
-        size_t topic = (size_t)(p[0] << 8 | p[1]);
-        checksum ^= crc32c(f, size);
-        if (log_end > FILE_LIMIT) { log_end = 0; if (ftruncate(log_fd, 0) != 0) exit(1); }
+        size_t topic = (size_t)get16(p);
+        checksum ^= crc32c_cost(f, size);
         if (pwrite(log_fd, f, size, log_end) != (ssize_t)size) exit(1);
         log_end += (off_t)size;
         uint8_t *w = h + 8;
         put32(w, 1); memcpy(w + 4, p, 2 + topic); w += 6 + topic;
-        put32(w, 1); w += 4 + 4 + 2 + 8;                  /* partitions, index, error, base offset */
+        put32(w, 1); w += 4 + 4 + 2;                      /* partitions, index, error */
+        put64(w, next_offset++); w += 8;                  /* base offset */
         put64(w, (uint64_t)-1); w += 16;                  /* append time, log start */
         w += 4;                                           /* throttle */
         c->header_size = (size_t)(w - h);
         c->file_left = 0;
     } else {
-        const uint8_t *p = f + 10 + client + 12;
+        const uint8_t *p = f + 10 + client_id + 12;
         uint32_t max_bytes = get32(p);
         p += 4 + 1 + 8 + 4;
-        size_t topic = (size_t)(p[0] << 8 | p[1]);
+        size_t topic = (size_t)get16(p);
         const uint8_t *partition = p + 2 + topic + 4;
         uint64_t offset = (uint64_t)get32(partition + 8) << 32 | get32(partition + 12);
         size_t first = (size_t)offset % batch_count, whole = max_bytes / batch_size;
@@ -119,15 +117,19 @@ static void serve(connection *c, size_t size) {
     flush_reply(c);
 }
 
-static void readable(connection *c) {
+static void readable(client *c) {
     for (;;) {
         ssize_t n = recv(c->fd, c->frame + c->got, RECEIVE - c->got, MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN) return;
         if (n <= 0) {
-            if (n == 0 || errno != EAGAIN) close(c->fd);
+            close(c->fd);
+            free(c->frame);
+            free(c);
+            if (--clients == 0 && ftruncate(log_fd, log_end = 0) != 0) exit(1);
             return;
         }
         c->got += (size_t)n;
-        if (c->got >= 4 && c->got >= 4 + (size_t)get32(c->frame)) {
+        if (c->got >= FRAME_SIZE && c->got >= FRAME_SIZE + (size_t)get32(c->frame)) {
             c->got = 0;
             serve(c, get32(c->frame));
             return;
@@ -135,42 +137,51 @@ static void readable(connection *c) {
     }
 }
 
-int main(int argc, char **argv) {
+static int open_file(const char *directory, const char *name) {
     char path[4096];
-    if (argc != 2) { fprintf(stderr, "usage: limit DIRECTORY\n"); return 1; }
-    if (getenv("LIMIT_BATCH")) batch_size = (size_t)atol(getenv("LIMIT_BATCH"));
-    snprintf(path, sizeof path, "%s/produced", argv[1]);
-    log_fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
-    snprintf(path, sizeof path, "%s/fetched", argv[1]);
-    read_fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
-    batch_count = (256u << 20) / batch_size;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    int fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    if (fd < 0) fail("cannot make a file", errno);
+    return fd;
+}
+
+int main(int argc, char **argv) {
+    program = "limit";
+    if (argc != 3) fail("usage: limit DIRECTORY BATCH_BYTES", argc);
+    batch_size = (size_t)atol(argv[2]);
+    if (batch_size < BATCH_HEADER) fail("impossible batch size", (long long)batch_size);
+    log_fd = open_file(argv[1], "produced");
+    read_fd = open_file(argv[1], "fetched");
+    batch_count = READABLE_FILE / batch_size;
     uint8_t *batch = calloc(1, batch_size);
-    put32(batch + 8, (uint32_t)(batch_size - 12));
-    batch[16] = 2;
+    put32(batch + BATCH_LENGTH_AT, (uint32_t)(batch_size - BATCH_LOG_OVERHEAD));
+    batch[BATCH_MAGIC_AT] = 2;
     for (size_t i = 0; i < batch_count; i++) {
         put64(batch, i);
-        if (pwrite(read_fd, batch, batch_size, (off_t)(i * batch_size)) != (ssize_t)batch_size) return 1;
+        if (pwrite(read_fd, batch, batch_size, (off_t)(i * batch_size)) != (ssize_t)batch_size) fail("cannot write", errno);
     }
     int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
-    if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 1024) || getsockname(listener, (struct sockaddr *)&at, &length)) return 1;
+    if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 1024) || getsockname(listener, (struct sockaddr *)&at, &length))
+        fail("cannot listen", errno);
     printf("%d %zu\n", ntohs(at.sin_port), batch_count);
     fflush(stdout);
-    int poller = epoll_create1(0);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL}, events[512];
+    poller = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL}, events[EVENTS];
     epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
     for (;;) {
-        int n = epoll_wait(poller, events, 512, -1);
+        int n = epoll_wait(poller, events, EVENTS, -1);
         for (int i = 0; i < n; i++) {
-            connection *c = events[i].data.ptr;
+            client *c = events[i].data.ptr;
             if (c == NULL) {
                 c = calloc(1, sizeof *c);
                 c->fd = accept(listener, NULL, NULL);
                 c->frame = malloc(RECEIVE);
                 setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-                event = (struct epoll_event){.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = c};
+                event = (struct epoll_event){.events = EPOLLIN, .data.ptr = c};
                 epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
+                clients++;
                 continue;
             }
             if (events[i].events & EPOLLOUT) flush_reply(c);

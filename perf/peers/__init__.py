@@ -1,0 +1,98 @@
+"""The brokers that are measured side by side.
+
+Every peer has the shape of `kafkapy.testing.broker_process.BrokerProcess`: start, stop, kill, remove, port, pid, data_dir. A peer that cannot be
+had here raises PeerMissingError from `prepare`, with the reason; it is reported, never left out in silence.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafkapy.testing.broker_process import BrokerProcess
+from peers import apache_kafka, kfake, limit, tansu
+from peers.apache_kafka import PeerMissingError
+
+__all__ = ["ALL", "KAFKAPY", "LIMIT", "Peer", "PeerMissingError", "by_name"]
+
+# Topics come and go between the measurements; their files are to be gone soon, too. Nothing else differs from the defaults.
+SOON_DELETED = {"log.segment.delete.delay.ms": "100"}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One kind of broker. `prepare` gets what it needs and gives its version; `make` gives a broker that is not started."""
+
+    name: str
+    title: str
+    prepare: Callable[[], str]
+    make: Callable[[Path, dict[str, str]], Any]
+    is_apache: bool = False
+    by_default: bool = True
+
+
+def _kafkapy_version() -> str:
+    from kafkapy.version import __version__
+
+    return __version__
+
+
+def _apache(release: str) -> Peer:
+    def prepare() -> str:
+        apache_kafka.jars(release)
+        return apache_kafka.VERSIONS[release]
+
+    def make(data_dir: Path, overrides: dict[str, str]) -> Any:
+        return apache_kafka.ApacheKafka(release, data_dir, overrides)
+
+    return Peer(f"apache-{release}", f"Apache Kafka {apache_kafka.VERSIONS[release]}", prepare, make, is_apache=True)
+
+
+def _redpanda() -> str:
+    where = shutil.which("redpanda")
+    if where is None:
+        raise PeerMissingError(
+            "Redpanda is not on PyPI, crates.io, npm, the Go proxy, Maven Central or in Debian; no program `redpanda` is installed"
+        )
+    raise PeerMissingError(f"{where} is installed, but nothing here starts it yet")
+
+
+def _never(_data_dir: Path, _overrides: dict[str, str]) -> Any:
+    raise PeerMissingError("cannot be had here")
+
+
+KAFKAPY = Peer("kafkapy", "kafkapy", _kafkapy_version, lambda data_dir, overrides: BrokerProcess(data_dir, overrides))
+LIMIT = Peer("limit", "the machine's limit", limit.prepare, limit.Limit)
+ALL: list[Peer] = [
+    KAFKAPY,
+    _apache("3.9"),
+    _apache("4.x"),
+    Peer("kfake", "kfake (franz-go)", kfake.prepare, kfake.KFake),
+    Peer("tansu", "tansu", tansu.prepare, tansu.Tansu, by_default=False),
+    Peer("redpanda", "Redpanda", _redpanda, _never),
+    LIMIT,
+]
+
+
+def by_name(name: str) -> Peer:
+    """Raises KeyError."""
+    return {peer.name: peer for peer in ALL}[name]
+
+
+def started(peer: Peer, data_dir: Path, overrides: dict[str, str] | None = None) -> Any:
+    """A running broker with an empty data directory."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    broker = peer.make(data_dir, SOON_DELETED | (overrides or {}))
+    broker.start()
+    return broker
+
+
+def seconds_to(call: Callable[[], object]) -> float:
+    """Wall time of a call."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin

@@ -1,0 +1,321 @@
+"""The report: tables, floors with pass and miss, charts. Everything is made from the stored results alone."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import charts
+
+OURS, LIMIT, APACHE = "kafkapy", "limit", "apache"
+
+Results = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a row: where it stands in the results, how it reads, and whether less of it is better."""
+
+    key: str
+    title: str
+    scale: float = 1.0
+    digits: int = 2
+    less: bool = True
+
+
+CPU_GB = Metric("cpu_s_per_gb", "broker CPU, s/GB", digits=3)
+THROUGHPUT = Metric("gb_per_s", "throughput, GB/s", less=False)
+CPU_REQUEST = Metric("cpu_us_per_request", "broker CPU, µs/request", digits=1)
+REQUESTS = Metric("requests_per_s", "requests/s", digits=0, less=False)
+P50, P99 = Metric("p50_us", "p50, µs", digits=0), Metric("p99_us", "p99, µs", digits=0)
+START = Metric("first_produce_s", "start to first accepted produce, ms", 1000, 0)
+IDLE_RSS = Metric("idle_rss_mb", "idle RSS, MB", digits=1)
+LOAD_RSS = Metric("rss_under_load_mb", "RSS under load, MB", digits=1)
+START_CLEAN = Metric("start_clean_s", "clean start, s")
+
+COLUMNS: dict[str, list[Metric]] = {
+    "W1": [CPU_GB, THROUGHPUT, P99],
+    "W2": [CPU_REQUEST, REQUESTS, P50, P99],
+    "W3": [CPU_GB, THROUGHPUT, P99],
+    "W4": [P50, P99, Metric("p999_us", "p99.9, µs", digits=0), CPU_REQUEST, REQUESTS],
+    "W5": [
+        Metric("create_s", "creation, s"), Metric("metadata_us", "Metadata, µs", digits=0), Metric("stop_s", "clean stop, s"), START_CLEAN,
+        Metric("start_killed_s", "start after SIGKILL, s"), Metric("rss_mb", "RSS, MB", digits=0), Metric("descriptors", "descriptors", digits=0),
+    ],
+    "W6": [START, IDLE_RSS, LOAD_RSS, Metric("idle_cpu_share", "idle CPU, % of a core", 100, 1)],
+    "X": [CPU_GB, Metric("mb_per_s", "throughput, MB/s", digits=0, less=False)],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A ratio of medians that is to hold in every cell it names."""
+
+    work: str
+    metric: Metric
+    against: str
+    bound: float
+    cell: str = ""  # part of the cell's name; all cells without it
+    mode: str = "pinned"
+
+    @property
+    def title(self) -> str:
+        where = f" ({self.cell})" if self.cell else ""
+        against = "best Apache Kafka" if self.against == APACHE else "the limit"
+        return f"{self.work} {self.metric.title.split(',')[0]}{where} vs {against}"
+
+    def holds(self, ratio: float) -> bool:
+        return ratio <= self.bound if self.metric.less else ratio >= self.bound
+
+
+FLOORS = [
+    Floor("W1", CPU_GB, APACHE, 0.6),
+    Floor("W1", CPU_GB, LIMIT, 1.4),
+    Floor("W2", CPU_REQUEST, APACHE, 0.4, "64 connections"),
+    Floor("W2", CPU_REQUEST, LIMIT, 1.6, "64 connections"),
+    Floor("W3", CPU_GB, APACHE, 0.8),
+    Floor("W3", CPU_GB, LIMIT, 1.2),
+    Floor("W1", THROUGHPUT, APACHE, 1.5),
+    Floor("W3", THROUGHPUT, APACHE, 1.5),
+    Floor("W4", P99, APACHE, 0.5, "50 %"),
+    Floor("W5", START_CLEAN, APACHE, 0.2, "10,000 partitions", "unpinned"),
+    Floor("W6", START, APACHE, 0.1, mode="unpinned"),
+    Floor("W6", IDLE_RSS, APACHE, 0.15, mode="unpinned"),
+    Floor("W6", LOAD_RSS, APACHE, 0.2, mode="unpinned"),
+]
+
+CHARTS: list[tuple[str, str, Metric, str]] = [
+    ("w1-cpu", "W1", CPU_GB, "pinned"), ("w1-throughput", "W1", THROUGHPUT, "pinned"), ("w2-cpu", "W2", CPU_REQUEST, "pinned"),
+    ("w2-requests", "W2", REQUESTS, "pinned"), ("w3-cpu", "W3", CPU_GB, "pinned"), ("w3-throughput", "W3", THROUGHPUT, "pinned"),
+    ("w4-p99", "W4", P99, "pinned"), ("w5-start", "W5", START_CLEAN, "unpinned"), ("w6-start", "W6", START, "unpinned"),
+    ("w6-idle", "W6", IDLE_RSS, "unpinned"), ("w6-load", "W6", LOAD_RSS, "unpinned"),
+]  # fmt: skip
+
+
+def median(results: Results, work: str, cell: str, mode: str, peer: str, key: str) -> float | None:
+    """None where that was not measured."""
+    for row in results["rows"]:
+        if (row["work"], row["cell"], row["mode"], row["peer"]) == (work, cell, mode, peer):
+            values = row["metrics"].get(key)
+            return statistics.median(values) if values else None
+    return None
+
+
+def cells(results: Results, work: str, mode: str | None = None) -> list[tuple[str, str]]:
+    """(cell, mode) in the order measured."""
+    found = ((row["cell"], row["mode"]) for row in results["rows"] if row["work"] == work)
+    return list(dict.fromkeys(pair for pair in found if mode is None or pair[1] == mode))
+
+
+def peers_of(results: Results) -> list[str]:
+    """Names of the peers that have results, kafkapy first and the limit last."""
+    present = {row["peer"] for row in results["rows"]}
+    return [peer["name"] for peer in results["peers"] if peer["name"] in present]
+
+
+def reference(results: Results, work: str, cell: str, mode: str, metric: Metric, against: str) -> float | None:
+    """The limit's median, or the best one of the Apache Kafka releases."""
+    names = [LIMIT] if against == LIMIT else [name for name in peers_of(results) if name.startswith(APACHE)]
+    values = [median(results, work, cell, mode, name, metric.key) for name in names]
+    known = [value for value in values if value is not None]
+    return (min(known) if metric.less else max(known)) if known else None
+
+
+def ratio(results: Results, work: str, cell: str, mode: str, metric: Metric, against: str) -> float | None:
+    ours = median(results, work, cell, mode, OURS, metric.key)
+    other = reference(results, work, cell, mode, metric, against)
+    return None if ours is None or not other else ours / other
+
+
+@dataclass(frozen=True)
+class Verdict:
+    floor: Floor
+    ratios: dict[str, float]  # by cell
+
+    @property
+    def worst(self) -> float:
+        return (max if self.floor.metric.less else min)(self.ratios.values())
+
+    @property
+    def words(self) -> str:
+        if not self.ratios:
+            return "not measured"
+        return "pass" if self.floor.holds(self.worst) else "MISS"
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """A floor holds when it holds in the worst of its cells."""
+    found = []
+    for floor in FLOORS:
+        ratios = {}
+        for cell, mode in cells(results, floor.work, floor.mode):
+            if floor.cell in cell:
+                value = ratio(results, floor.work, cell, mode, floor.metric, floor.against)
+                if value is not None:
+                    ratios[cell] = value
+        found.append(Verdict(floor, ratios))
+    return found
+
+
+def number(value: float | None, metric: Metric) -> str:
+    return "–" if value is None else f"{value * metric.scale:,.{metric.digits}f}"
+
+
+def spread(results: Results, work: str, cell: str, mode: str, peer: str, metric: Metric) -> float | None:
+    """Half of (largest - smallest) round, relative to the median."""
+    for row in results["rows"]:
+        if (row["work"], row["cell"], row["mode"], row["peer"]) == (work, cell, mode, peer):
+            values = row["metrics"].get(metric.key, [])
+            middle = statistics.median(values) if values else 0
+            return (max(values) - min(values)) / 2 / middle if len(values) > 1 and middle else None
+    return None
+
+
+# --- text -------------------------------------------------------------------------------------------------------
+
+
+def _rows(results: Results, work: str) -> list[list[str]]:
+    """Header and one line for each cell and metric: values with spread, then kafkapy's ratios."""
+    names = peers_of(results)
+    present = [n for n in names if any(row["work"] == work and row["peer"] == n for row in results["rows"])]
+    lines = [["cell", "metric", *present, "÷ Apache", "÷ limit"]]
+    for cell, mode in cells(results, work):
+        label = cell if mode == "pinned" or work in ("W5", "W6") else f"{cell} (unpinned)"
+        for metric in COLUMNS[work]:
+            values = [median(results, work, cell, mode, name, metric.key) for name in present]
+            if all(value is None for value in values):
+                continue
+            line = [label, metric.title]
+            for name, value in zip(present, values, strict=True):
+                about = spread(results, work, cell, mode, name, metric)
+                line.append(number(value, metric) + (f" ±{about * 100:.0f}%" if about is not None and value is not None else ""))
+            for against in (APACHE, LIMIT):
+                value = ratio(results, work, cell, mode, metric, against)
+                line.append("–" if value is None else f"{value:.2f}")
+            lines.append(line)
+            label = ""
+    return lines
+
+
+def _floor_rows(results: Results) -> list[list[str]]:
+    lines = [["floor", "bound", "median cell", "worst cell", "verdict", "worst in"]]
+    for verdict in verdicts(results):
+        sign = "≤" if verdict.floor.metric.less else "≥"
+        line = [verdict.floor.title, f"{sign} {verdict.floor.bound}"]
+        if verdict.ratios:
+            worst_in = next(cell for cell, value in verdict.ratios.items() if value == verdict.worst)
+            line += [f"{statistics.median(verdict.ratios.values()):.2f}", f"{verdict.worst:.2f}", verdict.words, worst_in]
+        else:
+            line += ["–", "–", verdict.words, ""]
+        lines.append(line)
+    return lines
+
+
+def _aligned(lines: list[list[str]]) -> str:
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    head, *rest = lines
+    ruler = ["---" if i < 2 else "---:" for i in range(len(head))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ruler, *rest])
+
+
+def table(results: Results) -> str:
+    """Everything, for the terminal."""
+    parts = []
+    for work, title in results["work"].items():
+        if cells(results, work):
+            parts.append(f"{work}: {title}\n" + _aligned(_rows(results, work)))
+    parts += [f"{work}: not measured yet: {why}" for work, why in results["not_yet"].items()]
+    parts += [f"{work}: {where}" for work, where in results["elsewhere"].items()]
+    parts.append("Floors (kafkapy's ratio in every cell)\n" + _aligned(_floor_rows(results)))
+    parts += [f"{p['title']}: {p['status']}, {p['why']}" for p in results["peers"] if p["status"] != "measured"]
+    return "\n\n".join(parts)
+
+
+_METHOD = """
+- All brokers of a row run side by side with their default settings (Kafka with the JVM settings of its own scripts; only
+  the delay before deleted files are removed is shorter) and are measured in turns, A B A B, after a warm-up of each. A value is the
+  median of the rounds; ± is half of the distance between the largest and the smallest round.
+- Pinned: the broker's threads on one core, the load generator on the other. Unpinned: all on all cores. W5 and W6 are unpinned.
+- The load generator (`perf/native/load.c`) is one thread in C with requests encoded beforehand, one in flight on each connection.
+  It checks every reply: correlation id, error codes, offsets that go on without a gap; one wrong reply fails the run. After each
+  produce round the log end offsets are compared with what was accepted, and the first and the last MB of the log are read back
+  and compared byte for byte.
+- Broker CPU is user and system time of its whole process tree, from the kernel's CPU clocks, while requests flow.
+- The limit (`perf/native/limit.c`) is one thread in C that does only what no broker can leave out: receive, CRC-32C, write to fresh
+  pages of the page cache; sendfile; an answer. It gets the same requests from the same generator.
+- W1 GB are bytes on the wire. With lz4, Apache Kafka decompresses every batch to look at its records; kafkapy checks header and CRC
+  and does so too only with `kafkapy.validate.compressed=full`.
+- W4: one record of 1 KB a request from 16 connections at a fixed rate, stamped with the time at which it was due; latency is the time at
+  which the tailing consumer has it minus that stamp, so a stall of broker or generator shows. Rates are shares of the slowest broker's maximum.
+- W5: 10 topics; one record in every partition. A start ends when Metadata shows all leaders and the last partition of every topic has
+  accepted a record. Apache Kafka's broker session is cut to 1 s, or a start after SIGKILL would only show its 9 s default.
+""".strip()
+
+
+def write(results: Results, docs: Path) -> None:
+    """Writes docs/performance.md and the charts beside it."""
+    folder = docs / "performance"
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    titles = {peer["name"]: peer["title"] for peer in results["peers"]}
+    meta = results["meta"]
+    out = [
+        "# Performance",
+        "",
+        "Measured by `make perf` (`perf/run.py`); this page and its charts are made from `docs/performance.json`. "
+        "Smaller is better for CPU, latency, memory and times; larger for throughput.",
+        "",
+        f"{meta['date']} UTC, commit {meta['commit']}: {meta['cores']} cores of {meta['cpu']}, {meta['memory_gb']} GB, Linux {meta['kernel']}; "
+        f"{meta['rounds']} rounds, {meta['took_s'] / 60:.0f} minutes; load average at the start {meta['load_average_at_start']:.1f}.",
+        "",
+        "| peer | version | |",
+        "|---|---|---|",
+        *(f"| {p['title']} | {p['version']} | {p['status']}{': ' + p['why'] if p['why'] else ''} |" for p in results["peers"]),
+        "",
+        "## Floors",
+        "",
+        "kafkapy's median over the other's, in the median and in the worst of the cells; a floor holds when the worst cell holds.",
+        "",
+        _markdown(_floor_rows(results)),
+    ]
+    for work, title in results["work"].items():
+        if not cells(results, work):
+            continue
+        out += ["", f"## {work}: {title}", ""]
+        for name, of, metric, mode in CHARTS:
+            groups = _groups(results, of, metric, mode) if of == work else []
+            if groups:
+                (folder / f"{name}.svg").write_text(charts.bars(f"{work} {metric.title}", groups, titles, metric.digits))
+                out += [f"![{work} {metric.title}](performance/{name}.svg)", ""]
+        out.append(_markdown(_rows(results, work)))
+    out += ["", "## Not measured here", ""]
+    out += [f"- {work}: {why}" for work, why in (results["not_yet"] | results["elsewhere"]).items()]
+    if results["errors"]:
+        out += ["", "## Errors of this run", "", *(f"- {error}" for error in results["errors"])]
+    out += ["", "## Method", "", _METHOD, ""]
+    findings = docs / "performance-findings.md"
+    if findings.exists():
+        out += ["## What was found", "", f"See [{findings.name}]({findings.name}).", ""]
+    (docs / "performance.md").write_text("\n".join(out))
+
+
+def _groups(results: Results, work: str, metric: Metric, mode: str) -> list[tuple[str, list[charts.Bar]]]:
+    groups = []
+    for cell, _ in cells(results, work, mode):
+        bars = []
+        for name in peers_of(results):
+            for row in results["rows"]:
+                values = row["metrics"].get(metric.key) if (row["work"], row["cell"], row["mode"], row["peer"]) == (work, cell, mode, name) else None
+                if values:
+                    scaled = [value * metric.scale for value in values]
+                    bars.append(charts.Bar(name, statistics.median(scaled), min(scaled), max(scaled)))
+        if bars:
+            groups.append((cell, bars))
+    return groups

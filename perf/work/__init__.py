@@ -1,0 +1,22 @@
+"""The work that is measured, one module for each kind; `ALL` names them as the report does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from work import fetch, javatools, latency, partitions, produce, start
+from work.session import Session
+
+ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
+    "W1": ("produce 1 KB records in batches", produce.batches),
+    "W2": ("produce one 100-byte record a request", produce.requests),
+    "W3": ("fetch, catch-up read from a warm page cache", fetch.catch_up),
+    "W4": ("end-to-end latency with a tailing consumer", latency.end_to_end),
+    "W5": ("many partitions", partitions.many),
+    "W6": ("start and memory", start.start_and_memory),
+    "X": ("Apache Kafka's own perf tools, a cross-check", javatools.cross_check),
+}
+NOT_YET = {
+    "W7": "offset commits, joins and transactions: the broker has no group and transaction coordinators yet",
+}
+ELSEWHERE = {"W8": "30 minutes of mixed load: make soak (tests/perf/test_soak.py runs perf/work/soak.py)"}

@@ -1,0 +1,128 @@
+"""One run of the instrument: which peers take part, how many rounds, what came out."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import measure
+import peers
+from peers import LIMIT, Peer
+
+Metrics = dict[str, float]
+
+
+@dataclass
+class Row:
+    """What one peer reached in one cell: each metric has one value a round."""
+
+    work: str
+    cell: str
+    mode: str
+    peer: str
+    metrics: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, metrics: Metrics) -> None:
+        for name, value in metrics.items():
+            self.metrics.setdefault(name, []).append(round(value, 9))
+
+
+@dataclass
+class Session:
+    """Owns the running brokers of the work that is measured now. All calls come from the main thread."""
+
+    peers: list[Peer]
+    rounds: int
+    smoke: bool
+    data_dir: Path
+    rows: dict[tuple[str, str, str, str], Row] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    work: str = ""
+
+    @property
+    def brokers(self) -> list[Peer]:
+        """All peers but the limit."""
+        return [peer for peer in self.peers if peer is not LIMIT]
+
+    def seconds(self, full: float, smoke: float) -> float:
+        return smoke if self.smoke else full
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def fail(self, peer: str, what: str, error: BaseException) -> None:
+        """Remembers an error; the run goes on and ends with exit code 1."""
+        text = f"{self.work} {peer}, {what}: {type(error).__name__}: {error}"
+        self.errors.append(text)
+        self.say(f"ERROR {text}")
+        if not isinstance(error, (measure.LoadError, RuntimeError, OSError)):
+            traceback.print_exception(error)
+
+    def add(self, peer: Peer, cell: str, metrics: Metrics, mode: str = "pinned") -> None:
+        key = (self.work, cell, mode, peer.name)
+        self.rows.setdefault(key, Row(self.work, cell, mode, peer.name)).add(metrics)
+
+    @contextmanager
+    def folder(self, name: str) -> Iterator[Path]:
+        """A new directory on the file system of the measurements, removed afterwards."""
+        with tempfile.TemporaryDirectory(prefix=f"perf-{name}-", dir=self.data_dir, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+
+    @contextmanager
+    def running(
+        self, *, with_limit: bool = True, limit_batch: int = 16384, overrides: dict[str, str] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """All peers started side by side, by name. One that does not start is an error, the others go on."""
+        brokers: dict[str, Any] = {}
+        with self.folder(self.work.lower()) as folder:
+            try:
+                for peer in self.peers:
+                    if peer is LIMIT and not with_limit:
+                        continue
+                    own = {"batch.bytes": str(limit_batch)} if peer is LIMIT else (overrides or {})
+                    try:
+                        brokers[peer.name] = peers.started(peer, folder / peer.name, own)
+                    except Exception as error:
+                        self.fail(peer.name, "start", error)
+                yield brokers
+            finally:
+                for broker in brokers.values():
+                    broker.kill()
+                    broker.remove()
+
+    def in_turns(self, cell: str, calls: dict[str, Callable[[], Metrics]], mode: str = "pinned", warm_up: bool = True) -> None:
+        """A B A B: one warm-up each, then the rounds. A peer that fails is left out of the cell's remaining rounds."""
+        left = dict(calls)
+        begin = time.monotonic()
+        for turn in range(-1 if warm_up else 0, self.rounds):
+            for name in list(left):
+                try:
+                    metrics = left[name]()
+                except Exception as error:
+                    self.fail(name, f"{cell} ({mode})", error)
+                    del left[name]
+                    continue
+                if turn >= 0:
+                    self.add(peers.by_name(name), cell, metrics, mode)
+        self.say(f"{self.work}  {cell} ({mode}): {time.monotonic() - begin:.1f} s")
+
+
+def rates(measured: dict[str, Any]) -> Metrics:
+    """What load.c printed, as the metrics of a row."""
+    return {
+        "gb_per_s": measured["bytes"] / measured["seconds"] / measure.GB,
+        "cpu_s_per_gb": measured["broker_cpu_s"] / measured["bytes"] * measure.GB,
+        "requests_per_s": measured["requests"] / measured["seconds"],
+        "cpu_us_per_request": measured["broker_cpu_s"] / measured["requests"] * 1e6,
+        "broker_cores": measured["broker_cpu_s"] / measured["seconds"],
+        "load_cores": measured["load_cpu_s"] / measured["seconds"],
+        "p50_us": measured["latency_us"]["p50"],
+        "p99_us": measured["latency_us"]["p99"],
+    }
