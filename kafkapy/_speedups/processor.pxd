@@ -3,55 +3,11 @@
 A turn of its loop: wait for events; read and write the ready connections; carry out the mail of other threads; resume what was woken by this
 thread's own appends; expire deadlines and idle connections; free what was closed.
 
-A request goes: whole frame -> header -> Produce and Fetch are called in place, everything else goes to the RequestChannel -> Outcome
-(data_plane.pxd) -> reply written at once, the rest when the socket takes it -> next frame. One request of a connection is handled at a time.
-
-A frame that may be needed after its handler has returned must not lie in the scratch buffer. Small frames are copied before they are handled;
-a large Produce is handled where it lies, and if it parks, the whole scratch buffer becomes the request's and the reader gets a new one.
+What is done with one connection is in channel_handler.pyx; here are the loop, the mail, time and the stop.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint64_t
-from libcpp.deque cimport deque
-from libcpp.unordered_map cimport unordered_map
-from libcpp.vector cimport vector
-
-from kafkapy._speedups.connection cimport ConnectionRegistryState
-from kafkapy._speedups.data_plane cimport DataPlaneState
-from kafkapy._speedups.frame_reader cimport FrameReader
-from kafkapy._speedups.mailbox cimport Mail, Mailbox
-from kafkapy._speedups.memory_pool cimport MemoryPoolState
-from kafkapy._speedups.purgatory cimport PurgatoryState
-from kafkapy._speedups.request_channel cimport RequestChannel, RequestChannelState
-from kafkapy._speedups.request_header cimport ApiTableState
-from kafkapy._speedups.selector cimport KafkaChannel, SelectorState
-
-cdef enum:
-    COPIED_FRAME = 8 * 1024         # bytes; larger ones are handled where they lie
-
-cdef cppclass ProcessorState:
-    DataPlaneState* plane
-    RequestChannelState* requests
-    ConnectionRegistryState* registry
-    MemoryPoolState* pool
-    const ApiTableState* apis
-    Mailbox* mailbox
-    SelectorState selector
-    FrameReader reader
-    PurgatoryState purgatory
-    unordered_map[int64_t, KafkaChannel*] channels      # by connection id; owns them
-    unordered_map[uint64_t, KafkaChannel*] in_flight    # by token: parked, asked or with Python
-    deque[uint64_t] backlog                 # tokens of requests that wait for room in the RequestChannel
-    vector[int64_t] ready                   # connections that have bytes at hand and are no longer muted
-    vector[int64_t] starving                # connections that wait for the memory pool
-    vector[KafkaChannel*] closed            # to be freed at the end of the turn
-    vector[Mail] mails
-    vector[uint64_t] wakes
-    int64_t now_ns                          # of this turn
-    int64_t stop_at_ns                      # atomic; 0: run; else stop, at the latest then (monotonic)
-    int64_t started_ns                      # atomic
-    int64_t connections                     # atomic, for the metrics
-    bint stopping
-    bint last_chance                        # the stop's time is over: parked requests are answered as timed out
+from kafkapy._speedups.channel_handler cimport ProcessorState
+from kafkapy._speedups.request_channel cimport RequestChannel
 
 cdef class Processor:
     cdef ProcessorState* state
