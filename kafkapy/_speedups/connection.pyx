@@ -188,8 +188,12 @@ cdef class ConnectionRegistry:
     def counters(self):
         """Connection counts since the start: current, created, refused_per_ip, closed_by_peer, closed_by_broker, closed_idle,
         closed_excess, closed_at_stop."""
+        cdef size_t current
+        pthread_mutex_lock(&self.state.mutex)
+        current = self.state.connections.size()
+        pthread_mutex_unlock(&self.state.mutex)
         return {
-            "current": self.state.connections.size(),
+            "current": current,
             "created": atomic_load(&self.state.created),
             "refused_per_ip": atomic_load(&self.state.refused_per_ip),
             "closed_by_peer": atomic_load(&self.state.closed[<int>CLOSED_BY_PEER]),

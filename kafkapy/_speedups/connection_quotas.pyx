@@ -186,10 +186,18 @@ cdef class ConnectionQuotas:
     @property
     def count(self):
         """Connections open now."""
-        return self.state.count
+        cdef int64_t count
+        pthread_mutex_lock(&self.state.mutex)
+        count = self.state.count
+        pthread_mutex_unlock(&self.state.mutex)
+        return count
 
     def listener_count(self, int listener):
         """Connections open now by that listener."""
         if not 0 <= listener < <int>self.state.listeners.size():
             raise IndexError(f"no listener {listener}")
-        return self.state.listeners[listener].count
+        cdef int64_t count
+        pthread_mutex_lock(&self.state.mutex)
+        count = self.state.listeners[listener].count
+        pthread_mutex_unlock(&self.state.mutex)
+        return count

@@ -176,7 +176,11 @@ cdef class MemoryPool:
     @property
     def recycled(self):
         """Bytes of idle buffers kept for reuse."""
-        return self.state.recycled_bytes
+        cdef int64_t recycled
+        pthread_mutex_lock(&self.state.mutex)
+        recycled = self.state.recycled_bytes
+        pthread_mutex_unlock(&self.state.mutex)
+        return recycled
 
     def try_reserve(self, int64_t size):
         """Reserves as a starting frame does; False when the pool is exhausted."""

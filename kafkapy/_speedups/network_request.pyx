@@ -173,7 +173,12 @@ cdef class NetworkRequest:
     @property
     def connection_open(self):
         """False when the client is gone already; an answer is dropped then."""
-        return not self.pending.connection.closed
+        cdef ConnectionRegistry registry = self.channel.registry
+        cdef bint closed
+        pthread_mutex_lock(&registry.state.mutex)
+        closed = self.pending.connection.closed
+        pthread_mutex_unlock(&registry.state.mutex)
+        return not closed
 
     @property
     def principal(self):

@@ -88,7 +88,11 @@ cdef class RequestChannel:
 
     def __len__(self):
         """Requests that wait to be drained."""
-        return self.state.requests.size()
+        cdef size_t count
+        pthread_mutex_lock(&self.state.mutex)
+        count = self.state.requests.size()
+        pthread_mutex_unlock(&self.state.mutex)
+        return count
 
     def drain(self):
         """Takes every request that waits, a NetworkRequest each, in order of arrival. Called by the control loop only."""
@@ -123,7 +127,7 @@ cdef class RequestChannel:
     def counters(self):
         """queue_size (requests waiting now), queue_capacity, requests (handed over since the start), full (times it was full)."""
         return {
-            "queue_size": self.state.requests.size(),
+            "queue_size": len(self),
             "queue_capacity": self.state.limit,
             "requests": atomic_load(&self.state.pushed),
             "full": atomic_load(&self.state.full),
