@@ -307,10 +307,14 @@ class CoordinatorRuntime(Generic[S]):
             result = operation(hosted.shard, now)
             later: Later[T] = Later()
             pending = _Pending(later, result.reply, result.after, now, [], result.producer)
-            if result.records:
-                self._encode(hosted, result, pending)
         except KafkaError as error:
             return Later.failure(translated(error))
+        try:
+            self._encode(hosted, result, pending)
+        except KafkaError as error:
+            if result.after is not None:
+                result.after(error)
+            return Later.failure(error)
         self._enqueue(hosted, pending, writes=bool(result.records))
         if result.records:
             self._apply(hosted, result)
@@ -377,6 +381,8 @@ class CoordinatorRuntime(Generic[S]):
             self._reload(hosted, errors.UnknownServerError())
 
     def _encode(self, hosted: _Hosted[S], result: Result[T], pending: _Pending) -> None:
+        if not result.records:
+            return
         size = BATCH_OVERHEAD
         for record in result.records:
             key, value = record.encode()

@@ -1,0 +1,1 @@
+"""The group coordinator: consumer groups and the offsets they commit."""

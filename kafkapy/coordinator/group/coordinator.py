@@ -1,0 +1,216 @@
+"""GroupCoordinator: what handlers call. Source: org.apache.kafka.coordinator.group.GroupCoordinatorService.
+
+It finds the shard of a group, runs the operation there, and waits. Errors of the runtime (NOT_COORDINATOR,
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE) are raised like those of the operation; handlers put them into
+the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from kafkapy.coordinator.clock import Clock
+from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.group.group import GroupType
+from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
+from kafkapy.coordinator.group.records import GROUP_RECORDS
+from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
+from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.runtime import CoordinatorRuntime, Operation, ShardContext
+from kafkapy.coordinator.writer import PartitionWriter
+from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
+from kafkapy.protocol.messages.describe_groups import DescribeGroupsResponse
+from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
+from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.protocol.messages.list_groups import ListGroupsResponse
+from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkapy.types import TopicPartition
+
+T = TypeVar("T")
+
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
+
+
+class GroupCoordinator:
+    """Owns the runtime of __consumer_offsets. Made by KafkaServer; called by handlers on the control loop."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        writer: PartitionWriter,
+        clock: Clock,
+        *,
+        partition_count: Callable[[], int],
+        compression: int = 0,
+        rebalanced: Callable[[GroupEvent], None] = lambda _: None,
+        extend_shard: Callable[[GroupShard], None] = lambda _: None,
+    ) -> None:
+        """`partition_count` says how many partitions __consumer_offsets has, or will have. `extend_shard` is called
+        with each new shard, for protocols that `register` with it.
+        """
+        self.config = config
+
+        def make(context: ShardContext[GroupShard]) -> GroupShard:
+            shard = GroupShard(context, self.config, rebalanced)
+            extend_shard(shard)
+            return shard
+
+        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            "group.GroupCoordinator",
+            GROUP_METADATA_TOPIC,
+            make,
+            GROUP_RECORDS,
+            writer,
+            clock,
+            partition_count=partition_count,
+            write_timeout_ms=lambda: self.config.offset_commit_timeout_ms,
+            compression=compression,
+        )
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of __consumer_offsets that a group belongs to."""
+        return self.runtime.partition_for(group_id)
+
+    def stop(self) -> None:
+        """Write what is unwritten; whoever waits is told to look for another coordinator."""
+        self.runtime.stop()
+
+    def write(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
+        """Run a writing operation on the shard of a group."""
+        return self.runtime.write(self.partition_for(group_id), operation)
+
+    def read(self, group_id: str, operation: Callable[[GroupShard, int], T | Later[T]]) -> Later[T]:
+        """Run a reading operation on the shard of a group."""
+        return self.runtime.read(self.partition_for(group_id), operation)
+
+    # --- classic protocol -------------------------------------------------------------------------------------------
+
+    async def join(self, client: ClientInfo, request: JoinGroupRequest) -> JoinGroupResponse:
+        """JoinGroup. INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT; other errors are in the response."""
+        _check_group_id(request.group_id)
+        if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
+            raise error_for(ErrorCode.INVALID_SESSION_TIMEOUT)
+        return await self.write(request.group_id, lambda shard, _: shard.classic.join(client, request)).wait()
+
+    async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        """SyncGroup."""
+        _check_group_id(request.group_id)
+        try:
+            return await self.write(request.group_id, lambda shard, _: shard.classic.sync(request)).wait()
+        except KafkaError as error:
+            if error.code in _TOO_LARGE:
+                raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+            raise
+
+    async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Heartbeat. While the group is being loaded every member is taken for alive."""
+        _check_group_id(request.group_id)
+        try:
+            return await self.read(request.group_id, lambda shard, _: shard.classic.heartbeat(request)).wait()
+        except KafkaError as error:
+            if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return ErrorCode.NONE
+            raise
+
+    async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """LeaveGroup."""
+        _check_group_id(request.group_id)
+        return await self.write(request.group_id, lambda shard, _: shard.classic.leave(request)).wait()
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    async def commit_offsets(self, client: ClientInfo, request: OffsetCommit) -> CommitErrors:
+        """OffsetCommit and TxnOffsetCommit (with a producer in the request); an error for each partition."""
+        try:
+            operation: Operation[GroupShard, CommitErrors] = lambda shard, now_ms: shard.offsets.commit(  # noqa: E731
+                client, request, now_ms
+            )
+            return await self.write(request.group_id, operation).wait()
+        except KafkaError as error:
+            if error.code in _TOO_LARGE:
+                raise error_for(ErrorCode.INVALID_COMMIT_OFFSET_SIZE) from error
+            raise
+
+    async def fetch_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """OffsetFetch for one group; see OffsetRequests.fetch."""
+        return await self.read(
+            group_id,
+            lambda shard, _: shard.offsets.fetch(
+                group_id, partitions, require_stable=require_stable, member_id=member_id, member_epoch=member_epoch
+            ),
+        ).wait()
+
+    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> CommitErrors:
+        """OffsetDelete; an error for each partition."""
+        _check_group_id(group_id)
+        return await self.write(group_id, lambda shard, _: shard.offsets.delete(group_id, partitions)).wait()
+
+    def topics_deleted(self, topics: Iterable[str]) -> None:
+        """Forget what all groups have committed for topics that are gone."""
+        gone = set(topics)
+        for partition in self.runtime.shards():
+            self.runtime.write(partition, lambda shard, _: shard.topics_deleted(gone))
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListGroupsResponse.Group]:
+        """The groups that this broker coordinates. COORDINATOR_LOAD_IN_PROGRESS while it does not know all of them."""
+        states, types = list(states), list(types)
+        listed: list[ListGroupsResponse.Group] = []
+        for partition in self.runtime.states():
+            try:
+                listed += await self.runtime.read(partition, lambda shard, _: shard.list_groups(states, types)).wait()
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_COORDINATOR:
+                    raise
+        return listed
+
+    async def describe_classic(self, group_id: str) -> DescribeGroupsResponse.Group | None:
+        """One classic group; None when there is none of that id."""
+        return await self.read(group_id, lambda shard, _: shard.describe_classic(group_id)).wait()
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+        """DeleteGroups; an error for each."""
+        errors: dict[str, ErrorCode] = {}
+        by_partition: dict[int, list[str]] = {}
+        for group_id in dict.fromkeys(group_ids):
+            by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
+        for partition, ids in by_partition.items():
+            try:
+                errors |= await self.runtime.write(partition, _delete(ids)).wait()
+            except KafkaError as error:
+                errors |= dict.fromkeys(ids, code_of(error))
+        return errors
+
+    def count_states(self) -> dict[tuple[GroupType, str], int]:
+        """Groups by type and state over all shards, for metrics."""
+        counts: dict[tuple[GroupType, str], int] = {}
+        for shard in self.runtime.shards().values():
+            for key, count in shard.count_states().items():
+                counts[key] = counts.get(key, 0) + count
+        return counts
+
+
+def _delete(ids: list[str]) -> Operation[GroupShard, dict[str, ErrorCode]]:
+    def operation(shard: GroupShard, now_ms: int) -> Result[dict[str, ErrorCode]]:
+        del now_ms
+        return shard.delete_groups(ids)
+
+    return operation
+
+
+def _check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise error_for(ErrorCode.INVALID_GROUP_ID)

@@ -1,0 +1,140 @@
+"""Committed offsets of all groups of a shard, and those of transactions that are still open.
+
+Source: org.apache.kafka.coordinator.group.OffsetMetadataManager (its state, not its requests). `apply` and
+`apply_end_transaction_marker` are the only ways to change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafkapy.protocol.messages.group_metadata_records import OffsetCommitKey, OffsetCommitValue
+from kafkapy.types import TopicPartition
+
+NO_PRODUCER = -1
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset with what came along. Times in ms since the epoch."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None = None
+    """Chosen by a client of old (OffsetCommit 2 to 4 with a retention time), None for all others."""
+    sequence: int = -1
+    """Grows with each record of the log, so that a transaction's offset does not replace one that is newer."""
+
+
+class OffsetStore:
+    """Owned by a GroupShard; used on the control loop's thread."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
+        self._open: dict[str, set[int]] = {}
+        self._sequence = 0
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int = NO_PRODUCER) -> None:
+        """Take over a record: an offset, an offset of a transaction, or a tombstone."""
+        self._sequence += 1
+        partition = TopicPartition(key.topic, key.partition)
+        if value is None:
+            _remove(self._groups, key.group, partition)
+            for producer in list(self._open.get(key.group, ())):
+                _remove(self._pending[producer], key.group, partition)
+                if key.group not in self._pending[producer]:
+                    self._close(producer, key.group)
+            return
+        committed = CommittedOffset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp if value.expire_timestamp >= 0 else None,
+            self._sequence,
+        )
+        if producer_id == NO_PRODUCER:
+            self._groups.setdefault(key.group, {})[partition] = committed
+        else:
+            groups = self._pending.setdefault(producer_id, {})
+            groups.setdefault(key.group, {})[partition] = committed
+            self._open.setdefault(key.group, set()).add(producer_id)
+
+    def apply_end_transaction_marker(self, producer_id: int, committed: bool) -> list[str]:
+        """A transaction has ended: its offsets count now, or are dropped. The groups that had some."""
+        self._sequence += 1
+        ended = self._pending.pop(producer_id, {})
+        for group_id, offsets in ended.items():
+            self._close(producer_id, group_id)
+            if not committed:
+                continue
+            known = self._groups.setdefault(group_id, {})
+            for partition, offset in offsets.items():
+                before = known.get(partition)
+                if before is None or offset.sequence > before.sequence:
+                    known[partition] = offset
+        return list(ended)
+
+    def _close(self, producer_id: int, group_id: str) -> None:
+        producers = self._open.get(group_id)
+        if producers is not None:
+            producers.discard(producer_id)
+            if not producers:
+                del self._open[group_id]
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
+        """The committed offset of a partition."""
+        offsets = self._groups.get(group_id)
+        return None if offsets is None else offsets.get(partition)
+
+    def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """All committed offsets of a group; not to be changed."""
+        return self._groups.get(group_id, {})
+
+    def groups(self) -> list[str]:
+        """The groups that have committed offsets."""
+        return list(self._groups)
+
+    def has_open_transactions(self, group_id: str) -> bool:
+        """Whether a transaction that has not ended holds offsets of the group."""
+        return group_id in self._open
+
+    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether a transaction that has not ended holds an offset of that partition."""
+        producers = self._open.get(group_id)
+        return producers is not None and any(
+            partition in self._pending[producer].get(group_id, ()) for producer in producers
+        )
+
+    def pending_of_group(self, group_id: str) -> Iterator[TopicPartition]:
+        """Partitions of which transactions that have not ended hold offsets; perhaps more than once."""
+        for producer in self._open.get(group_id, ()):
+            yield from self._pending[producer].get(group_id, ())
+
+    def partitions_of_topics(self, topics: set[str]) -> Iterator[tuple[str, TopicPartition]]:
+        """(group, partition) of every offset, committed or pending, of some topics."""
+        stores = [self._groups, *self._pending.values()]
+        found = {
+            (group_id, partition): None
+            for store in stores
+            for group_id, offsets in store.items()
+            for partition in offsets
+            if partition.topic in topics
+        }
+        yield from found
+
+    def __len__(self) -> int:
+        return sum(len(offsets) for offsets in self._groups.values())
+
+
+def _remove(store: dict[str, dict[TopicPartition, CommittedOffset]], group_id: str, partition: TopicPartition) -> None:
+    offsets = store.get(group_id)
+    if offsets is not None and offsets.pop(partition, None) is not None and not offsets:
+        del store[group_id]

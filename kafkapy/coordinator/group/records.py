@@ -1,0 +1,100 @@
+"""The records of groups in __consumer_offsets, in the versions that Kafka 3.9 writes.
+
+Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers and the schemas of its records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
+from kafkapy.protocol.messages import consumer_group_records as consumer
+from kafkapy.protocol.messages.group_metadata_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkapy.coordinator.group.classic_group import ClassicGroup
+    from kafkapy.coordinator.group.offsets import CommittedOffset
+
+OFFSET_COMMIT_KEY: Final = 1
+OFFSET_COMMIT_VALUE: Final = 3
+OFFSET_COMMIT_VALUE_WITH_EXPIRY: Final = 1
+"""The only version that has room for a retention that the client chose (requests up to version 4)."""
+GROUP_METADATA_KEY: Final = 2
+GROUP_METADATA_VALUE: Final = 3
+
+GROUP_RECORDS: Final = RecordTypes(
+    {
+        0: (OffsetCommitKey, OffsetCommitValue),
+        OFFSET_COMMIT_KEY: (OffsetCommitKey, OffsetCommitValue),
+        GROUP_METADATA_KEY: (GroupMetadataKey, GroupMetadataValue),
+        3: (consumer.ConsumerGroupMetadataKey, consumer.ConsumerGroupMetadataValue),
+        4: (consumer.ConsumerGroupPartitionMetadataKey, consumer.ConsumerGroupPartitionMetadataValue),
+        5: (consumer.ConsumerGroupMemberMetadataKey, consumer.ConsumerGroupMemberMetadataValue),
+        6: (consumer.ConsumerGroupTargetAssignmentMetadataKey, consumer.ConsumerGroupTargetAssignmentMetadataValue),
+        7: (consumer.ConsumerGroupTargetAssignmentMemberKey, consumer.ConsumerGroupTargetAssignmentMemberValue),
+        8: (consumer.ConsumerGroupCurrentMemberAssignmentKey, consumer.ConsumerGroupCurrentMemberAssignmentValue),
+        16: (consumer.ConsumerGroupRegularExpressionKey, consumer.ConsumerGroupRegularExpressionValue),
+    }
+)
+
+
+def offset_commit(group_id: str, topic: str, partition: int, offset: CommittedOffset) -> CoordinatorRecord:
+    """A committed offset."""
+    value = OffsetCommitValue(
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp=offset.commit_timestamp_ms,
+    )
+    version = OFFSET_COMMIT_VALUE
+    if offset.expire_timestamp_ms is not None:
+        value.expire_timestamp = offset.expire_timestamp_ms
+        version = OFFSET_COMMIT_VALUE_WITH_EXPIRY
+    return CoordinatorRecord(_offset_key(group_id, topic, partition), OFFSET_COMMIT_KEY, value, version)
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    """An offset that is forgotten."""
+    return CoordinatorRecord(_offset_key(group_id, topic, partition), OFFSET_COMMIT_KEY, None)
+
+
+def _offset_key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
+    return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+
+
+def group_metadata(group: ClassicGroup, assignment: Mapping[str, bytes]) -> CoordinatorRecord:
+    """A classic group as it is now, with an assignment for each member."""
+    name = group.protocol_name
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=name,
+        leader=group.leader_id,
+        current_state_timestamp=group.state_timestamp_ms,
+        members=[
+            GroupMetadataValue.Member(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(name) if name is not None else b"",
+                assignment=assignment.get(member.member_id, b""),
+            )
+            for member in group.members.values()
+        ],
+    )
+    return CoordinatorRecord(GroupMetadataKey(group=group.group_id), GROUP_METADATA_KEY, value, GROUP_METADATA_VALUE)
+
+
+def group_metadata_tombstone(group_id: str) -> CoordinatorRecord:
+    """A classic group that is gone."""
+    return CoordinatorRecord(GroupMetadataKey(group=group_id), GROUP_METADATA_KEY, None)

@@ -1,0 +1,261 @@
+"""GroupShard: the groups and offsets of one partition of __consumer_offsets.
+
+Source: org.apache.kafka.coordinator.group.GroupCoordinatorShard. It puts the parts together: ClassicRequests over
+ClassicRebalance, OffsetRequests over an OffsetStore, and what is asked of groups of every type.
+
+Groups of another protocol join in by `register`: their own key versions are applied by their own code, and their
+objects stand in `groups` beside the classic ones (see Group).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from kafkapy.coordinator.group.classic_group import STABLE, ClassicGroup
+from kafkapy.coordinator.group.classic_rebalance import ClassicRebalance
+from kafkapy.coordinator.group.classic_requests import ClassicRequests
+from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.coordinator.group.offset_requests import OffsetRequests
+from kafkapy.coordinator.group.offsets import OffsetStore
+from kafkapy.coordinator.group.records import GROUP_METADATA_KEY, OFFSET_COMMIT_KEY
+from kafkapy.coordinator.records import CoordinatorRecord
+from kafkapy.coordinator.result import Result
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.protocol.messages.describe_groups import DescribeGroupsResponse
+from kafkapy.protocol.messages.group_metadata_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from kafkapy.protocol.messages.list_groups import ListGroupsResponse
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.runtime import ShardContext
+
+logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
+
+RECORDS_PER_EXPIRY: Final = 2000
+"""Tombstones written in one operation: they go into one batch."""
+
+ApplyRecord = Callable[[CoordinatorRecord], None]
+
+
+class GroupEvent(NamedTuple):
+    """A classic group has become stable."""
+
+    group_id: str
+    generation_id: int
+    members: tuple[str, ...]
+
+
+class GroupShard:
+    """Made by the runtime for a partition that this broker leads; used on the control loop's thread."""
+
+    def __init__(
+        self,
+        context: ShardContext[Any],
+        config: GroupConfig,
+        rebalanced: Callable[[GroupEvent], None] = lambda _: None,
+    ) -> None:
+        self.config = config
+        self.timer = context.timer
+        self.clock = context.clock
+        self.groups: dict[str, Group] = {}
+        self.store = OffsetStore()
+        self.offsets = OffsetRequests(self.store, self.groups.get, self._heartbeat_by_commit, config)
+        self._rebalance = ClassicRebalance(
+            self.find_classic, context.timer, context.clock, config, lambda group: rebalanced(_event(group))
+        )
+        self.classic = ClassicRequests(self.find_classic, self._create_classic, self._rebalance, config)
+        self._loading = True
+        self._others: dict[int, ApplyRecord] = {}
+        self._on_loaded: list[Callable[[int], list[CoordinatorRecord]]] = []
+
+    def register(
+        self, key_versions: Iterable[int], apply: ApplyRecord, on_loaded: Callable[[int], list[CoordinatorRecord]]
+    ) -> None:
+        """Have records of some key versions applied by another protocol's code, and tell it when all are."""
+        for version in key_versions:
+            self._others[version] = apply
+        self._on_loaded.append(on_loaded)
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def apply(self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        """See Shard: the only way for durable state to change."""
+        del producer_epoch
+        if record.key_version <= OFFSET_COMMIT_KEY:
+            key = cast(OffsetCommitKey, record.key)
+            if record.value is not None and key.group not in self.groups:
+                # A consumer that assigns its partitions itself has no group but its offsets.
+                self._create_classic(key.group)
+            self.store.apply(key, cast("OffsetCommitValue | None", record.value), producer_id)
+        elif record.key_version == GROUP_METADATA_KEY:
+            group_id = cast(GroupMetadataKey, record.key).group
+            self._apply_classic(group_id, cast("GroupMetadataValue | None", record.value))
+        else:
+            apply = self._others.get(record.key_version)
+            if apply is not None:
+                apply(record)
+
+    def _apply_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                del self.groups[group_id]
+        elif self._loading or not isinstance(group, ClassicGroup):
+            self.groups[group_id] = ClassicGroup.from_record(group_id, value)
+        else:
+            group.take_over(value)
+
+    def apply_end_transaction_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """See Shard."""
+        del producer_epoch
+        self.store.apply_end_transaction_marker(producer_id, committed)
+
+    def on_loaded(self, now_ms: int) -> None:
+        """See Shard."""
+        self._loading = False
+        waiting: list[CoordinatorRecord] = []
+        for group in list(self.groups.values()):
+            if isinstance(group, ClassicGroup):
+                waiting += self._rebalance.loaded(group)
+        for loaded in self._on_loaded:
+            waiting += loaded(now_ms)
+        if waiting:
+            self.timer.schedule("after-load", 0, lambda _shard, _now: Result(None, waiting))
+        self._schedule_expiry()
+
+    def on_unloaded(self) -> None:
+        """See Shard."""
+        error = error_for(ErrorCode.NOT_COORDINATOR)
+        for group in self.groups.values():
+            group.unloaded(error)
+
+    def find_classic(self, group_id: str) -> ClassicGroup | None:
+        """The classic group of that id."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def _create_classic(self, group_id: str) -> ClassicGroup:
+        group = ClassicGroup(group_id, self.clock.time_ms())
+        self.groups[group_id] = group
+        return group
+
+    def _heartbeat_by_commit(self, group: Group, member_id: str) -> None:
+        if isinstance(group, ClassicGroup):
+            self._rebalance.schedule_heartbeat(group, group.members[member_id])
+
+    # --- groups of every type ---------------------------------------------------------------------------------------
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListGroupsResponse.Group]:
+        """The groups with one of the states and one of the types; no filter: all."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {each.lower() for each in types}
+        return [
+            ListGroupsResponse.Group(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state_name,
+                group_type=group.type.value,
+            )
+            for group in self.groups.values()
+            if (not wanted_states or group.state_name.lower() in wanted_states)
+            and (not wanted_types or group.type.value in wanted_types)
+        ]
+
+    def describe_classic(self, group_id: str) -> DescribeGroupsResponse.Group | None:
+        """A classic group with its members; None when there is none."""
+        group = self.find_classic(group_id)
+        if group is None:
+            return None
+        stable = group.state is STABLE
+        name = group.protocol_name or ""
+        return DescribeGroupsResponse.Group(
+            group_id=group_id,
+            group_state=group.state_name,
+            protocol_type=group.protocol_type or "",
+            protocol_data=name if stable else "",
+            members=[
+                DescribeGroupsResponse.Group.Member(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(name) if stable else b"",
+                    member_assignment=member.assignment if stable else b"",
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def delete_groups(self, group_ids: Iterable[str]) -> Result[dict[str, ErrorCode]]:
+        """Delete groups without members, and their offsets; an error for each."""
+        errors: dict[str, ErrorCode] = {}
+        records: list[CoordinatorRecord] = []
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            if group is None:
+                errors[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
+                continue
+            try:
+                group.validate_delete()
+            except KafkaError as error:
+                errors[group_id] = error.code
+                continue
+            errors[group_id] = ErrorCode.NONE
+            records += self.offsets.tombstones_of_group(group_id)
+            records += self._forget(group)
+        return Result(errors, records)
+
+    def _forget(self, group: Group) -> list[CoordinatorRecord]:
+        """What has to be written for a group to be gone. One that was never written goes at once."""
+        if isinstance(group, ClassicGroup):
+            for member_id in group.pending_join:
+                self._rebalance.cancel_heartbeat(group, member_id)
+            if not group.is_recorded and not self.store.of_group(group.group_id):
+                del self.groups[group.group_id]
+                return []
+        return group.tombstones()
+
+    def topics_deleted(self, topics: set[str]) -> Result[None]:
+        """Forget the offsets of topics that are gone."""
+        return Result(None, self.offsets.tombstones_of_topics(topics)[:RECORDS_PER_EXPIRY])
+
+    def count_states(self) -> dict[tuple[GroupType, str], int]:
+        """Groups by type and state, for metrics."""
+        counts: dict[tuple[GroupType, str], int] = {}
+        for group in self.groups.values():
+            key = group.type, group.state_name
+            counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    # --- expiry -----------------------------------------------------------------------------------------------------
+
+    def _schedule_expiry(self, delay_ms: int | None = None) -> None:
+        wait = self.config.offsets_retention_check_interval_ms if delay_ms is None else delay_ms
+        self.timer.schedule("expire-offsets", wait, lambda _shard, now_ms: self.expire(now_ms))
+
+    def expire(self, now_ms: int) -> Result[None]:
+        """Forget offsets whose retention is over, and groups that have neither members nor offsets (KIP-211)."""
+        records: list[CoordinatorRecord] = []
+        again: int | None = None
+        for group in list(self.groups.values()):
+            expired, none_left = self.offsets.expired(group, now_ms)
+            records += expired
+            waits = isinstance(group, ClassicGroup) and bool(group.pending_join)
+            if none_left and group.is_empty and not waits:
+                records += self._forget(group)
+            if len(records) >= RECORDS_PER_EXPIRY:
+                again = 0
+                break
+        self._schedule_expiry(again)
+        return Result(None, records)
+
+
+def _event(group: ClassicGroup) -> GroupEvent:
+    return GroupEvent(group.group_id, group.generation_id, tuple(group.members))
