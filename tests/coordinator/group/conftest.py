@@ -1,0 +1,200 @@
+"""A group coordinator on a virtual clock and a log in memory, with short forms of the requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafkapy.coordinator.group.classic_group import ClassicGroup
+from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.group.coordinator import GroupCoordinator
+from kafkapy.coordinator.group.offset_requests import FetchedOffset, NewOffset, OffsetCommit
+from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
+from kafkapy.coordinator.result import Later
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
+from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkapy.testing.coordinator import MemoryWriter, VirtualClock
+from kafkapy.types import TopicPartition
+
+GROUP = "group"
+PARTITION = TopicPartition("__consumer_offsets", 0)
+SESSION_MS, REBALANCE_MS, DELAY_MS = 10_000, 30_000, 3_000
+
+
+def subscription(*topics: str) -> bytes:
+    """What a consumer says to the leader."""
+    return ConsumerProtocolSubscription(topics=list(topics)).encode_versioned(1)
+
+
+class GroupBench:
+    """The whole coordinator over one partition. `restart` loads it anew from what was written."""
+
+    group = GROUP
+    session_ms, rebalance_ms, delay_ms = SESSION_MS, REBALANCE_MS, DELAY_MS
+
+    def __init__(self, **config: Any) -> None:
+        self.clock = VirtualClock()
+        self.writer = MemoryWriter()
+        self.config = GroupConfig(**{"initial_rebalance_delay_ms": DELAY_MS, **config})
+        self.events: list[GroupEvent] = []
+        self.epoch = 0
+        self.restart()
+
+    def restart(self, **config: Any) -> None:
+        """As a broker that was killed and is back: nothing is known but the log."""
+        if config:
+            self.config = GroupConfig(**{"initial_rebalance_delay_ms": DELAY_MS, **config})
+        self.coordinator = GroupCoordinator(
+            self.config, self.writer, self.clock, partition_count=lambda: 1, rebalanced=self.events.append
+        )
+        self.epoch += 1
+        self.coordinator.runtime.on_leadership_change(PARTITION, self.epoch, True)
+        self.clock.run()
+
+    @property
+    def shard(self) -> GroupShard:
+        return self.coordinator.runtime.shards()[0]
+
+    def classic(self, group: str = GROUP) -> ClassicGroup:
+        found = self.shard.find_classic(group)
+        assert found is not None
+        return found
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        protocols: dict[str, bytes] | None = None,
+        version: int = 9,
+        client: str = "client",
+        protocol_type: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+    ) -> Later[JoinGroupResponse]:
+        named = protocols if protocols is not None else {"range": subscription("topic")}
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequest.Protocol(name=name, metadata=data) for name, data in named.items()],
+        )
+        who = ClientInfo(client, "/127.0.0.1", version)
+        later = self.coordinator.write(group, lambda shard, _: shard.classic.join(who, request))
+        self.clock.run()
+        return later
+
+    def join_new(self, **how: Any) -> tuple[str, Later[JoinGroupResponse]]:
+        """Both steps of a dynamic member's first join: its id, and the answer that is to come."""
+        first = self.join(**how).result()
+        assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        return first.member_id, self.join(first.member_id, **how)
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        **fields: Any,
+    ) -> Later[SyncGroupResponse]:
+        request = SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            assignments=[
+                SyncGroupRequest.Assignment(member_id=each, assignment=data)
+                for each, data in (assignments or {}).items()
+            ],
+            **fields,
+        )
+        later = self.coordinator.write(group, lambda shard, _: shard.classic.sync(request))
+        self.clock.run()
+        return later
+
+    def heartbeat(
+        self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None
+    ) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id=group, generation_id=generation, member_id=member_id, group_instance_id=instance
+        )
+        later = self.coordinator.read(group, lambda shard, _: shard.classic.heartbeat(request))
+        return ErrorCode(getattr(later.error, "code", None) or later.result())
+
+    def leave(self, *members: str, group: str = GROUP, instances: tuple[str, ...] = ()) -> list[ErrorCode]:
+        asked = [LeaveGroupRequest.Member(member_id=each) for each in members]
+        asked += [LeaveGroupRequest.Member(member_id="", group_instance_id=each) for each in instances]
+        request = LeaveGroupRequest(group_id=group, members=asked)
+        later: Later[LeaveGroupResponse] = self.coordinator.write(group, lambda shard, _: shard.classic.leave(request))
+        self.clock.run()
+        return [ErrorCode(each.error_code) for each in later.result().members]
+
+    def stable_group(self, count: int = 2, **how: Any) -> tuple[list[str], int]:
+        """A stable group of dynamic members; their ids, the leader first, and the generation."""
+        joins = [self.join_new(**how) for _ in range(count)]
+        while not joins[0][1].done:
+            self.clock.advance(DELAY_MS)
+        generation = joins[0][1].result().generation_id
+        leader = joins[0][1].result().leader
+        members = sorted((each for each, _ in joins), key=lambda each: each != leader)
+        waiting = [self.sync(each, generation) for each in members[1:]]
+        waiting.append(self.sync(leader, generation, {each: each.encode() for each in members}))
+        assert all(each.result().error_code == 0 for each in waiting)
+        return members, generation
+
+    # --- offsets ------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        offsets: dict[tuple[str, int], int | NewOffset],
+        *,
+        group: str = GROUP,
+        version: int = 8,
+        **how: Any,
+    ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
+        new = {
+            TopicPartition(*where): what if isinstance(what, NewOffset) else NewOffset(what)
+            for where, what in offsets.items()
+        }
+        who = ClientInfo("client", "/127.0.0.1", version)
+        request = OffsetCommit(group, new, **how)
+        later = self.coordinator.write(group, lambda shard, now: shard.offsets.commit(who, request, now))
+        self.clock.run()
+        return later.result() if later.error is None else later.error.code  # type: ignore[attr-defined]
+
+    def fetch(
+        self, *partitions: tuple[str, int], group: str = GROUP, stable: bool = False
+    ) -> dict[tuple[str, int], FetchedOffset]:
+        asked = [TopicPartition(*each) for each in partitions] or None
+        later = self.coordinator.read(group, lambda shard, _: shard.offsets.fetch(group, asked, require_stable=stable))
+        return {tuple(where): what for where, what in later.result().items()}  # type: ignore[misc]
+
+
+@pytest.fixture
+def bench() -> GroupBench:
+    return GroupBench()
+
+
+@pytest.fixture
+def make_bench() -> type[GroupBench]:
+    return GroupBench
+
+
+@pytest.fixture(name="subscription")
+def subscription_fixture() -> Any:
+    return subscription
