@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkapy._speedups.network_request import NetworkRequest
     from kafkapy.broker.apis import KafkaApis
     from kafkapy.broker.auto_topics import AutoTopicCreation
+    from kafkapy.broker.coordinators import Coordinators
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.producer_ids import ProducerIdManager
     from kafkapy.broker.scheduler import KafkaScheduler
@@ -83,6 +84,7 @@ class BrokerContext:
     authorizer: Authorizer
     producer_ids: ProducerIdManager
     auto_topics: AutoTopicCreation
+    coordinators: Coordinators
     apis: KafkaApis = None  # type: ignore[assignment]  # set by KafkaServer: the two know each other
     """Dispatches to the handlers; ApiVersions reads the served ranges from it."""
 

@@ -28,6 +28,7 @@ from kafkapy._speedups.connection import LOGGER_NAMES
 from kafkapy._speedups.data_plane import DataPlane
 from kafkapy._speedups.event_queue import (
     CONNECTION_CLOSED,
+    HIGH_WATERMARK,
     LOG_OFFLINE,
     SEGMENT_ROLLED,
     SEGMENT_WANTED,
@@ -38,6 +39,7 @@ from kafkapy._speedups.partition_table import PartitionTable
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.auto_topics import AutoTopicCreation
 from kafkapy.broker.context import BrokerContext
+from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.data_plane_asks import DataPlaneAsks
 from kafkapy.broker.data_plane_events import DataPlaneEvents
 from kafkapy.broker.dynamic_config import DynamicConfig
@@ -262,6 +264,7 @@ class KafkaServer:
             authorizer=authorizer,
             producer_ids=ProducerIdManager(node_id, store),
             auto_topics=AutoTopicCreation(dynamic, controller),
+            coordinators=Coordinators(self.config, store, replica_manager, plugins.notify),
         )
         self.context.apis = KafkaApis(self.context)
 
@@ -270,6 +273,7 @@ class KafkaServer:
         self._drain_events(events, log_manager)
         advertised = self.config.advertise(self.socket_server.bound_endpoints())
         rack = self.config.get_optional_str("broker.rack")
+        await self.context.coordinators.start()
         self._on_stop("controller", controller.stop)
         await controller.start(BrokerRegistration(node_id, advertised, rack))
         dynamic.broker_listeners.append(self._broker_config_changed)
@@ -338,6 +342,7 @@ class KafkaServer:
         events.on(SEGMENT_WANTED, log_manager.on_segment_wanted)
         events.on(SEGMENT_ROLLED, log_manager.on_segment_rolled)
         events.on(LOG_OFFLINE, log_manager.on_log_offline)
+        events.on(HIGH_WATERMARK, self.context.coordinators.writer.high_watermark_moved)
         events.on(CONNECTION_CLOSED, lambda handle, _argument, _text: channel.connection_closed(handle))
         events.start()
         self._on_stop("events", events.stop)
@@ -472,6 +477,8 @@ class KafkaServer:
     async def _answer_what_is_in_flight(self) -> None:
         """Accept nobody, read nothing more, and answer what has been read."""
         self.socket_server.begin_shutdown(STOP_ANSWERING_S)
+        # Members that wait for a rebalance would hold the stop up for as long as it may take.
+        self.context.coordinators.stop()
         await self.context.apis.drain(STOP_ANSWERING_S)
         deadline = time.monotonic() + STOP_ANSWERING_S
         while not self.socket_server.stopped and time.monotonic() < deadline:

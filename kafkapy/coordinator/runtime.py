@@ -209,6 +209,7 @@ class CoordinatorRuntime(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
         self._hosted: dict[int, _Hosted[S]] = {}
+        self._stopped = False
         self._logger = logging.getLogger(f"kafka.coordinator.{name}")
         writer.on_committed(self._committed)
 
@@ -230,7 +231,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def on_leadership_change(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
         """This broker leads a partition at an epoch, or does not any more. Partitions of other topics are ignored."""
-        if partition.topic != self.topic:
+        if partition.topic != self.topic or self._stopped:
             return
         hosted = self._hosted.get(partition.partition)
         if hosted is not None:
@@ -244,6 +245,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def stop(self) -> None:
         """Unload everything. What waits fails with NOT_COORDINATOR; what is unwritten is written first."""
+        self._stopped = True
         for hosted in list(self._hosted.values()):
             self._flush(hosted)
             self._unload(hosted)

@@ -87,6 +87,8 @@ class ReplicaManager:
         self._notifications: set[asyncio.Task[None]] = set()
         self.leadership_listeners: list[LeadershipListener] = []
         """Called on the control loop when this broker has begun or ceased to lead a partition: the coordinators."""
+        self.deletion_listeners: list[Callable[[str], None]] = []
+        """Called on the control loop with the name of a topic that has been deleted, hosted here or not."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
 
     async def stop(self) -> None:
@@ -249,6 +251,8 @@ class ReplicaManager:
             if not self._cache.contains(topic):
                 self._table.remove_topic(topic)
                 self._partition_counts.pop(topic, None)
+                for listener in self.deletion_listeners:
+                    listener(topic)
         return BrokerResponse()
 
     # --- StopReplica --------------------------------------------------------------------------------------------------

@@ -1,0 +1,86 @@
+"""The coordinators of a broker, put together: they share a clock and one way to write into internal topics.
+
+Source: kafka.server.BrokerServer, where the group and the transaction coordinator are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kafkapy.coordinator.clock import LoopClock
+from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.group.coordinator import GroupCoordinator
+from kafkapy.coordinator.group.shard import GroupEvent
+from kafkapy.coordinator.writer import PartitionLogWriter
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kafkapy.metadata.znodes import decode_topic, topic_path
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+    from kafkapy.metadata.store import MetadataStore
+    from kafkapy.replica.replica_manager import ReplicaManager
+
+PARTITION_COUNT_KEYS: Final = {
+    GROUP_METADATA_TOPIC: "offsets.topic.num.partitions",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
+}
+
+
+class Coordinators:
+    """Owns the coordinators. Made, started and stopped by KafkaServer on the control loop.
+
+    `start` comes before the controller's first LeaderAndIsr, so that no partition is missed.
+    """
+
+    group: GroupCoordinator
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MetadataStore,
+        replica_manager: ReplicaManager,
+        notify: Callable[..., None],
+    ) -> None:
+        self.config = config
+        self.clock = LoopClock()
+        self.writer = PartitionLogWriter(replica_manager, config.get_int("offsets.load.buffer.size"))
+        self._store = store
+        self._replica_manager = replica_manager
+        self._notify = notify
+        self._partition_counts: Mapping[str, int] = {}
+
+    async def start(self) -> None:
+        """Make the coordinators, and have them follow what this broker leads."""
+        self._partition_counts = {topic: await self._count(topic) for topic in PARTITION_COUNT_KEYS}
+        self.group = GroupCoordinator(
+            GroupConfig.from_broker_config(self.config),
+            self.writer,
+            self.clock,
+            partition_count=lambda: self.partition_count(GROUP_METADATA_TOPIC),
+            compression=self.config.get_int("offsets.topic.compression.codec"),
+            rebalanced=self._rebalanced,
+        )
+        self._replica_manager.leadership_listeners.append(self.group.runtime.on_leadership_change)
+        self._replica_manager.deletion_listeners.append(lambda topic: self.group.topics_deleted([topic]))
+
+    def stop(self) -> None:
+        """Write what is unwritten; whoever waits for a coordinator is told to look for another one."""
+        if hasattr(self, "group"):
+            self.group.stop()
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions an internal topic has, or will have when it is created."""
+        return self._partition_counts[topic]
+
+    async def _count(self, topic: str) -> int:
+        # The configured number is for a topic that is yet to be made: keys would be looked for in other partitions.
+        found = (await self._store.get_many([topic_path(topic)]))[0]
+        if found is None:
+            return self.config.get_int(PARTITION_COUNT_KEYS[topic])
+        return len(decode_topic(topic, found[0]).partitions)
+
+    def _rebalanced(self, event: GroupEvent) -> None:
+        self._notify(
+            "group_rebalanced", group_id=event.group_id, generation=event.generation_id, members=event.members
+        )
