@@ -1,6 +1,7 @@
-"""Does a busy control loop move the produce latency? A B A B: idle loop, loop busy with 200 ms of pure Python at a time.
+"""Does a busy control loop move the produce latency? A B A B: idle loop, loop busy with 200 ms of pure Python at a
+time.
 
-    .venv/bin/python perf/isolation_bench.py [rounds]
+.venv/bin/python perf/isolation_bench.py [rounds]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Warm start to the first accepted produce, and idle resident memory.
 
-    .venv/bin/python perf/start_bench.py [rounds]
+.venv/bin/python perf/start_bench.py [rounds]
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ def main(rounds: int) -> None:
             memory.append(broker.rss_bytes() / 1e6)
             broker.stop()
         broker.remove()
-    print(f"listening {statistics.median(started) * 1000:.0f} ms, first accepted produce {statistics.median(produced) * 1000:.0f} ms "
-          f"(worst {max(produced) * 1000:.0f} ms), idle RSS {statistics.median(memory):.1f} MB, medians of {rounds}")  # fmt: skip
+    print(
+        f"listening {statistics.median(started) * 1000:.0f} ms, "
+        f"first accepted produce {statistics.median(produced) * 1000:.0f} ms "
+        f"(worst {max(produced) * 1000:.0f} ms), idle RSS {statistics.median(memory):.1f} MB, medians of {rounds}"
+    )
 
 
 if __name__ == "__main__":

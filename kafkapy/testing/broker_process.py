@@ -23,7 +23,8 @@ class BrokerFailedError(RuntimeError):
 class BrokerProcess:
     """Owns one `kafkapy-server` process and its data directory.
 
-    The port is chosen by the system at the first start and kept over restarts, so that clients find the broker again. The data
+    The port is chosen by the system at the first start and kept over restarts, so that clients find the broker again.
+    The data
     directory is kept until `remove()` (called by the context manager) when it was made here.
     """
 
@@ -144,7 +145,9 @@ class BrokerProcess:
     def __enter__(self) -> BrokerProcess:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.process is not None and error is None:
             self.stop()
         self.remove()

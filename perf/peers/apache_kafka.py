@@ -1,6 +1,8 @@
-"""Apache Kafka in single-node KRaft mode, its jars resolved from Maven Central into a cache, and its command-line tools.
+"""Apache Kafka in single-node KRaft mode, its jars resolved from Maven Central into a cache, and its command-line
+tools.
 
-Only for comparison and interoperability checks. Raises PeerMissingError where Java, Maven or Maven Central can't be had.
+Only for comparison and interoperability checks. Raises PeerMissingError where Java, Maven or Maven Central can't be
+had.
 """
 
 from __future__ import annotations
@@ -45,8 +47,11 @@ def jars(version: str) -> Path:
     (folder / "pom.xml").write_text(_POM.format(version=release))
     fetched = subprocess.run(
         ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"],
-        cwd=folder, capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
     if fetched.returncode != 0:
         raise PeerMissingError(f"Maven Central was not reached: {fetched.stdout.strip()[-300:]}")
     (folder / "complete").touch()
@@ -55,7 +60,15 @@ def jars(version: str) -> Path:
 
 def java(version: str, main: str, *arguments: str, options: tuple[str, ...] = ("-Xmx512m",)) -> list[str]:
     """The command line that runs one of Kafka's main classes."""
-    return ["java", *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars(version)}/*", main, *arguments]
+    return [
+        "java",
+        *options,
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp",
+        f"{jars(version)}/*",
+        main,
+        *arguments,
+    ]
 
 
 def free_port() -> int:
@@ -77,7 +90,9 @@ def answers_api_versions(port: int) -> bool:
 
 
 class ApacheKafka:
-    """One broker-and-controller process with the JVM settings of Kafka's own start scripts. Same shape as kafkapy's BrokerProcess."""
+    """One broker-and-controller process with the JVM settings of Kafka's own start scripts. Same shape as kafkapy's
+    BrokerProcess.
+    """
 
     def __init__(self, version: str, data_dir: Path | None = None, overrides: dict[str, str] | None = None) -> None:
         self.version = version
@@ -121,12 +136,19 @@ class ApacheKafka:
             cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
             subprocess.run(
                 java(self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)),
-                check=True, capture_output=True,
-            )  # fmt: skip
+                check=True,
+                capture_output=True,
+            )
         options = (
-            "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-            "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
-        )  # fmt: skip
+            "-Xmx1G",
+            "-Xms1G",
+            "-server",
+            "-XX:+UseG1GC",
+            "-XX:MaxGCPauseMillis=20",
+            "-XX:InitiatingHeapOccupancyPercent=35",
+            "-XX:+ExplicitGCInvokesConcurrent",
+            "-Djava.awt.headless=true",
+        )
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 java(self.version, "kafka.Kafka", str(config), options=options), stdout=log, stderr=subprocess.STDOUT

@@ -26,7 +26,7 @@ def frame(api_key: int, version: int, body: bytes = b"") -> bytes:
         ("an API that is not served", frame(16, 0)),
         ("a version that is too new", frame(3, 99)),
         ("a truncated body", encode_request(3, 12, 1, "test", MetadataRequest(topics=None))[:-2]),
-        ("bytes behind the body", encode_request(3, 12, 1, "test", MetadataRequest(topics=None)) + b"\x00"),
+        ("bytes behind the body", encode_request(60, 1, 1, "test", DescribeClusterRequest()) + b"\x00"),
         ("a Produce version that is shown but not served", frame(0, 2)),
     ],
 )

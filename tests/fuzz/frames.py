@@ -39,7 +39,9 @@ def record_batch(source: random.Random) -> bytes:
 
 
 class Maker:
-    """Makes plausible requests: names and ids that exist on the broker where a field asks for one, small numbers elsewhere."""
+    """Makes plausible requests: names and ids that exist on the broker where a field asks for one, small numbers
+    elsewhere.
+    """
 
     def __init__(self, seed: int, topic_id: UUID) -> None:
         self.source = random.Random(seed)
@@ -57,7 +59,7 @@ class Maker:
             return [self._value(field.element, version) for _ in range(source.randrange(1, 3))]
         if field.kind == "string":
             if "topic" in field.name or field.name == "name":
-                return source.choice([FUZZ_TOPIC, FUZZ_TOPIC, "missing", "made-%d" % source.randrange(20)])
+                return source.choice([FUZZ_TOPIC, FUZZ_TOPIC, "missing", f"made-{source.randrange(20)}"])
             return source.choice(["a", "", "1", "retention.ms", "some text", "é" * 20])
         if field.kind == "uuid":
             return self.topic_id if source.random() < 0.7 else UUID(int=source.getrandbits(128))
@@ -98,7 +100,9 @@ class Maker:
 
 
 def spoil(frame: bytes, source: random.Random) -> bytes:
-    """One of: cut, lengthened, bits flipped, bytes replaced, an interesting number put in, a piece doubled or taken out."""
+    """One of: cut, lengthened, bits flipped, bytes replaced, an interesting number put in, a piece doubled or taken
+    out.
+    """
     data = bytearray(frame)
     # The first four bytes (key and version) stay mostly as they are, so that the body's decoders are what is met.
     start = 4 if source.random() < 0.9 else 0
@@ -125,7 +129,9 @@ def spoil(frame: bytes, source: random.Random) -> bytes:
     return bytes(data)
 
 
-def exchange(address: tuple[str, int], frame: bytes, source_ip: str, size: int | None = None, timeout: float = 20.0) -> bytes:
+def exchange(
+    address: tuple[str, int], frame: bytes, source_ip: str, size: int | None = None, timeout: float = 20.0
+) -> bytes:
     """Sends one frame on a connection of its own, ends the sending side and reads until the broker closes.
 
     Raises TimeoutError when the broker neither answers nor closes: a hang.

@@ -1,4 +1,6 @@
-"""Spoiled requests of every served API and version: the broker stays up, stays small, and its other clients see nothing."""
+"""Spoiled requests of every served API and version: the broker stays up, stays small, and its other clients see
+nothing.
+"""
 
 from __future__ import annotations
 

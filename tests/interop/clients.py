@@ -71,7 +71,13 @@ class Client:
         raise NotImplementedError
 
     def consume(
-        self, topic: str, count: int, *, partition: int = 0, offset: int | str = "earliest", timestamp: int | None = None
+        self,
+        topic: str,
+        count: int,
+        *,
+        partition: int = 0,
+        offset: int | str = "earliest",
+        timestamp: int | None = None,
     ) -> list[Received]:
         """`count` records from an offset, from "earliest", or from the first record at or after a timestamp in ms."""
         raise NotImplementedError
@@ -144,7 +150,13 @@ class ConfluentClient(Client):
         )
 
     def consume(
-        self, topic: str, count: int, *, partition: int = 0, offset: int | str = "earliest", timestamp: int | None = None
+        self,
+        topic: str,
+        count: int,
+        *,
+        partition: int = 0,
+        offset: int | str = "earliest",
+        timestamp: int | None = None,
     ) -> list[Received]:
         consumer = self._consumer()
         start = confluent_kafka.OFFSET_BEGINNING if offset == "earliest" else int(offset)
@@ -179,7 +191,11 @@ class KafkaPythonClient(Client):
     def create_topic(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
         admin = kafka.admin.KafkaAdminClient(bootstrap_servers=self.bootstrap)
         admin.create_topics(
-            [kafka.admin.NewTopic(name=topic, num_partitions=partitions, replication_factor=1, topic_configs=config or {})]
+            [
+                kafka.admin.NewTopic(
+                    name=topic, num_partitions=partitions, replication_factor=1, topic_configs=config or {}
+                )
+            ]
         )
         admin.close()
 
@@ -228,7 +244,13 @@ class KafkaPythonClient(Client):
         )
 
     def consume(
-        self, topic: str, count: int, *, partition: int = 0, offset: int | str = "earliest", timestamp: int | None = None
+        self,
+        topic: str,
+        count: int,
+        *,
+        partition: int = 0,
+        offset: int | str = "earliest",
+        timestamp: int | None = None,
     ) -> list[Received]:
         consumer = self._consumer()
         where = kafka.TopicPartition(topic, partition)
@@ -331,7 +353,13 @@ class AioKafkaClient(Client):
             await consumer.stop()
 
     def consume(
-        self, topic: str, count: int, *, partition: int = 0, offset: int | str = "earliest", timestamp: int | None = None
+        self,
+        topic: str,
+        count: int,
+        *,
+        partition: int = 0,
+        offset: int | str = "earliest",
+        timestamp: int | None = None,
     ) -> list[Received]:
         where = aiokafka.TopicPartition(topic, partition)
 
@@ -369,7 +397,9 @@ class AioKafkaClient(Client):
 
 
 class KcatClient(Client):
-    """kcat on the command line: text records only, one header set and one key-or-null rule for each run; topics by auto-creation."""
+    """kcat on the command line: text records only, one header set and one key-or-null rule for each run; topics by
+    auto-creation.
+    """
 
     name = "kcat"
     binary_safe = False
@@ -377,7 +407,10 @@ class KcatClient(Client):
 
     def _run(self, *arguments: str, data: bytes | None = None) -> bytes:
         done = subprocess.run(
-            ["kcat", "-b", self.bootstrap, "-m", "10", *arguments], input=data, capture_output=True, timeout=TIMEOUT_S + 30
+            ["kcat", "-b", self.bootstrap, "-m", "10", *arguments],
+            input=data,
+            capture_output=True,
+            timeout=TIMEOUT_S + 30,
         )
         assert done.returncode == 0, done.stderr.decode(errors="replace")
         return done.stdout
@@ -419,7 +452,13 @@ class KcatClient(Client):
             self._run(*options, data=lines)
 
     def consume(
-        self, topic: str, count: int, *, partition: int = 0, offset: int | str = "earliest", timestamp: int | None = None
+        self,
+        topic: str,
+        count: int,
+        *,
+        partition: int = 0,
+        offset: int | str = "earliest",
+        timestamp: int | None = None,
     ) -> list[Received]:
         start = {"earliest": "beginning"}.get(str(offset), str(offset))
         if timestamp is not None:

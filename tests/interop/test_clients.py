@@ -24,7 +24,8 @@ def mixed_records(client: Client, seed: int, count: int = 40) -> list[Record]:
     records = []
     for number in range(count):
         key: bytes | None = [None, b"", b"key-%d" % number, source.randbytes(20)][number % 4]
-        value: bytes | None = [b"v", None, source.randbytes(source.randrange(2000)), b"%d" % number * 40][number // 2 % 4]
+        long_value = source.randbytes(source.randrange(2000))
+        value: bytes | None = [b"v", None, long_value, b"%d" % number * 40][number // 2 % 4]
         headers = ((f"h{number % 3}", source.randbytes(9)), ("empty", b"")) if number % 10 > 6 else ()
         if not client.binary_safe:
             # Its empty key or value is a null (-Z), and its headers are text with a value.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -97,7 +98,9 @@ def test_config_command_shows_topic_and_broker_configs(version: str, broker: Any
     shown = run(version, *tool, "--describe", "--entity-type", "topics", "--entity-name", topic, "--all")
     assert re.search(r"max.message.bytes=54321 .*DYNAMIC_TOPIC_CONFIG:max.message.bytes=54321", shown)
     assert re.search(r"retention.ms=604800000 ", shown)
-    run(version, *tool, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "retention.ms=777")
+    run(
+        version, *tool, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "retention.ms=777"
+    )
     assert "retention.ms=777" in run(version, *tool, "--describe", "--entity-type", "topics", "--entity-name", topic)
     assert "log.segment.bytes=1073741824" in run(
         version, *tool, "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"
@@ -127,7 +130,7 @@ def test_delete_records_and_log_dirs_tools(version: str, broker: Any, tmp_path: 
         data="\n".join(map(str, range(50))) + "\n",
     )  # fmt: skip
     plan = tmp_path / "plan.json"
-    plan.write_text('{"partitions": [{"topic": "%s", "partition": 0, "offset": 30}], "version": 1}' % topic)
+    plan.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 30}], "version": 1}))
     main = "org.apache.kafka.tools.DeleteRecordsCommand"
     out = run(version, main, "--bootstrap-server", broker.bootstrap, "--offset-json-file", str(plan))
     assert "low_watermark: 30" in out

@@ -1,4 +1,5 @@
-"""The data plane does not wait for Python: produce and fetch are answered while the control loop is busy for 200 ms at a time.
+"""The data plane does not wait for Python: produce and fetch are answered while the control loop is busy for 200 ms
+at a time.
 
 The numbers (produce p99 with and without a busy loop, A B A B) are printed by perf/isolation_bench.py.
 """

@@ -1,4 +1,6 @@
-"""The broker is killed with SIGKILL under load from a real client: what was acknowledged is there, once, in order, in whole batches."""
+"""The broker is killed with SIGKILL under load from a real client: what was acknowledged is there, once, in order, in
+whole batches.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PARTITIONS = 3
 
 
 class Load:
-    """An idempotent producer that keeps sending numbered records, in a thread of its own, over kills and restarts of the broker."""
+    """An idempotent producer that keeps sending numbered records, in a thread of its own, over kills and restarts of
+    the broker.
+    """
 
     def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
         self.sent = [0] * PARTITIONS
@@ -95,7 +99,9 @@ def read_all(bootstrap: str, topic: str, partition: int) -> list[tuple[int, int]
 
 
 def check_files(directory: Path) -> None:
-    """Every byte of every segment belongs to a whole batch with a right CRC, and offsets are dense; read with kafka-python's code."""
+    """Every byte of every segment belongs to a whole batch with a right CRC, and offsets are dense; read with kafka-
+    python's code.
+    """
     expected = 0
     for segment in sorted(directory.glob("*.log")):
         data = segment.read_bytes()

@@ -1,6 +1,7 @@
 """A plugin that keeps the broker's control loop, and with it the GIL, busy with pure Python for 200 ms at a time.
 
-It does so as long as the file named by KAFKAPY_BUSY_FLAG exists, and appends "start end" (monotonic seconds) of each spell to that
+It does so as long as the file named by KAFKAPY_BUSY_FLAG exists, and appends "start end" (monotonic seconds) of each
+spell to that
 file's name + ".spells".
 """
 
