@@ -1,16 +1,18 @@
 """FindCoordinator, API key 10: versions 0 to 6.
 
-The broker that coordinates a group. This broker answers for all groups, as the only broker of its cluster does.
+The broker that coordinates a group or a transactional id: the leader of its partition of `__consumer_offsets` or
+`__transaction_state`. The topic is created when it is first asked for.
 
 Known gaps: transactional ids are answered with COORDINATOR_NOT_AVAILABLE until there are transactions; share groups
-with INVALID_REQUEST, as a broker without a share coordinator does; clusters of several brokers need
-`__consumer_offsets` first.
+with INVALID_REQUEST, as a broker without a share coordinator does.
 """
 
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.runtime import partition_of
 from kafkapy.errors import ErrorCode
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, CoordinatorType, Node, ResourceType
@@ -25,7 +27,7 @@ NO_NODE = Node(-1, "", -1)
 async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """One coordinator below version 4, one for each key from then on."""
     if context.api_version < 4:
-        error, node = _coordinator(context, request.key_type, request.key)
+        error, node = await _coordinator(context, request.key_type, request.key)
         return FindCoordinatorResponse(
             error_code=error,
             error_message=error.message or None,
@@ -35,7 +37,7 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
         )
     coordinators = []
     for key in request.coordinator_keys:
-        error, node = _coordinator(context, request.key_type, key)
+        error, node = await _coordinator(context, request.key_type, key)
         coordinators.append(_entry(key, error, node))
     return FindCoordinatorResponse(coordinators=coordinators)
 
@@ -58,12 +60,11 @@ def _entry(key: str, error: ErrorCode, node: Node) -> FindCoordinatorResponse.Co
     )
 
 
-def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, Node]:
+async def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, Node]:
     if key_type == CoordinatorType.GROUP:
         if not context.authorize(AclOperation.DESCRIBE, ResourceType.GROUP, key):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED, NO_NODE
-        node = context.broker.metadata_cache.snapshot.node(context.broker.node_id, context.listener_name)
-        return (ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NODE) if node is None else (ErrorCode.NONE, node)
+        return await _leader(context, GROUP_METADATA_TOPIC, key)
     if key_type == CoordinatorType.TRANSACTION:
         if not context.authorize(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_NODE
@@ -71,3 +72,15 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[Erro
     if key_type == CoordinatorType.SHARE and context.api_version >= 6:
         context.authorize_cluster(AclOperation.CLUSTER_ACTION)
     return ErrorCode.INVALID_REQUEST, NO_NODE
+
+
+async def _leader(context: RequestContext, topic: str, key: str) -> tuple[ErrorCode, Node]:
+    """Who leads the key's partition of an internal topic."""
+    broker = context.broker
+    partition = partition_of(key, broker.coordinators.partition_count(topic))
+    if not broker.metadata_cache.contains(topic):
+        await broker.auto_topics.create([topic])
+    snapshot = broker.metadata_cache.snapshot
+    found = snapshot.partition(topic, partition)
+    node = None if found is None else snapshot.node(found.leader, context.listener_name)
+    return (ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NODE) if node is None else (ErrorCode.NONE, node)

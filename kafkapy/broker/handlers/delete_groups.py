@@ -1,0 +1,39 @@
+"""DeleteGroups, API key 42: versions 0 to 2 (KIP-229).
+
+Deletes groups that have no members, with their offsets.
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = DeleteGroupsRequest
+RESPONSE = DeleteGroupsResponse
+VERSIONS = VersionRange(0, 2)
+
+Result = DeleteGroupsResponse.Result
+
+
+async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """One outcome for each group."""
+    names = list(dict.fromkeys(request.groups_names))
+    allowed = context.authorized_names(AclOperation.DELETE, ResourceType.GROUP, names)
+    errors = dict.fromkeys(names, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    errors |= await context.broker.coordinators.group.delete_groups(name for name in names if name in allowed)
+    return DeleteGroupsResponse(
+        results=[Result(group_id=group_id, error_code=error) for group_id, error in errors.items()]
+    )
+
+
+def error_response(request: DeleteGroupsRequest, error: ErrorCode, message: str) -> DeleteGroupsResponse:
+    """The error for every group."""
+    del message
+    return DeleteGroupsResponse(
+        results=[Result(group_id=name, error_code=error) for name in dict.fromkeys(request.groups_names)]
+    )

@@ -1,0 +1,42 @@
+"""JoinGroup, API key 11: versions 0 to 9.
+
+A member asks to take part in the next generation of a classic group. The answer comes when all members have joined, or
+their time is over.
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.errors import ErrorCode, error_for
+from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = JoinGroupRequest
+RESPONSE = JoinGroupResponse
+VERSIONS = VersionRange(0, 9)
+
+FIRST_WITH_NULL_PROTOCOL = 7
+
+
+async def handle(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    """The generation, or what keeps the member from joining it."""
+    if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if context.api_version == 0:
+        # There was one timeout for both before KIP-62.
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    client = ClientInfo(context.client_id or "", f"/{context.client_address}", context.api_version)
+    response = await context.broker.coordinators.group.join(client, request)
+    if response.protocol_name is None and context.api_version < FIRST_WITH_NULL_PROTOCOL:
+        response.protocol_name = ""
+    return response
+
+
+def error_response(request: JoinGroupRequest, error: ErrorCode, message: str) -> JoinGroupResponse:
+    """The error, with the member's own id."""
+    del message
+    return JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="", leader="", members=[])

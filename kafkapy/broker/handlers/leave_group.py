@@ -1,0 +1,35 @@
+"""LeaveGroup, API key 13: versions 0 to 5.
+
+Members leave a classic group at once instead of by their session timeout; since version 3 several of them, and static
+members by their group.instance.id.
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode, error_for
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = LeaveGroupRequest
+RESPONSE = LeaveGroupResponse
+VERSIONS = VersionRange(0, 5)
+
+FIRST_BATCHED = 3
+
+
+async def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """The outcome for each member; below version 3 there is one, and its outcome is the response's."""
+    if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    single = context.api_version < FIRST_BATCHED
+    if single:
+        request.members = [LeaveGroupRequest.Member(member_id=request.member_id)]
+    response = await context.broker.coordinators.group.leave(request)
+    if single:
+        response.error_code = response.error_code or response.members[0].error_code
+        response.members = []
+    return response

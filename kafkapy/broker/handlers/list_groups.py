@@ -1,0 +1,28 @@
+"""ListGroups, API key 16: versions 0 to 5.
+
+The groups that this broker coordinates, by state (KIP-518) and by type (KIP-848).
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = ListGroupsRequest
+RESPONSE = ListGroupsResponse
+VERSIONS = VersionRange(0, 5)
+
+
+async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """All groups for who may describe the cluster, else those that the principal may describe."""
+    groups = await context.broker.coordinators.group.list_groups(request.states_filter, request.types_filter)
+    if not context.authorize(AclOperation.DESCRIBE, ResourceType.CLUSTER, log_if_denied=False):
+        visible = context.authorized_names(
+            AclOperation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in groups), log_if_denied=False
+        )
+        groups = [group for group in groups if group.group_id in visible]
+    return ListGroupsResponse(groups=groups)

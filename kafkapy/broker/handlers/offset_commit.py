@@ -1,0 +1,107 @@
+"""OffsetCommit, API key 8: versions 0 to 10.
+
+Stores offsets of a group, of one of its members or of a consumer that assigns its partitions itself. The answer comes
+when they are on all in-sync replicas of `__consumer_offsets`.
+
+Known gaps: version 0 stores in `__consumer_offsets` like all others, where Kafka up to 3.x used ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.offset_requests import NewOffset, OffsetCommit
+from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType, TopicPartition
+
+REQUEST = OffsetCommitRequest
+RESPONSE = OffsetCommitResponse
+VERSIONS = VersionRange(0, 10)
+
+FIRST_WITH_TOPIC_ID = 10
+Topic = OffsetCommitResponse.Topic
+
+
+async def handle(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """One outcome for each partition, in the order asked."""
+    if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
+    snapshot = context.broker.metadata_cache.snapshot
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if context.api_version >= FIRST_WITH_TOPIC_ID:
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        for topic in request.topics:
+            # Ids that nobody has stay without a name, so that they are unknown below.
+            topic.name = snapshot.topic_names.get(topic.topic_id, "")
+    allowed = context.authorized_names(
+        AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics if topic.name)
+    )
+    errors: list[ErrorCode | TopicPartition] = []
+    offsets: dict[TopicPartition, NewOffset] = {}
+    for topic in request.topics:
+        known = snapshot.topic(topic.name)
+        for each in topic.partitions:
+            if not topic.name:
+                errors.append(unknown)
+            elif topic.name not in allowed:
+                errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif known is None or each.partition_index not in known.partitions:
+                errors.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                partition = TopicPartition(topic.name, each.partition_index)
+                errors.append(partition)
+                offsets[partition] = NewOffset(
+                    each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp
+                )
+    outcome = await _commit(context, request, offsets) if offsets else {}
+    found = iter(outcome[each] if isinstance(each, TopicPartition) else each for each in errors)
+    return OffsetCommitResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    Topic.Partition(partition_index=each.partition_index, error_code=next(found))
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _commit(
+    context: RequestContext, request: OffsetCommitRequest, offsets: dict[TopicPartition, NewOffset]
+) -> dict[TopicPartition, ErrorCode]:
+    client = ClientInfo(context.client_id or "", f"/{context.client_address}", context.api_version)
+    commit = OffsetCommit(
+        request.group_id,
+        offsets,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        request.retention_time_ms,
+    )
+    try:
+        return await context.broker.coordinators.group.commit_offsets(client, commit)
+    except KafkaError as error:
+        return dict.fromkeys(offsets, code_of(error))
+
+
+def error_response(request: OffsetCommitRequest, error: ErrorCode, message: str) -> OffsetCommitResponse:
+    """The error for every partition."""
+    del message
+    return OffsetCommitResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    Topic.Partition(partition_index=each.partition_index, error_code=error) for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,35 @@
+"""SyncGroup, API key 14: versions 0 to 5.
+
+A member asks for its assignment in a generation; the leader brings the assignments of all.
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode, error_for
+from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = SyncGroupRequest
+RESPONSE = SyncGroupResponse
+VERSIONS = VersionRange(0, 5)
+
+FIRST_WITH_PROTOCOL = 5
+
+
+async def handle(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    """The assignment, once the leader has brought it."""
+    if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if context.api_version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
+        raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return await context.broker.coordinators.group.sync(request)
+
+
+def error_response(request: SyncGroupRequest, error: ErrorCode, message: str) -> SyncGroupResponse:
+    """The error and no assignment."""
+    del request, message
+    return SyncGroupResponse(error_code=error, assignment=b"")
