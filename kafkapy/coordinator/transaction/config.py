@@ -1,0 +1,36 @@
+"""What the transaction coordinator may be told: the transaction keys of the broker's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """Immutable; the defaults are Kafka's. Times in ms."""
+
+    max_timeout_ms: int = 900_000
+    """transaction.max.timeout.ms"""
+    expiration_ms: int = 604_800_000
+    """transactional.id.expiration.ms"""
+    abort_interval_ms: int = 10_000
+    """transaction.abort.timed.out.transaction.cleanup.interval.ms"""
+    expiry_interval_ms: int = 3_600_000
+    """transaction.remove.expired.transaction.cleanup.interval.ms"""
+    request_timeout_ms: int = 30_000
+    """request.timeout.ms: how long a marker, or a change of state, waits for replicas."""
+
+    @classmethod
+    def from_broker_config(cls, config: BrokerConfig) -> Self:
+        """The keys as they stand in a broker's configuration."""
+        return cls(
+            max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
+            expiration_ms=config.get_int("transactional.id.expiration.ms"),
+            abort_interval_ms=config.get_int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+            expiry_interval_ms=config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
+            request_timeout_ms=config.get_int("request.timeout.ms"),
+        )

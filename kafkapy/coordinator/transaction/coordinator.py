@@ -1,0 +1,272 @@
+"""TransactionCoordinator: what handlers call. Source: kafka.coordinator.transaction.TransactionCoordinator.
+
+It finds the shard of a transactional id, runs the operation there, and waits. Errors of the runtime (NOT_COORDINATOR,
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE) are raised like those of the operation.
+
+The feature transaction.version is not finalized here, as in a cluster of 3.9 without KRaft. So clients name their
+partitions in AddPartitionsToTxn before they produce; that is the flow of transaction.version 0. EndTxn 5 and
+TxnOffsetCommit 5 are served as for version 2 to whoever sends them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from kafkapy.coordinator.clock import Clock
+from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.runtime import CoordinatorRuntime, Operation, ShardContext, ShardState
+from kafkapy.coordinator.transaction.completion import Completions
+from kafkapy.coordinator.transaction.config import TransactionConfig
+from kafkapy.coordinator.transaction.markers import MarkerWriter
+from kafkapy.coordinator.transaction.metadata import (
+    TRANSACTION_VERSION_0,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+)
+from kafkapy.coordinator.transaction.records import TRANSACTION_RECORDS
+from kafkapy.coordinator.transaction.shard import TransactionShard
+from kafkapy.coordinator.transaction.state import TransactionState
+from kafkapy.coordinator.writer import PartitionWriter
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from kafkapy.types import TopicPartition
+
+logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
+
+T = TypeVar("T")
+
+EXPIRED_AT_ONCE: Final = 500
+"""Ids that are forgotten in one batch, so that it stays far below max.message.bytes."""
+
+
+class TransactionCoordinator:
+    """Owns the runtime of __transaction_state. Made by KafkaServer; called by handlers on the control loop.
+
+    `next_producer_id` gives an id that was never used. `partition_count` says how many partitions
+    __transaction_state has, or will have. `is_gone` says of a partition that is not led here whether it was deleted.
+    """
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        writer: PartitionWriter,
+        clock: Clock,
+        markers: MarkerWriter,
+        next_producer_id: Callable[[], Awaitable[int]],
+        *,
+        partition_count: Callable[[], int],
+        is_gone: Callable[[TopicPartition], bool],
+    ) -> None:
+        self.config = config
+        self._next_producer_id = next_producer_id
+        self._leader_epochs: dict[int, int] = {}
+        self.completions = Completions(self._run, markers, is_gone)
+        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
+            "transaction.TransactionCoordinator",
+            TRANSACTION_STATE_TOPIC,
+            self._make_shard,
+            TRANSACTION_RECORDS,
+            writer,
+            clock,
+            partition_count=partition_count,
+            write_timeout_ms=lambda: self.config.request_timeout_ms,
+        )
+
+    def _make_shard(self, context: ShardContext[TransactionShard]) -> TransactionShard:
+        epoch = self._leader_epochs.get(context.partition, 0)
+        return TransactionShard(context, epoch, self.config, self.completions.start)
+
+    def _run(self, partition: int, operation: Operation[TransactionShard, T]) -> Later[T]:
+        return self.runtime.write(partition, operation)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def on_leadership_change(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
+        """For ReplicaManager.leadership_listeners: this broker leads a partition at an epoch, or does not any more."""
+        if partition.topic != TRANSACTION_STATE_TOPIC:
+            return
+        number = partition.partition
+        if leader_epoch >= self._leader_epochs.get(number, leader_epoch):
+            self._leader_epochs[number] = leader_epoch
+        self.runtime.on_leadership_change(partition, leader_epoch, leads)
+
+    def start(self) -> None:
+        """Look for timed out transactions and expired ids from now on."""
+        self._every(lambda: self.config.abort_interval_ms, "abort-timed-out", self.abort_timed_out)
+        self._every(lambda: self.config.expiry_interval_ms, "expire", self.expire)
+
+    def stop(self) -> None:
+        """Write what is unwritten; whoever waits is told to look for another coordinator."""
+        self.runtime.stop()
+
+    def _every(self, interval_ms: Callable[[], int], name: str, work: Callable[[], object]) -> None:
+        def due() -> None:
+            self._every(interval_ms, name, work)
+            work()
+
+        self.runtime.timer.schedule(name, interval_ms(), due)
+
+    def abort_timed_out(self) -> None:
+        """Abort the transactions that are open for longer than their producers said they would be."""
+        for partition, shard in self.runtime.shards().items():
+            for transactional_id in shard.timed_out(self.runtime.clock.time_ms()):
+                later = self._run(partition, _abort_timed_out(transactional_id))
+                later.then(lambda done, name=transactional_id: _log_rollback(name, done))  # type: ignore[misc]
+
+    def expire(self) -> None:
+        """Forget the ids that were not used for transactional.id.expiration.ms."""
+        for partition, shard in self.runtime.shards().items():
+            expired = shard.expired(self.runtime.clock.time_ms())
+            for start in range(0, len(expired), EXPIRED_AT_ONCE):
+                self._run(partition, _expire(expired[start : start + EXPIRED_AT_ONCE]))
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def partition_for(self, transactional_id: str) -> int:
+        """The partition of __transaction_state that an id belongs to."""
+        return self.runtime.partition_for(transactional_id)
+
+    async def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
+    ) -> ProducerIdAndEpoch:
+        """InitProducerId with a transactional id; see TransactionShard.init_producer_id."""
+
+        def operation(new_producer_id: int | None) -> Operation[TransactionShard, ProducerIdAndEpoch | None]:
+            return lambda shard, now_ms: shard.init_producer_id(
+                transactional_id, timeout_ms, expected, now_ms, new_producer_id
+            )
+
+        return await self._with_producer_id(transactional_id, operation)
+
+    async def add_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """AddPartitionsToTxn and AddOffsetsToTxn; see TransactionShard.add_partitions."""
+        added = frozenset(partitions)
+        await self._write(
+            transactional_id, lambda shard, now_ms: shard.add_partitions(transactional_id, producer, added, now_ms)
+        )
+
+    async def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """AddPartitionsToTxn that only asks; see TransactionShard.verify_partitions."""
+        asked = list(partitions)
+        partition = self.partition_for(transactional_id)
+        return await self.runtime.read(
+            partition, lambda shard, _: shard.verify_partitions(transactional_id, producer, asked)
+        ).wait()
+
+    def ensure_in_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
+    ) -> None:
+        """Raises unless the partition is part of the producer's transaction at this very moment.
+
+        What is written to the partition before the control loop's next turn comes before the marker. NOT_COORDINATOR
+        and COORDINATOR_LOAD_IN_PROGRESS, what TransactionShard.verify_partitions raises, TRANSACTION_ABORTABLE.
+        """
+        number = self.partition_for(transactional_id)
+        shard = self.runtime.shards().get(number)
+        if shard is None:
+            loading = self.runtime.states().get(number) is ShardState.LOADING
+            raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
+        error = shard.verify_partitions(transactional_id, producer, [partition])[partition]
+        if error is not ErrorCode.NONE:
+            raise error_for(error)
+
+    async def end_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        committed: bool,
+        client_version: int = TRANSACTION_VERSION_0,
+    ) -> ProducerIdAndEpoch:
+        """EndTxn; see TransactionShard.end_transaction. Answered when the outcome is certain."""
+
+        def operation(new_producer_id: int | None) -> Operation[TransactionShard, ProducerIdAndEpoch | None]:
+            return lambda shard, now_ms: shard.end_transaction(
+                transactional_id, producer, committed, client_version, now_ms, new_producer_id
+            )
+
+        return await self._with_producer_id(transactional_id, operation)
+
+    async def describe(self, transactional_id: str) -> TransactionMetadata:
+        """One id. INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
+        if not transactional_id:
+            raise error_for(ErrorCode.INVALID_REQUEST)
+        found = await self.runtime.read(
+            self.partition_for(transactional_id), lambda shard, _: shard.transactions.get(transactional_id)
+        ).wait()
+        if found is None:
+            raise error_for(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return found
+
+    def list_transactions(
+        self, producer_ids: Iterable[int], states: Iterable[TransactionState] | None, duration_ms: int = -1
+    ) -> list[TransactionMetadata]:
+        """The ids coordinated here, by producer ids (none: all), states (None: all), and how long ago in ms the
+        transaction began at least. COORDINATOR_LOAD_IN_PROGRESS while not all are known.
+        """
+        if ShardState.LOADING in self.runtime.states().values():
+            raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        wanted_ids = set(producer_ids)
+        wanted_states = None if states is None else set(states)
+        now = self.runtime.clock.time_ms()
+        return [
+            metadata
+            for shard in self.runtime.shards().values()
+            for metadata in shard.transactions.values()
+            if (not wanted_ids or metadata.producer_id in wanted_ids)
+            and (wanted_states is None or metadata.state in wanted_states)
+            and (duration_ms < 0 or now - metadata.start_ms > duration_ms)
+        ]
+
+    def count_states(self) -> dict[str, int]:
+        """Transactional ids by Kafka's name of their state, for metrics."""
+        return Counter(
+            metadata.state.label
+            for shard in self.runtime.shards().values()
+            for metadata in shard.transactions.values()
+        )
+
+    async def _with_producer_id(
+        self,
+        transactional_id: str,
+        operation: Callable[[int | None], Operation[TransactionShard, ProducerIdAndEpoch | None]],
+    ) -> ProducerIdAndEpoch:
+        """Run an operation that may want a new producer id; they come from the metadata store, so it is run again."""
+        reply = await self._write(transactional_id, operation(None))
+        if reply is None:
+            reply = await self._write(transactional_id, operation(await self._next_producer_id()))
+        if reply is None:
+            raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return reply
+
+    async def _write(self, transactional_id: str, operation: Operation[TransactionShard, T]) -> T:
+        try:
+            return await self._run(self.partition_for(transactional_id), operation).wait()
+        except KafkaError as error:
+            if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+                raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
+            raise
+
+
+def _abort_timed_out(transactional_id: str) -> Operation[TransactionShard, bool]:
+    return lambda shard, now_ms: shard.abort_timed_out(transactional_id, now_ms)
+
+
+def _expire(transactional_ids: list[str]) -> Operation[TransactionShard, int]:
+    def operation(shard: TransactionShard, now_ms: int) -> Result[int]:
+        return shard.expire(transactional_ids, now_ms)
+
+    return operation
+
+
+def _log_rollback(transactional_id: str, done: Later[Any]) -> None:
+    if done.error is not None:
+        logger.warning("Transaction %s has timed out, its rollback failed: %s", transactional_id, done.error)
+    elif done.result():
+        logger.info("Transaction %s has timed out and is rolled back", transactional_id)

@@ -1,0 +1,137 @@
+"""Writing the markers that end transactions to partitions that this broker leads.
+
+Source: kafka.server.KafkaApis.handleWriteTxnMarkersRequest. Used by the coordinator for its own transactions, and by
+the WriteTxnMarkers handler for those of others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from kafkapy.coordinator.clock import Clock
+from kafkapy.coordinator.result import Later
+from kafkapy.coordinator.timer import TimerHeap
+from kafkapy.coordinator.writer import PartitionWriter
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
+from kafkapy.records.control import build_end_transaction_marker
+from kafkapy.types import TopicPartition
+
+ANY_LEADER_EPOCH: Final = -1
+
+_NOT_READY: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What the group coordinator says while it cannot take a marker; transaction coordinators know it by another name."""
+
+
+class Marker(NamedTuple):
+    """The outcome of a producer's transaction, as it is written to each of its partitions."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+
+
+class MarkerWriter(Protocol):
+    """Where markers go: the logs of this broker, or other brokers."""
+
+    def write(self, partition: TopicPartition, marker: Marker) -> Later[None]:
+        """Write a marker; done when it is committed.
+
+        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT: to be tried again.
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: refused.
+        """
+
+
+CompleteOffsets = Callable[[int, Marker], Later[None]]
+"""How the group coordinator is told that a transaction has ended in a partition of __consumer_offsets."""
+
+
+class LocalMarkerWriter:
+    """Markers for partitions led here. Made by KafkaServer; used on the control loop's thread.
+
+    `complete_offsets` writes those for __consumer_offsets, so that the offsets count from the marker on.
+    """
+
+    def __init__(
+        self,
+        writer: PartitionWriter,
+        clock: Clock,
+        complete_offsets: CompleteOffsets,
+        *,
+        timeout_ms: Callable[[], int],
+    ) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._complete_offsets = complete_offsets
+        self._timeout_ms = timeout_ms
+        self._timer = TimerHeap(clock)
+        self._waiting: dict[TopicPartition, deque[tuple[int, Later[None]]]] = {}
+        writer.on_committed(self._committed)
+
+    def close(self) -> None:
+        """Forget who waits."""
+        self._timer.close()
+        self._waiting.clear()
+
+    def write(self, partition: TopicPartition, marker: Marker) -> Later[None]:
+        """See MarkerWriter."""
+        if partition.topic == GROUP_METADATA_TOPIC:
+            later: Later[None] = Later()
+            self._complete_offsets(partition.partition, marker).then(lambda done: _pass_on(done, later))
+            return later
+        batch = build_end_transaction_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            committed=marker.committed,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=self._clock.time_ms(),
+        )
+        try:
+            self._writer.ensure_writable(partition)
+            end_offset = self._writer.append(partition, batch, ANY_LEADER_EPOCH)
+        except KafkaError as error:
+            return Later.failure(error)
+        except OSError as error:
+            return Later.failure(error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        return self._when_committed(partition, end_offset)
+
+    def _when_committed(self, partition: TopicPartition, end_offset: int) -> Later[None]:
+        if self._writer.high_watermark(partition) >= end_offset:
+            return Later.of(None)
+        later: Later[None] = Later()
+        self._waiting.setdefault(partition, deque()).append((end_offset, later))
+        self._timer.schedule(
+            later, self._timeout_ms(), lambda: later.fail(error_for(ErrorCode.REQUEST_TIMED_OUT))
+        )
+        return later
+
+    def _committed(self, partition: TopicPartition) -> None:
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            return
+        high_watermark = self._writer.high_watermark(partition)
+        while waiting and (waiting[0][0] <= high_watermark or waiting[0][1].done):
+            _, later = waiting.popleft()
+            self._timer.cancel(later)
+            later.set(None)
+        if not waiting and self._waiting.get(partition) is waiting:
+            del self._waiting[partition]
+
+
+def _pass_on(done: Later[None], later: Later[None]) -> None:
+    error = done.error
+    if error is None:
+        later.set(None)
+    elif isinstance(error, KafkaError) and error.code in _NOT_READY:
+        later.fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message))
+    else:
+        later.fail(error)

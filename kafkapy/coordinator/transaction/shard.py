@@ -1,0 +1,354 @@
+"""TransactionShard: the transactional ids of one partition of __transaction_state, and what producers may do with them.
+
+Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStateManager. Every operation looks at the
+id as it is, raises the error its caller gets, or returns the record that changes the id; `apply` takes that over.
+
+A transaction's end has two steps. First it is written that it will end (PrepareCommit, PrepareAbort). When that is
+committed, `prepared` is called, and the markers go to all partitions. When they are all there, the end is written
+(CompleteCommit, CompleteAbort). A broker that dies in between finds the prepared state in its log, and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.transaction.config import TransactionConfig
+from kafkapy.coordinator.transaction.metadata import (
+    LAST_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTION_VERSION_2,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+)
+from kafkapy.coordinator.transaction.records import (
+    metadata_of,
+    transaction_record,
+    transaction_tombstone,
+    transactional_id_of,
+)
+from kafkapy.coordinator.transaction.state import TransactionState
+from kafkapy.errors import ErrorCode, error_for
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.records import CoordinatorRecord
+    from kafkapy.coordinator.runtime import ShardContext
+    from kafkapy.types import TopicPartition
+
+logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
+
+RESUME_PAUSE_MS: Final = 100
+"""Before a prepared transaction, whose record was not committed in time, is looked at again."""
+
+Prepared = Callable[["TransactionShard", TransactionMetadata], None]
+
+
+class TransactionShard:
+    """Made by the runtime for a partition that this broker leads; its methods are operations of the runtime, on the
+    control loop's thread.
+
+    `prepared` is called with each transaction whose outcome is decided and committed: its markers are to be written.
+    Operations that may need a new producer id get one, or return None as their reply to be called again with one.
+    """
+
+    def __init__(
+        self,
+        context: ShardContext[TransactionShard],
+        coordinator_epoch: int,
+        config: TransactionConfig,
+        prepared: Prepared,
+    ) -> None:
+        self.partition = context.partition
+        self.coordinator_epoch = coordinator_epoch
+        """The leader epoch of the partition; in every marker, so that a coordinator that was replaced is refused."""
+        self.timer = context.timer
+        self.transactions: dict[str, TransactionMetadata] = {}
+        self.unloaded = False
+        self._config = config
+        self._prepared = prepared
+        self._last_epochs: dict[str, tuple[ProducerIdAndEpoch, int]] = {}
+        """The epoch that a producer had before it asked for the current one: it may ask again. Lost with the broker, as
+        in Kafka."""
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def apply(self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        """See Shard: the only way for durable state to change."""
+        del producer_id, producer_epoch
+        metadata = metadata_of(record)
+        if metadata is None:
+            self.transactions.pop(transactional_id_of(record), None)
+            self._last_epochs.pop(transactional_id_of(record), None)
+        else:
+            self.transactions[metadata.transactional_id] = metadata
+
+    def apply_end_transaction_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """See Shard. Nothing in this topic is written in transactions."""
+
+    def on_loaded(self, now_ms: int) -> None:
+        """See Shard: go on with what was decided before."""
+        del now_ms
+        for transactional_id, metadata in self.transactions.items():
+            if metadata.state.is_prepared:
+                self._resume_later(transactional_id, 0)
+
+    def on_unloaded(self) -> None:
+        """See Shard."""
+        self.unloaded = True
+
+    def _resume_later(self, transactional_id: str, delay_ms: int) -> None:
+        def resume(shard: TransactionShard, now_ms: int) -> Result[None]:
+            del now_ms
+            metadata = shard.transactions.get(transactional_id)
+            if metadata is None or not metadata.state.is_prepared:
+                return Result(None)
+            # No record: this waits until all that was written before is committed. The timer tries it again if not.
+            return Result(None, after=lambda error: None if error else shard._prepared(shard, metadata))
+
+        self.timer.schedule(("resume", transactional_id), delay_ms, resume)
+
+    def _write(self, metadata: TransactionMetadata, reply: Any) -> Result[Any]:
+        """Have the id be like this."""
+        if not metadata.state.is_prepared:
+            return Result(reply, [transaction_record(metadata)])
+
+        def written(error: BaseException | None) -> None:
+            # Not committed in time does not mean never: the record stays in the log.
+            if error is None:
+                self._prepared(self, metadata)
+            elif not self.unloaded:
+                self._resume_later(metadata.transactional_id, RESUME_PAUSE_MS)
+
+        return Result(reply, [transaction_record(metadata)], after=written)
+
+    def find(self, transactional_id: str, producer_id: int, producer_epoch: int) -> TransactionMetadata:
+        """The id of a producer that is not fenced. INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
+        metadata = self._known(transactional_id)
+        if metadata.producer_id != producer_id:
+            raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if metadata.producer_epoch != producer_epoch:
+            raise error_for(ErrorCode.PRODUCER_FENCED)
+        return metadata
+
+    def _known(self, transactional_id: str) -> TransactionMetadata:
+        if not transactional_id:
+            raise error_for(ErrorCode.INVALID_REQUEST, "The transactional id is empty")
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None:
+            raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return metadata
+
+    # --- InitProducerId ---------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        now_ms: int,
+        new_producer_id: int | None = None,
+    ) -> Result[ProducerIdAndEpoch | None]:
+        """A producer begins, and fences those before it; or it goes on after an error (KIP-360), with `expected`.
+
+        INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while a transaction is
+        being ended.
+        """
+        if not transactional_id:
+            raise error_for(ErrorCode.INVALID_REQUEST, "The transactional id is empty")
+        if not 0 < timeout_ms <= self._config.max_timeout_ms:
+            raise error_for(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None:
+            if new_producer_id is None:
+                return Result(None)
+            created = TransactionMetadata(transactional_id, new_producer_id, 0, timeout_ms, last_update_ms=now_ms)
+            return self._initialized(created, NO_PRODUCER_EPOCH)
+        if expected is not None and not _is_valid(metadata, expected):
+            raise error_for(ErrorCode.PRODUCER_FENCED)
+        if metadata.state.is_prepared:
+            raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if metadata.state is TransactionState.ONGOING:
+            # The epoch that fences is never handed out: the client asks again, and gets the one after it.
+            return self._fence(metadata, now_ms)
+        if metadata.has_exhausted_epochs and (
+            expected is None or expected.producer_epoch == metadata.producer_epoch
+        ):
+            if new_producer_id is None:
+                return Result(None)
+            last_epoch = NO_PRODUCER_EPOCH if expected is None else metadata.producer_epoch
+            return self._initialized(metadata.rotated(new_producer_id, timeout_ms, now_ms), last_epoch)
+        epoch, last_epoch = self._next_epoch(metadata, expected)
+        return self._initialized(metadata.initialized(epoch, timeout_ms, now_ms), last_epoch)
+
+    def _initialized(self, metadata: TransactionMetadata, last_epoch: int) -> Result[ProducerIdAndEpoch | None]:
+        self._last_epochs[metadata.transactional_id] = (metadata.producer, last_epoch)
+        logger.debug("Initialized %s with %s", metadata.transactional_id, metadata.producer)
+        return self._write(metadata, metadata.producer)
+
+    def _next_epoch(self, metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> tuple[int, int]:
+        """The epoch to hand out, and the one before it that may still be told."""
+        if expected is None:
+            return metadata.producer_epoch + 1, NO_PRODUCER_EPOCH
+        if expected.producer_epoch == metadata.producer_epoch:
+            return metadata.producer_epoch + 1, metadata.producer_epoch
+        producer, last_epoch = self._last_epochs.get(metadata.transactional_id, (None, NO_PRODUCER_EPOCH))
+        if producer == metadata.producer and expected.producer_epoch == last_epoch:
+            # It asks again because the answer was lost. No other producer has begun, or the last epoch were -1.
+            return metadata.producer_epoch, last_epoch
+        raise error_for(ErrorCode.PRODUCER_FENCED)
+
+    def _fence(self, metadata: TransactionMetadata, now_ms: int) -> Result[ProducerIdAndEpoch | None]:
+        """Abort; the client hears that when it is committed, and asks again."""
+        ask_again: Later[ProducerIdAndEpoch | None] = Later.failure(error_for(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return self._write(metadata.fenced(now_ms), ask_again)
+
+    # --- AddPartitionsToTxn -----------------------------------------------------------------------------------------
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
+    ) -> Result[None]:
+        """Partitions become part of the transaction. What `find` raises; CONCURRENT_TRANSACTIONS while one ends."""
+        metadata = self.find(transactional_id, *producer)
+        if metadata.state.is_prepared:
+            raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+        added = frozenset(partitions)
+        if metadata.state is TransactionState.ONGOING and added <= metadata.partitions:
+            return Result(None)
+        return self._write(metadata.with_partitions(added, now_ms), None)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Which partitions are part of the transaction; TRANSACTION_ABORTABLE for the others. Raises as above."""
+        metadata = self.find(transactional_id, *producer)
+        if metadata.state.is_prepared:
+            raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return {
+            partition: ErrorCode.NONE if partition in metadata.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
+
+    # --- EndTxn -----------------------------------------------------------------------------------------------------
+
+    def end_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        committed: bool,
+        client_version: int,
+        now_ms: int,
+        new_producer_id: int | None = None,
+    ) -> Result[ProducerIdAndEpoch | None]:
+        """Commit or abort. The reply is who the producer is from then on.
+
+        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE; CONCURRENT_TRANSACTIONS when
+        the same was asked before and is being done.
+        """
+        metadata = self._known(transactional_id)
+        is_retry = _check_end(metadata, producer)
+        state = metadata.state
+        if state is TransactionState.ONGOING:
+            return self._prepare(metadata, committed, client_version, now_ms, new_producer_id)
+        if client_version >= TRANSACTION_VERSION_2 and not is_retry and not committed and state.may_expire:
+            # Nothing was put into it. It is ended all the same, as the client counts on its next epoch.
+            return self._prepare(metadata, committed, client_version, now_ms, new_producer_id)
+        if state is TransactionState.EMPTY:
+            raise error_for(ErrorCode.INVALID_TXN_STATE)
+        as_before = committed == (state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT))
+        tells_retries = client_version >= TRANSACTION_VERSION_2 or metadata.bumps_epochs
+        if not as_before or (tells_retries and not is_retry):
+            raise error_for(ErrorCode.INVALID_TXN_STATE)
+        if state.is_prepared:
+            raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return Result(metadata.producer)
+
+    def _prepare(
+        self,
+        metadata: TransactionMetadata,
+        committed: bool,
+        client_version: int,
+        now_ms: int,
+        new_producer_id: int | None,
+    ) -> Result[ProducerIdAndEpoch | None]:
+        next_producer_id = NO_PRODUCER_ID
+        if client_version >= TRANSACTION_VERSION_2 and metadata.has_exhausted_epochs:
+            if new_producer_id is None:
+                return Result(None)
+            next_producer_id = new_producer_id
+        prepared = metadata.prepared(committed, client_version, now_ms, next_producer_id)
+        return self._write(prepared, prepared.completed(now_ms).producer)
+
+    def complete(self, prepared: TransactionMetadata, now_ms: int) -> Result[None]:
+        """The markers of a transaction are in all partitions. Nothing when that was not the last word on it."""
+        if self.transactions.get(prepared.transactional_id) != prepared:
+            return Result(None)
+        completed = prepared.completed(now_ms)
+        return self._write(completed, None)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def timed_out(self, now_ms: int) -> list[str]:
+        """The ids whose transaction is open for too long."""
+        return [name for name, metadata in self.transactions.items() if metadata.timed_out(now_ms)]
+
+    def abort_timed_out(self, transactional_id: str, now_ms: int) -> Result[bool]:
+        """Abort a transaction that is open for too long, and lock its producer out. Whether there was one."""
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None or not metadata.timed_out(now_ms):
+            return Result(False)
+        return self._write(metadata.fenced(now_ms), True)
+
+    def expired(self, now_ms: int) -> list[str]:
+        """The ids that were not used for transactional.id.expiration.ms."""
+        limit = now_ms - self._config.expiration_ms
+        return [
+            name
+            for name, metadata in self.transactions.items()
+            if metadata.state.may_expire and metadata.last_update_ms <= limit
+        ]
+
+    def expire(self, transactional_ids: Iterable[str], now_ms: int) -> Result[int]:
+        """Forget those of some ids that are not used still. How many."""
+        expired = set(self.expired(now_ms))
+        tombstones = [transaction_tombstone(name) for name in transactional_ids if name in expired]
+        return Result(len(tombstones), tombstones)
+
+
+def _is_valid(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
+    """Whether a producer that was `expected` may go on, as far as its id says; its epoch is looked at later."""
+    if expected.producer_id == metadata.producer_id:
+        return True
+    # It may ask again after the answer with its new producer id was lost.
+    return expected.producer_id == metadata.previous_producer_id and expected.producer_epoch >= LAST_EPOCH
+
+
+def _check_end(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+    """Whether an EndTxn is known to be asked for the second time; False where that cannot be told from the epoch.
+
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+    """
+    retry_on_overflow = (
+        metadata.bumps_epochs
+        and metadata.state.is_complete
+        and metadata.previous_producer_id == producer.producer_id
+        and producer.producer_epoch == LAST_EPOCH
+        and metadata.producer_epoch == 0
+    )
+    if metadata.producer_id != producer.producer_id and not retry_on_overflow:
+        raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if not metadata.bumps_epochs:
+        if producer.producer_epoch != metadata.producer_epoch:
+            raise error_for(ErrorCode.PRODUCER_FENCED)
+        return False
+    retry = retry_on_overflow or metadata.producer_epoch == producer.producer_epoch + 1
+    is_next = not metadata.state.is_prepared and producer.producer_epoch == metadata.producer_epoch
+    if not (retry or is_next):
+        raise error_for(ErrorCode.PRODUCER_FENCED)
+    return retry
