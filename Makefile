@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 export PYTHON
 
-.PHONY: help build serve test lint asan soak perf interop-java wheel docs clean
+.PHONY: help build serve test lint asan soak perf perf-smoke bench interop-java wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
@@ -22,7 +22,9 @@ help:
 	@echo 'lint          ruff, mypy, stubtest'
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
 	@echo 'soak          the tests that run for long'
-	@echo 'perf          benchmarks (BENCH=records for one of them)'
+	@echo 'perf          kafkapy beside Apache Kafka and the limit of the machine; docs/performance.md'
+	@echo 'perf-smoke    the same in under a minute, kafkapy and the limit only'
+	@echo 'bench         micro-benchmarks (BENCH=codec for one)'
 	@echo 'interop-java  the command-line tools of Apache Kafka against the broker'
 	@echo 'wheel         a wheel in dist/'
 	@echo 'docs          write docs/configuration.md anew'
@@ -83,7 +85,16 @@ soak: build $(STAMPS)/test-venv
 	@scripts/system-packages test
 	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
 
+# Side by side with Apache Kafka and the machine's own limit; writes docs/performance.md. ARGS="--work W1 --rounds 3" for less.
 perf: build $(STAMPS)/test-venv
+	$(BIN)/python perf/run.py $(ARGS)
+
+# Proves in under a minute that the instrument runs: one short round of kafkapy and the limit.
+perf-smoke: build $(STAMPS)/test-venv
+	$(BIN)/python perf/run.py --smoke $(ARGS)
+
+# The micro-benchmarks of single parts; BENCH=codec for one of them.
+bench: build $(STAMPS)/test-venv
 	@set -e; for bench in $(if $(BENCH),perf/$(BENCH)_bench.py,$(sort $(wildcard perf/*_bench.py))); do \
 		echo "== $$bench"; $(BIN)/python $$bench $(ARGS); \
 	done

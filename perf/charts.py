@@ -49,14 +49,16 @@ def bars(title: str, groups: list[tuple[str, list[Bar]]], titles: dict[str, str]
             middle = y + (_BAR - 2) / 2
             body.append(f'<rect x="{_LABEL}" y="{y:.1f}" width="{width:.1f}" height="{_BAR - 2}" fill="{colour}"/>')
             body.append(
-                f'<line x1="{_LABEL + bar.low * scale:.1f}" x2="{_LABEL + bar.high * scale:.1f}" y1="{middle:.1f}" y2="{middle:.1f}"/>'
+                f'<line x1="{_LABEL + bar.low * scale:.1f}" x2="{_LABEL + bar.high * scale:.1f}" '
+                f'y1="{middle:.1f}" y2="{middle:.1f}"/>'
             )
             end = _LABEL + max(width, bar.high * scale) + 5
             body.append(f'<text x="{end:.1f}" y="{y + _BAR - 4:.1f}" class="value">{bar.value:,.{digits}f}</text>')
             y += _BAR
         y += _GAP
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y:.0f}" width="{_WIDTH}" height="{y:.0f}" role="img">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y:.0f}" width="{_WIDTH}" height="{y:.0f}" '
+        'role="img">\n'
         f"<title>{escape(title)}</title>\n"
         "<style>text{font:12px sans-serif;fill:#222}.value{font-size:10px}.head{font-weight:bold;font-size:14px}"
         "line{stroke:#222;stroke-width:1;opacity:.6}"

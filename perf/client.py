@@ -92,9 +92,7 @@ class Client:
 
     def end_offsets(self, topic: str, partitions: int, wait_s: float = 10.0) -> list[int]:
         """Log end offset of each partition; waits until all have a leader. Raises CheckError."""
-        asked = [
-            ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=-1) for index in range(partitions)
-        ]
+        asked = [ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=-1) for index in range(partitions)]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.Topic(name=topic, partitions=asked)])
         deadline = time.monotonic() + wait_s
         while True:
@@ -129,9 +127,11 @@ class Client:
         while offset < end:
             wanted = FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
             request = FetchRequest(
-                max_wait_ms=500, min_bytes=1, max_bytes=1 << 20,
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=1 << 20,
                 topics=[FetchRequest.Topic(topic=topic, partitions=[wanted])],
-            )  # fmt: skip
+            )
             answer = self.call(request, FETCH)
             found = answer.responses[0].partitions[0]
             if answer.error_code or found.error_code:
@@ -159,7 +159,9 @@ def same_batch(stored: bytes, sent: bytes) -> bool:
     return a == b
 
 
-def read_back(port: int, topic: str, sent: list[bytes], records_per_batch: int, requests: int, sample_bytes: int) -> int:
+def read_back(
+    port: int, topic: str, sent: list[bytes], records_per_batch: int, requests: int, sample_bytes: int
+) -> int:
     """Compares the log with what was sent: partition i got sent[i] over and over, `requests` times in all.
 
     Counts all offsets, and compares up to sample_bytes of every partition byte for byte. Returns bytes compared;
@@ -178,6 +180,18 @@ def read_back(port: int, topic: str, sent: list[bytes], records_per_batch: int, 
                         raise CheckError(f"{topic}-{partition}: a batch differs from what was sent")
                     compared += len(stored)
     return compared
+
+
+def wait_until_deleted(data_dir: Path, topic: str, timeout_s: float = 30.0) -> None:
+    """Returns once no directory of that topic is left.
+
+    A broker that deletes files while another one is measured would disturb it.
+    """
+    deadline = time.monotonic() + timeout_s
+    while any(path.is_dir() and path.name.startswith(f"{topic}-") for path in data_dir.glob("logs/*")):
+        if time.monotonic() > deadline:
+            raise CheckError(f"{topic} still has directories {timeout_s:.0f} s after its deletion")
+        time.sleep(0.02)
 
 
 # --- data to send -----------------------------------------------------------------------------------------------
@@ -207,7 +221,9 @@ def record_batch(values: list[bytes], compression: CompressionType = Compression
     return bytes(builder.build(compression))
 
 
-def batch_of_size(size: int, record_size: int, seed: int, compression: CompressionType = CompressionType.NONE) -> tuple[bytes, int]:
+def batch_of_size(
+    size: int, record_size: int, seed: int, compression: CompressionType = CompressionType.NONE
+) -> tuple[bytes, int]:
     """(batch, records in it): as many records as fit into `size` bytes before compression.
 
     Uncompressed, the last value is stretched so that the batch has exactly that size.

@@ -28,7 +28,10 @@ class LoadError(RuntimeError):
 
 
 def native(name: str) -> Path:
-    """The compiled program `perf/native/<name>.c`, built again when a source changed. Raises RuntimeError without gcc."""
+    """The compiled program `perf/native/<name>.c`, built again when a source changed.
+
+    Raises RuntimeError without gcc.
+    """
     sources = [NATIVE / f"{name}.c", NATIVE / "wire.h"]
     stamp = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     program = CACHE / f"{name}-{stamp}"
@@ -83,15 +86,15 @@ def rss_bytes(pid: int) -> int:
 
 def file_descriptors(pid: int) -> int:
     """Open file descriptors of the process tree."""
-    return sum(len(os.listdir(f"/proc/{member}/fd")) for member in process_tree(pid))
+    return sum(1 for member in process_tree(pid) for _ in Path(f"/proc/{member}/fd").iterdir())
 
 
 def pin(pid: int, cores: set[int]) -> None:
     """Puts every thread of the process tree on those cores; threads made later inherit it."""
     for member in process_tree(pid):
-        for thread in os.listdir(f"/proc/{member}/task"):
+        for thread in Path(f"/proc/{member}/task").iterdir():
             try:
-                os.sched_setaffinity(int(thread), cores)
+                os.sched_setaffinity(int(thread.name), cores)
             except ProcessLookupError:
                 continue
 
@@ -118,7 +121,11 @@ def run_native(name: str, *arguments: object, pinned: bool = True, timeout_s: fl
     command = [str(native(name)), *map(str, arguments)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, preexec_fn=lambda: os.sched_setaffinity(0, cores)
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )
     except subprocess.TimeoutExpired:
         raise LoadError(f"{name} did not end within {timeout_s:.0f} s") from None
@@ -135,6 +142,20 @@ def options(**named: object) -> list[str]:
 
 def pids(process: int) -> str:
     return ",".join(map(str, process_tree(process)))
+
+
+def back_pages(folder: Path, size: int) -> None:
+    """Writes and deletes a file of that size, so that the next file's pages are memory that the machine already has.
+
+    A virtual machine gives free memory back to its host within seconds and then gets it page by page, at several
+    times the cost of writing it: noise which depends on what ran before. So every round of every peer starts with this.
+    """
+    path = folder / f"pages-{os.getpid()}"
+    block = bytes(1 << 20)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(size >> 20):
+            file.write(block)
+    path.unlink()
 
 
 class PeakMemory:

@@ -41,12 +41,17 @@ COLUMNS: dict[str, list[Metric]] = {
     "W3": [CPU_GB, THROUGHPUT, P99],
     "W4": [P50, P99, Metric("p999_us", "p99.9, µs", digits=0), CPU_REQUEST, REQUESTS],
     "W5": [
-        Metric("create_s", "creation, s"), Metric("metadata_us", "Metadata, µs", digits=0), Metric("stop_s", "clean stop, s"), START_CLEAN,
-        Metric("start_killed_s", "start after SIGKILL, s"), Metric("rss_mb", "RSS, MB", digits=0), Metric("descriptors", "descriptors", digits=0),
+        Metric("create_s", "creation, s"),
+        Metric("metadata_us", "Metadata, µs", digits=0),
+        Metric("stop_s", "clean stop, s"),
+        START_CLEAN,
+        Metric("start_killed_s", "start after SIGKILL, s"),
+        Metric("rss_mb", "RSS, MB", digits=0),
+        Metric("descriptors", "descriptors", digits=0),
     ],
     "W6": [START, IDLE_RSS, LOAD_RSS, Metric("idle_cpu_share", "idle CPU, % of a core", 100, 1)],
     "X": [CPU_GB, Metric("mb_per_s", "throughput, MB/s", digits=0, less=False)],
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -87,11 +92,18 @@ FLOORS = [
 ]
 
 CHARTS: list[tuple[str, str, Metric, str]] = [
-    ("w1-cpu", "W1", CPU_GB, "pinned"), ("w1-throughput", "W1", THROUGHPUT, "pinned"), ("w2-cpu", "W2", CPU_REQUEST, "pinned"),
-    ("w2-requests", "W2", REQUESTS, "pinned"), ("w3-cpu", "W3", CPU_GB, "pinned"), ("w3-throughput", "W3", THROUGHPUT, "pinned"),
-    ("w4-p99", "W4", P99, "pinned"), ("w5-start", "W5", START_CLEAN, "unpinned"), ("w6-start", "W6", START, "unpinned"),
-    ("w6-idle", "W6", IDLE_RSS, "unpinned"), ("w6-load", "W6", LOAD_RSS, "unpinned"),
-]  # fmt: skip
+    ("w1-cpu", "W1", CPU_GB, "pinned"),
+    ("w1-throughput", "W1", THROUGHPUT, "pinned"),
+    ("w2-cpu", "W2", CPU_REQUEST, "pinned"),
+    ("w2-requests", "W2", REQUESTS, "pinned"),
+    ("w3-cpu", "W3", CPU_GB, "pinned"),
+    ("w3-throughput", "W3", THROUGHPUT, "pinned"),
+    ("w4-p99", "W4", P99, "pinned"),
+    ("w5-start", "W5", START_CLEAN, "unpinned"),
+    ("w6-start", "W6", START, "unpinned"),
+    ("w6-idle", "W6", IDLE_RSS, "unpinned"),
+    ("w6-load", "W6", LOAD_RSS, "unpinned"),
+]
 
 
 def median(results: Results, work: str, cell: str, mode: str, peer: str, key: str) -> float | None:
@@ -190,7 +202,9 @@ def _rows(results: Results, work: str) -> list[list[str]]:
             line = [label, metric.title]
             for name, value in zip(present, values, strict=True):
                 about = spread(results, work, cell, mode, name, metric)
-                line.append(number(value, metric) + (f" ±{about * 100:.0f}%" if about is not None and value is not None else ""))
+                line.append(
+                    number(value, metric) + (f" ±{about * 100:.0f}%" if about is not None and value is not None else "")
+                )
             for against in (APACHE, LIMIT):
                 value = ratio(results, work, cell, mode, metric, against)
                 line.append("–" if value is None else f"{value:.2f}")
@@ -206,7 +220,12 @@ def _floor_rows(results: Results) -> list[list[str]]:
         line = [verdict.floor.title, f"{sign} {verdict.floor.bound}"]
         if verdict.ratios:
             worst_in = next(cell for cell, value in verdict.ratios.items() if value == verdict.worst)
-            line += [f"{statistics.median(verdict.ratios.values()):.2f}", f"{verdict.worst:.2f}", verdict.words, worst_in]
+            line += [
+                f"{statistics.median(verdict.ratios.values()):.2f}",
+                f"{verdict.worst:.2f}",
+                verdict.words,
+                worst_in,
+            ]
         else:
             line += ["–", "–", verdict.words, ""]
         lines.append(line)
@@ -215,7 +234,9 @@ def _floor_rows(results: Results) -> list[list[str]]:
 
 def _aligned(lines: list[list[str]]) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return "\n".join("  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 def _markdown(lines: list[list[str]]) -> str:
@@ -237,27 +258,6 @@ def table(results: Results) -> str:
     return "\n\n".join(parts)
 
 
-_METHOD = """
-- All brokers of a row run side by side with their default settings (Kafka with the JVM settings of its own scripts; only
-  the delay before deleted files are removed is shorter) and are measured in turns, A B A B, after a warm-up of each. A value is the
-  median of the rounds; ± is half of the distance between the largest and the smallest round.
-- Pinned: the broker's threads on one core, the load generator on the other. Unpinned: all on all cores. W5 and W6 are unpinned.
-- The load generator (`perf/native/load.c`) is one thread in C with requests encoded beforehand, one in flight on each connection.
-  It checks every reply: correlation id, error codes, offsets that go on without a gap; one wrong reply fails the run. After each
-  produce round the log end offsets are compared with what was accepted, and the first and the last MB of the log are read back
-  and compared byte for byte.
-- Broker CPU is user and system time of its whole process tree, from the kernel's CPU clocks, while requests flow.
-- The limit (`perf/native/limit.c`) is one thread in C that does only what no broker can leave out: receive, CRC-32C, write to fresh
-  pages of the page cache; sendfile; an answer. It gets the same requests from the same generator.
-- W1 GB are bytes on the wire. With lz4, Apache Kafka decompresses every batch to look at its records; kafkapy checks header and CRC
-  and does so too only with `kafkapy.validate.compressed=full`.
-- W4: one record of 1 KB a request from 16 connections at a fixed rate, stamped with the time at which it was due; latency is the time at
-  which the tailing consumer has it minus that stamp, so a stall of broker or generator shows. Rates are shares of the slowest broker's maximum.
-- W5: 10 topics; one record in every partition. A start ends when Metadata shows all leaders and the last partition of every topic has
-  accepted a record. Apache Kafka's broker session is cut to 1 s, or a start after SIGKILL would only show its 9 s default.
-""".strip()
-
-
 def write(results: Results, docs: Path) -> None:
     """Writes docs/performance.md and the charts beside it."""
     folder = docs / "performance"
@@ -272,16 +272,21 @@ def write(results: Results, docs: Path) -> None:
         "Measured by `make perf` (`perf/run.py`); this page and its charts are made from `docs/performance.json`. "
         "Smaller is better for CPU, latency, memory and times; larger for throughput.",
         "",
-        f"{meta['date']} UTC, commit {meta['commit']}: {meta['cores']} cores of {meta['cpu']}, {meta['memory_gb']} GB, Linux {meta['kernel']}; "
-        f"{meta['rounds']} rounds, {meta['took_s'] / 60:.0f} minutes; load average at the start {meta['load_average_at_start']:.1f}.",
+        f"{meta['date']} UTC, commit {meta['commit']}: {meta['cores']} cores of {meta['cpu']}, {meta['memory_gb']} GB, "
+        f"Linux {meta['kernel']}; {meta['rounds']} rounds, {meta['took_s'] / 60:.0f} minutes; "
+        f"load average at the start {meta['load_average_at_start']:.1f}.",
         "",
         "| peer | version | |",
         "|---|---|---|",
-        *(f"| {p['title']} | {p['version']} | {p['status']}{': ' + p['why'] if p['why'] else ''} |" for p in results["peers"]),
+        *(
+            f"| {p['title']} | {p['version']} | {p['status']}{': ' + p['why'] if p['why'] else ''} |"
+            for p in results["peers"]
+        ),
         "",
         "## Floors",
         "",
-        "kafkapy's median over the other's, in the median and in the worst of the cells; a floor holds when the worst cell holds.",
+        "kafkapy's median over the other's, in the median and in the worst of the cells; a floor holds when it does in "
+        "the worst cell.",
         "",
         _markdown(_floor_rows(results)),
     ]
@@ -292,17 +297,19 @@ def write(results: Results, docs: Path) -> None:
         for name, of, metric, mode in CHARTS:
             groups = _groups(results, of, metric, mode) if of == work else []
             if groups:
-                (folder / f"{name}.svg").write_text(charts.bars(f"{work} {metric.title}", groups, titles, metric.digits))
+                (folder / f"{name}.svg").write_text(
+                    charts.bars(f"{work} {metric.title}", groups, titles, metric.digits)
+                )
                 out += [f"![{work} {metric.title}](performance/{name}.svg)", ""]
         out.append(_markdown(_rows(results, work)))
     out += ["", "## Not measured here", ""]
     out += [f"- {work}: {why}" for work, why in (results["not_yet"] | results["elsewhere"]).items()]
     if results["errors"]:
         out += ["", "## Errors of this run", "", *(f"- {error}" for error in results["errors"])]
-    out += ["", "## Method", "", _METHOD, ""]
+    out += ["", Path(__file__).with_name("method.md").read_text().rstrip(), ""]
     findings = docs / "performance-findings.md"
     if findings.exists():
-        out += ["## What was found", "", f"See [{findings.name}]({findings.name}).", ""]
+        out += [findings.read_text().rstrip(), ""]
     (docs / "performance.md").write_text("\n".join(out))
 
 
@@ -312,7 +319,11 @@ def _groups(results: Results, work: str, metric: Metric, mode: str) -> list[tupl
         bars = []
         for name in peers_of(results):
             for row in results["rows"]:
-                values = row["metrics"].get(metric.key) if (row["work"], row["cell"], row["mode"], row["peer"]) == (work, cell, mode, name) else None
+                values = (
+                    row["metrics"].get(metric.key)
+                    if (row["work"], row["cell"], row["mode"], row["peer"]) == (work, cell, mode, name)
+                    else None
+                )
                 if values:
                     scaled = [value * metric.scale for value in values]
                     bars.append(charts.Bar(name, statistics.median(scaled), min(scaled), max(scaled)))

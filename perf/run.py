@@ -2,8 +2,9 @@
 
     .venv/bin/python perf/run.py [--smoke] [--work W1,W2] [--peers kafkapy,apache-4.x,limit] [--rounds 5]
 
-Results go to .cache/perf/results.json (or --json); a whole run also writes docs/performance.json, docs/performance.md and its charts
-(--report writes them from any run, --report-only from stored results). Ends with 1 when anything measured gave an error.
+Results go to .cache/perf/results.json (or --json); a whole run also writes docs/performance.json, docs/performance.md
+and its charts (--report writes them from any run, --report-only from stored results). Ends with 1 when anything
+measured gave an error.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ SMOKE_PEERS = "kafkapy,limit"
 DOCS = ROOT / "docs"
 
 
-def prepared(wanted: list[str], by_option: bool) -> tuple[list[Peer], list[dict[str, str]]]:
+def prepared(wanted: list[str]) -> tuple[list[Peer], list[dict[str, str]]]:
     """The peers that can be had, and what is to be said about each."""
     usable, said = [], []
     for peer in peers.ALL:
         entry = {"name": peer.name, "title": peer.title, "version": "", "status": "measured", "why": ""}
-        if peer.name not in wanted or (not by_option and not peer.by_default):
+        if peer.name not in wanted:
             entry |= {"status": "left out", "why": f"not asked for; --peers {peer.name} measures it"}
         else:
             try:
@@ -61,18 +62,24 @@ def main() -> int:
     if options.report_only:
         report.write(json.loads((DOCS / "performance.json").read_text()), DOCS)
         return 0
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     chosen_work = measure.chosen(list(work.ALL), options.work)
-    wanted = measure.chosen([peer.name for peer in peers.ALL], options.peers or (SMOKE_PEERS if options.smoke else None))
-    usable, said = prepared(wanted, bool(options.peers))
+    wanted = measure.chosen(
+        [peer.name for peer in peers.ALL], options.peers or (SMOKE_PEERS if options.smoke else None)
+    )
+    usable, said = prepared(wanted)
     for entry in said:
         print(f"{entry['title']}: {entry['status']} {entry['version'] or entry['why']}", file=sys.stderr)
     options.data_dir.mkdir(parents=True, exist_ok=True)
     session = Session(usable, options.rounds or (1 if options.smoke else 5), options.smoke, options.data_dir)
     begin = time.monotonic()
-    meta = measure.machine() | {"date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "rounds": session.rounds, "smoke": options.smoke}
+    meta = measure.machine() | {
+        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        "rounds": session.rounds,
+        "smoke": options.smoke,
+    }
     for name in chosen_work:
         session.work = name
         print(f"== {name}: {work.ALL[name][0]}", file=sys.stderr)

@@ -1,7 +1,8 @@
 """The brokers that are measured side by side.
 
-Every peer has the shape of `kafkapy.testing.broker_process.BrokerProcess`: start, stop, kill, remove, port, pid, data_dir. A peer that cannot be
-had here raises PeerMissingError from `prepare`, with the reason; it is reported, never left out in silence.
+Every peer has the shape of `kafkapy.testing.broker_process.BrokerProcess`: start, stop, kill, remove, port, pid,
+data_dir. A peer that cannot be had here raises PeerMissingError from `prepare`, with the reason; it is reported, never
+left out in silence.
 """
 
 from __future__ import annotations
@@ -14,25 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from kafkapy.testing.broker_process import BrokerProcess
-from peers import apache_kafka, kfake, limit, tansu
+from peers import apache_kafka, kfake, limit
 from peers.apache_kafka import PeerMissingError
 
 __all__ = ["ALL", "KAFKAPY", "LIMIT", "Peer", "PeerMissingError", "by_name"]
 
-# Topics come and go between the measurements; their files are to be gone soon, too. Nothing else differs from the defaults.
+# Topics come and go between the measurements; their files are to be gone soon, too. All else is as by default.
 SOON_DELETED = {"log.segment.delete.delay.ms": "100"}
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One kind of broker. `prepare` gets what it needs and gives its version; `make` gives a broker that is not started."""
+    """One kind of broker: `prepare` gets what it needs and gives its version, `make` gives a broker, not started."""
 
     name: str
     title: str
     prepare: Callable[[], str]
     make: Callable[[Path, dict[str, str]], Any]
     is_apache: bool = False
-    by_default: bool = True
 
 
 def _kafkapy_version() -> str:
@@ -56,23 +56,35 @@ def _redpanda() -> str:
     where = shutil.which("redpanda")
     if where is None:
         raise PeerMissingError(
-            "Redpanda is not on PyPI, crates.io, npm, the Go proxy, Maven Central or in Debian; no program `redpanda` is installed"
+            "not on PyPI, crates.io, npm, the Go proxy, Maven Central or in Debian; no program `redpanda` is installed"
         )
     raise PeerMissingError(f"{where} is installed, but nothing here starts it yet")
+
+
+def _tansu() -> str:
+    raise PeerMissingError(
+        "on crates.io as source only (824 crates, not built within half an hour here), and without a storage engine "
+        "that keeps a log in local files"
+    )
 
 
 def _never(_data_dir: Path, _overrides: dict[str, str]) -> Any:
     raise PeerMissingError("cannot be had here")
 
 
-KAFKAPY = Peer("kafkapy", "kafkapy", _kafkapy_version, lambda data_dir, overrides: BrokerProcess(data_dir, overrides))
+def _kafkapy(data_dir: Path, overrides: dict[str, str]) -> Any:
+    # From this work tree, whatever the current directory is.
+    return BrokerProcess(data_dir, overrides, environment={"PYTHONPATH": str(Path(__file__).parents[2])})
+
+
+KAFKAPY = Peer("kafkapy", "kafkapy", _kafkapy_version, _kafkapy)
 LIMIT = Peer("limit", "the machine's limit", limit.prepare, limit.Limit)
 ALL: list[Peer] = [
     KAFKAPY,
     _apache("3.9"),
     _apache("4.x"),
     Peer("kfake", "kfake (franz-go)", kfake.prepare, kfake.KFake),
-    Peer("tansu", "tansu", tansu.prepare, tansu.Tansu, by_default=False),
+    Peer("tansu", "tansu", _tansu, _never),
     Peer("redpanda", "Redpanda", _redpanda, _never),
     LIMIT,
 ]

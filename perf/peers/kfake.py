@@ -1,4 +1,4 @@
-"""kfake, the broker for tests of the Go client franz-go, from the Go module proxy. It keeps its data in memory and on disk."""
+"""kfake, the broker for tests of the Go client franz-go, from the Go module proxy; with its log on disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from peers.process import ProgramPeer
 
 MODULE = "github.com/twmb/franz-go/pkg/kfake"
 VERSION = "v0.0.0-20260918054303-01f206a7e32c"
+CLIENT_VERSION = "v1.22.2"  # the release of franz-go that has what this version of kfake calls
 
 
 def program() -> Path:
@@ -25,11 +26,9 @@ def program() -> Path:
         raise PeerMissingError("go is not installed")
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, folder / "main.go")
-    commit = VERSION.rpartition("-")[2]
-    modules = [f"{MODULE}@{VERSION}", f"github.com/twmb/franz-go@{commit}", f"github.com/twmb/franz-go/pkg/kmsg@{commit}"]
-    steps = [["go", "mod", "init", "kfakepeer"], ["go", "get", *modules], ["go", "build", "-o", "kfake", "."]]
-    if (folder / "go.mod").exists():
-        steps = steps[1:]
+    requires = f"require (\n\tgithub.com/twmb/franz-go {CLIENT_VERSION}\n\t{MODULE} {VERSION}\n)\n"
+    (folder / "go.mod").write_text(f"module kfakepeer\n\ngo 1.25.0\n\n{requires}")
+    steps = [["go", "mod", "tidy"], ["go", "build", "-o", "kfake", "."]]
     for step in steps:
         done = subprocess.run(step, cwd=folder, capture_output=True, text=True, timeout=600)
         if done.returncode != 0:

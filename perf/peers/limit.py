@@ -1,4 +1,4 @@
-"""The machine's own limit (native/limit.c) in the shape of a broker, for produce and fetch of the load generator only."""
+"""The machine's own limit (native/limit.c) in the shape of a broker; it serves the load generator only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def prepare() -> str:
 
 
 class Limit:
-    """Owns the process; `overrides["batch.bytes"]` is the size of the batches that can be fetched, `batches` their number."""
+    """Owns the process; `overrides["batch.bytes"]` is the size of batches to be fetched, `batches` their number."""
 
     def __init__(self, data_dir: Path, overrides: dict[str, str]) -> None:
         self.data_dir = data_dir

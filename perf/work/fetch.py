@@ -1,4 +1,4 @@
-"""W3: catch-up reads. The data was just written, so it is in the page cache; every batch header is checked on the way."""
+"""W3: catch-up reads of data just written, so in the page cache; every batch header is checked on the way."""
 
 from __future__ import annotations
 
@@ -24,19 +24,30 @@ def _fill(session: Session, broker: Any, topic: str, partitions: int, total: int
     with session.folder("frames") as folder, Client(broker.port) as client:
         client.create_topic(topic, partitions)
         frames = write_frames(folder, topic, [batch] * partitions, 1)
-        named = measure.options(port=broker.port, connections=partitions * 4, seconds=60, topic=topic, limit_bytes=total)
+        named = measure.options(
+            port=broker.port, connections=partitions * 4, seconds=60, topic=topic, limit_bytes=total
+        )
         answer = measure.run_native("load", "produce", *named, *frames)
         read_back(broker.port, topic, [batch] * partitions, records, answer["requests"], 1 << 20)
         return min(client.end_offsets(topic, partitions))
 
 
-def _reader(session: Session, broker: Any, topic: str, consumers: int, end: int, size: int, pinned: bool) -> Callable[[], Metrics]:
+def _reader(
+    session: Session, broker: Any, topic: str, consumers: int, end: int, size: int, pinned: bool
+) -> Callable[[], Metrics]:
     def measured() -> Metrics:
         measure.pin(broker.pid, measure.broker_cores(pinned))
         named = measure.options(
-            port=broker.port, connections=consumers, seconds=session.seconds(1.0, 0.3), topic=topic, max_bytes=size,
-            partitions=PARTITIONS[consumers], end_offset=end, limit_bytes=LIMIT_BYTES, pids=measure.pids(broker.pid),
-        )  # fmt: skip
+            port=broker.port,
+            connections=consumers,
+            seconds=session.seconds(1.0, 0.3),
+            topic=topic,
+            max_bytes=size,
+            partitions=PARTITIONS[consumers],
+            end_offset=end,
+            limit_bytes=LIMIT_BYTES,
+            pids=measure.pids(broker.pid),
+        )
         return rates(measure.run_native("load", "fetch", *named, pinned=pinned))
 
     return measured
@@ -64,5 +75,6 @@ def catch_up(session: Session) -> None:
                         name: _reader(session, brokers[name], f"r{consumers}", consumers, end, size, pinned)
                         for name, end in ends.items()
                     }
-                    cell = f"{consumers} consumer{'s' if consumers > 1 else ''}, {'1 MB' if size >= 1 << 20 else '16 KB'} fetches"
+                    what = "1 MB" if size >= 1 << 20 else "16 KB"
+                    cell = f"{consumers} consumer{'s' if consumers > 1 else ''}, {what} fetches"
                     session.in_turns(cell, calls, "pinned" if pinned else "unpinned")

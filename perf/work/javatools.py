@@ -27,9 +27,12 @@ def _run(main: str, *arguments: str, timeout_s: float = 120.0) -> str:
     cores = measure.load_cores(True)
     try:
         done = subprocess.run(
-            java(TOOLS_VERSION, main, *arguments), capture_output=True, text=True, timeout=timeout_s,
+            java(TOOLS_VERSION, main, *arguments),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{main} did not end within {timeout_s:.0f} s") from None
     if done.returncode:
@@ -42,10 +45,22 @@ def _produce(broker: Any, topic: str, records: int) -> Callable[[], Metrics]:
         measure.pin(broker.pid, measure.broker_cores(True))
         before = measure.cpu_seconds(broker.pid)
         said = _run(
-            "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records), "--record-size", "1000",
-            "--throughput", "-1", "--producer-props", f"bootstrap.servers=127.0.0.1:{broker.port}", "acks=1", "batch.size=65536",
-            "linger.ms=10", "enable.idempotence=false",
-        )  # fmt: skip
+            "org.apache.kafka.tools.ProducerPerformance",
+            "--topic",
+            topic,
+            "--num-records",
+            str(records),
+            "--record-size",
+            "1000",
+            "--throughput",
+            "-1",
+            "--producer-props",
+            f"bootstrap.servers=127.0.0.1:{broker.port}",
+            "acks=1",
+            "batch.size=65536",
+            "linger.ms=10",
+            "enable.idempotence=false",
+        )
         used = measure.cpu_seconds(broker.pid) - before
         found = [match for match in _PRODUCED.finditer(said) if int(match[1]) == records]
         if not found:
@@ -59,9 +74,18 @@ def _consume(broker: Any, topic: str, records: int) -> Callable[[], Metrics]:
     def measured() -> Metrics:
         before = measure.cpu_seconds(broker.pid)
         said = _run(
-            "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", f"127.0.0.1:{broker.port}", "--topic", topic,
-            "--messages", str(records), "--timeout", "20000", "--hide-header", timeout_s=60,
-        )  # fmt: skip
+            "org.apache.kafka.tools.ConsumerPerformance",
+            "--bootstrap-server",
+            f"127.0.0.1:{broker.port}",
+            "--topic",
+            topic,
+            "--messages",
+            str(records),
+            "--timeout",
+            "20000",
+            "--hide-header",
+            timeout_s=60,
+        )
         used = measure.cpu_seconds(broker.pid) - before
         columns = [column.strip() for column in said.strip().splitlines()[-1].split(",")]
         if len(columns) < 8 or int(float(columns[4])) < records:
@@ -81,9 +105,13 @@ def cross_check(session: Session) -> None:
         session.fail("Java tools", "start", error)
         return
     records, rounds = 300_000, session.rounds
-    session.rounds = min(rounds, 3)
+    session.rounds = min(rounds, 2)
     with session.running(with_limit=False) as all_brokers:
-        brokers = {p.name: all_brokers[p.name] for p in session.brokers if p.name in all_brokers and (p is KAFKAPY or p.is_apache)}
+        brokers = {
+            p.name: all_brokers[p.name]
+            for p in session.brokers
+            if p.name in all_brokers and (p is KAFKAPY or p.is_apache)
+        }
         for name, broker in brokers.items():
             try:
                 with Client(broker.port) as client:

@@ -1,4 +1,4 @@
-"""W4: end-to-end latency. Producers at a fixed rate, one consumer that tails the partition, one clock (native/tail.c)."""
+"""W4: end-to-end latency. Producers at a fixed rate, a consumer that tails the partition, one clock (native/tail.c)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from work.session import Metrics, Session
 RECORD = 1000
 CONNECTIONS = 16
 SHARES = (25, 50, 75)
+WARM_UP_ROUNDS = 3  # of the maximum, thrown away
 
 _topics = itertools.count()
 
@@ -29,9 +30,14 @@ def _tail(session: Session, folder: Path, broker: Any, rate: float, seconds: flo
         client.create_topic(topic, 1)
         frame = write_frames(folder, topic, [batch], 1)
         named = measure.options(
-            port=broker.port, topic=topic, rate=rate, seconds=seconds, warm_up=session.seconds(0.5, 0.2), connections=CONNECTIONS,
+            port=broker.port,
+            topic=topic,
+            rate=rate,
+            seconds=seconds,
+            warm_up=session.seconds(0.5, 0.2),
+            connections=CONNECTIONS,
             pids=measure.pids(broker.pid),
-        )  # fmt: skip
+        )
         answer = measure.run_native("tail", *named, *frame)
         client.delete_topic(topic)
     return answer
@@ -45,8 +51,11 @@ def _maximum(session: Session, folder: Path, broker: Any) -> float:
 def end_to_end(session: Session) -> None:
     """Each record of 1 KB is a request of its own; the rates are shares of the slowest compared broker's maximum."""
     with session.running(with_limit=False) as brokers, session.folder("frames") as folder:
+        brokers = {
+            p.name: brokers[p.name] for p in session.brokers if p.name in brokers and (p is KAFKAPY or p.is_apache)
+        }
         maxima: dict[str, list[float]] = {}
-        for turn in range(1 if session.smoke else 4):
+        for turn in range(1 if session.smoke else 3 + WARM_UP_ROUNDS):
             for name, broker in list(brokers.items()):
                 try:
                     reached = _maximum(session, folder, broker)
@@ -54,15 +63,14 @@ def end_to_end(session: Session) -> None:
                     session.fail(name, "maximum", error)
                     del brokers[name]
                     continue
-                if turn or session.smoke:  # the first one warms up
+                if turn >= WARM_UP_ROUNDS or session.smoke:
                     maxima.setdefault(name, []).append(reached)
         for name, values in maxima.items():
             for each in values:
                 session.add(session_peer(session, name), "maximum", {"requests_per_s": each})
-        compared = [p.name for p in session.brokers if (p is KAFKAPY or p.is_apache) and p.name in maxima]
-        if not compared:
+        if not brokers:
             return
-        slowest = min(statistics.median(maxima[name]) for name in compared)
+        slowest = min(statistics.median(values) for values in maxima.values())
 
         for share in SHARES[1:2] if session.smoke else SHARES:
             rate = slowest * share / 100
@@ -71,13 +79,16 @@ def end_to_end(session: Session) -> None:
                 answer = _tail(session, folder, broker, rate, session.seconds(2.5, 0.5))
                 found = answer["end_to_end_us"]
                 return {
-                    "p50_us": found["p50"], "p99_us": found["p99"], "p999_us": found["p999"], "max_us": found["max"],
-                    "produce_p99_us": answer["produce_us"]["p99"], "requests_per_s": answer["requests"] / answer["seconds"],
+                    "p50_us": found["p50"],
+                    "p99_us": found["p99"],
+                    "p999_us": found["p999"],
+                    "max_us": found["max"],
+                    "produce_p99_us": answer["produce_us"]["p99"],
+                    "requests_per_s": answer["requests"] / answer["seconds"],
                     "cpu_us_per_request": answer["broker_cpu_s"] / answer["requests"] * 1e6,
-                }  # fmt: skip
+                }
 
-            fast_enough = [n for n in brokers if n in compared or statistics.median(maxima[n]) > rate * 1.05]
-            session.in_turns(f"{share} %", {name: lambda b=brokers[name]: one(b) for name in fast_enough}, warm_up=False)
+            session.in_turns(f"{share} %", {name: lambda b=b: one(b) for name, b in brokers.items()}, warm_up=False)
 
 
 def session_peer(session: Session, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""W5: 1,000 and 10,000 partitions. One record in every partition, so that a start has something to load and to recover."""
+"""W5: 1,000 and 10,000 partitions, one record in each, so that a start has something to load and to recover."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def topic_name(index: int) -> str:
 
 
 def ready(port: int, partitions: int, records: bytes, timeout_s: float = 300) -> None:
-    """Waits until every partition has a leader and the last one of every topic accepts a record. Raises RuntimeError."""
+    """Waits until every partition has a leader and every topic's last one accepts a record. Raises RuntimeError."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -72,7 +72,11 @@ def _metadata(port: int, pid: int, times: int) -> Metrics:
             answer = client.exchange(request, METADATA)
             taken.append(time.perf_counter() - begin)
         cpu = measure.cpu_seconds(pid) - cpu
-    return {"metadata_us": statistics.median(taken) * 1e6, "metadata_cpu_us": cpu / times * 1e6, "metadata_bytes": len(answer)}
+    return {
+        "metadata_us": statistics.median(taken) * 1e6,
+        "metadata_cpu_us": cpu / times * 1e6,
+        "metadata_bytes": len(answer),
+    }
 
 
 def _started(broker: Any, partitions: int, records: bytes) -> float:
@@ -107,7 +111,7 @@ def _one(session: Session, peer: Peer, partitions: int) -> Callable[[], Metrics]
 
 
 def _overrides(peer: Peer) -> dict[str, str]:
-    # Kafka's default waits 9 s after a SIGKILL for the session of the broker's former life; that is a setting, not work.
+    # By default Kafka waits 9 s after a SIGKILL for the broker's former session to end: a setting, not work.
     return {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "250"} if peer.is_apache else {}
 
 
@@ -116,7 +120,7 @@ def many(session: Session) -> None:
     compared = [peer for peer in session.brokers if peer is KAFKAPY or peer.is_apache]
     rounds = session.rounds
     for partitions in (100,) if session.smoke else (1000, 10_000):
-        session.rounds = 1 if partitions > 1000 else min(rounds, 3)
+        session.rounds = 1 if partitions > 1000 else min(rounds, 2)
         calls = {peer.name: _one(session, peer, partitions) for peer in compared}
         session.in_turns(f"{partitions:,} partitions", calls, "unpinned", warm_up=False)
     session.rounds = rounds

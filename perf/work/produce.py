@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import measure
-from client import Client, batch_of_size, read_back, record_batch, value, write_frames
+from client import Client, batch_of_size, read_back, record_batch, value, wait_until_deleted, write_frames
 from peers import LIMIT
 
 from kafkapy.types import CompressionType
 from work.session import Metrics, Session, rates
 
-LIMIT_BYTES = 384 << 20
+LIMIT_BYTES = 256 << 20
 SAMPLE_BYTES = 1 << 20
 W1_BATCHES = (64 << 10, 1 << 20)
 W1_UNPINNED = ((64 << 10, 1, 12, "none"), (1 << 20, 1, 12, "none"))
@@ -25,7 +25,9 @@ CONNECTIONS_OF_ONE_PARTITION = 4
 class Cell:
     """One combination to measure: owns its frames; `round(broker)` gives a callable for one round."""
 
-    def __init__(self, session: Session, folder: Path, batches: list[bytes], records: int, connections: int, acks: int) -> None:
+    def __init__(
+        self, session: Session, folder: Path, batches: list[bytes], records: int, connections: int, acks: int
+    ) -> None:
         self.session = session
         self.folder = folder
         self.batches = batches
@@ -46,15 +48,28 @@ class Cell:
                     client.create_topic(topic, len(self.batches))
             frames = write_frames(self.folder, topic, self.batches, self.acks)
             named = measure.options(
-                port=broker.port, connections=self.connections, seconds=seconds, topic=topic,
-                limit_bytes=int(self.session.seconds(LIMIT_BYTES, LIMIT_BYTES / 8)), pids=measure.pids(broker.pid),
-            )  # fmt: skip
+                port=broker.port,
+                connections=self.connections,
+                seconds=seconds,
+                topic=topic,
+                limit_bytes=int(self.session.seconds(LIMIT_BYTES, LIMIT_BYTES / 8)),
+                pids=measure.pids(broker.pid),
+            )
+            measure.back_pages(self.folder, int(self.session.seconds(LIMIT_BYTES, LIMIT_BYTES / 8) * 1.1))
             answer = measure.run_native("load", "produce", *named, *frames, pinned=pinned)
             metrics = rates(answer) | {"rss_mb": measure.rss_bytes(broker.pid) / 1e6}
             if is_broker:
-                read_back(broker.port, topic, self.batches, self.records, answer["requests"], SAMPLE_BYTES // len(self.batches))
+                read_back(
+                    broker.port,
+                    topic,
+                    self.batches,
+                    self.records,
+                    answer["requests"],
+                    SAMPLE_BYTES // len(self.batches),
+                )
                 with Client(broker.port) as client:
                     client.delete_topic(topic)
+                wait_until_deleted(broker.data_dir, topic)
             for frame in frames:
                 Path(frame).unlink()
             return metrics

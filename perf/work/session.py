@@ -17,6 +17,7 @@ import peers
 from peers import LIMIT, Peer
 
 Metrics = dict[str, float]
+WARM_UP_S = 5.0
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Session:
     rows: dict[tuple[str, str, str, str], Row] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     work: str = ""
+    cold: set[str] = field(default_factory=set)  # brokers that have run nothing yet
 
     @property
     def brokers(self) -> list[Peer]:
@@ -72,7 +74,9 @@ class Session:
     @contextmanager
     def folder(self, name: str) -> Iterator[Path]:
         """A new directory on the file system of the measurements, removed afterwards."""
-        with tempfile.TemporaryDirectory(prefix=f"perf-{name}-", dir=self.data_dir, ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=f"perf-{name}-", dir=self.data_dir, ignore_cleanup_errors=True
+        ) as folder:
             yield Path(folder)
 
     @contextmanager
@@ -91,20 +95,30 @@ class Session:
                         brokers[peer.name] = peers.started(peer, folder / peer.name, own)
                     except Exception as error:
                         self.fail(peer.name, "start", error)
+                self.cold = set(brokers) - {LIMIT.name}
                 yield brokers
             finally:
                 for broker in brokers.values():
                     broker.kill()
                     broker.remove()
 
-    def in_turns(self, cell: str, calls: dict[str, Callable[[], Metrics]], mode: str = "pinned", warm_up: bool = True) -> None:
-        """A B A B: one warm-up each, then the rounds. A peer that fails is left out of the cell's remaining rounds."""
+    def in_turns(
+        self, cell: str, calls: dict[str, Callable[[], Metrics]], mode: str = "pinned", warm_up: bool = True
+    ) -> None:
+        """A B A B: a warm-up of each, then the rounds. A peer that fails is left out of the cell's remaining rounds.
+
+        The first warm-up of a broker takes at least WARM_UP_S, so that a just-in-time compiler has done its work.
+        """
         left = dict(calls)
         begin = time.monotonic()
         for turn in range(-1 if warm_up else 0, self.rounds):
             for name in list(left):
                 try:
                     metrics = left[name]()
+                    warm_until = time.monotonic() + WARM_UP_S
+                    while turn < 0 and name in self.cold and not self.smoke and time.monotonic() < warm_until:
+                        left[name]()
+                    self.cold.discard(name)
                 except Exception as error:
                     self.fail(name, f"{cell} ({mode})", error)
                     del left[name]

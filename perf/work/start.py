@@ -52,16 +52,24 @@ def _one(session: Session, broker: Any, folder: Path) -> Callable[[], Metrics]:
         idle_cpu = (measure.cpu_seconds(broker.pid) - cpu) / session.seconds(2.0, 0.5)
         frames = write_frames(folder, "w6", batches, 1)
         named = measure.options(
-            port=broker.port, connections=PARTITIONS, seconds=session.seconds(2.0, 0.3), topic="w6", limit_bytes=512 << 20,
+            port=broker.port,
+            connections=PARTITIONS,
+            seconds=session.seconds(2.0, 0.3),
+            topic="w6",
+            limit_bytes=512 << 20,
             pids=measure.pids(broker.pid),
-        )  # fmt: skip
+        )
         with measure.PeakMemory(broker.pid) as memory:
             measure.run_native("load", "produce", *named, *frames)
         broker.stop()
         return {
-            "listening_s": listening, "first_produce_s": accepted, "start_cpu_s": start_cpu, "idle_rss_mb": idle / 1e6,
-            "idle_cpu_share": idle_cpu, "rss_under_load_mb": memory.peak / 1e6,
-        }  # fmt: skip
+            "listening_s": listening,
+            "first_produce_s": accepted,
+            "start_cpu_s": start_cpu,
+            "idle_rss_mb": idle / 1e6,
+            "idle_cpu_share": idle_cpu,
+            "rss_under_load_mb": memory.peak / 1e6,
+        }
 
     return measured
 
