@@ -87,10 +87,12 @@ soak: build $(STAMPS)/test-venv
 
 # Side by side with Apache Kafka and the machine's own limit; writes docs/performance.md. ARGS="--work W1 --rounds 3" for less.
 perf: build $(STAMPS)/test-venv
+	@scripts/system-packages perf
 	$(BIN)/python perf/run.py $(ARGS)
 
 # Proves in under a minute that the instrument runs: one short round of kafkapy and the limit.
 perf-smoke: build $(STAMPS)/test-venv
+	@scripts/system-packages perf
 	$(BIN)/python perf/run.py --smoke $(ARGS)
 
 # The micro-benchmarks of single parts; BENCH=codec for one of them.

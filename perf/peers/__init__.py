@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import measure
+
 from kafkapy.testing.broker_process import BrokerProcess
 from peers import apache_kafka, kfake, limit
 from peers.apache_kafka import PeerMissingError
@@ -73,8 +75,13 @@ def _never(_data_dir: Path, _overrides: dict[str, str]) -> Any:
 
 
 def _kafkapy(data_dir: Path, overrides: dict[str, str]) -> Any:
-    # From this work tree, whatever the current directory is.
-    return BrokerProcess(data_dir, overrides, environment={"PYTHONPATH": str(Path(__file__).parents[2])})
+    # From this work tree, and with its modules compiled beforehand, as those of an installed package are.
+    environment = {
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(measure.CACHE / "pycache"),
+    }
+    return BrokerProcess(data_dir, overrides, environment=environment)
 
 
 KAFKAPY = Peer("kafkapy", "kafkapy", _kafkapy_version, _kafkapy)
