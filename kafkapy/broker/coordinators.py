@@ -5,19 +5,25 @@ Source: kafka.server.BrokerServer, where the group and the transaction coordinat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.coordinator.clock import LoopClock
 from kafkapy.coordinator.group.config import GroupConfig
 from kafkapy.coordinator.group.coordinator import GroupCoordinator
 from kafkapy.coordinator.group.shard import GroupEvent
+from kafkapy.coordinator.result import Later
+from kafkapy.coordinator.transaction.config import TransactionConfig
+from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
+from kafkapy.coordinator.transaction.markers import LocalMarkerWriter, Marker
 from kafkapy.coordinator.writer import PartitionLogWriter
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.metadata.znodes import decode_topic, topic_path
+from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
+    from kafkapy.metadata.cache import MetadataCache
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.replica_manager import ReplicaManager
 
@@ -34,12 +40,16 @@ class Coordinators:
     """
 
     group: GroupCoordinator
+    transaction: TransactionCoordinator
+    markers: LocalMarkerWriter
 
     def __init__(
         self,
         config: BrokerConfig,
         store: MetadataStore,
         replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        next_producer_id: Callable[[], Awaitable[int]],
         notify: Callable[..., None],
     ) -> None:
         self.config = config
@@ -47,6 +57,8 @@ class Coordinators:
         self.writer = PartitionLogWriter(replica_manager, config.get_int("offsets.load.buffer.size"))
         self._store = store
         self._replica_manager = replica_manager
+        self._metadata_cache = metadata_cache
+        self._next_producer_id = next_producer_id
         self._notify = notify
         self._partition_counts: Mapping[str, int] = {}
 
@@ -63,9 +75,30 @@ class Coordinators:
         )
         self._replica_manager.leadership_listeners.append(self.group.runtime.on_leadership_change)
         self._replica_manager.deletion_listeners.append(lambda topic: self.group.topics_deleted([topic]))
+        self._start_transactions()
+
+    def _start_transactions(self) -> None:
+        config = TransactionConfig.from_broker_config(self.config)
+        self.markers = LocalMarkerWriter(
+            self.writer, self.clock, self._complete_offsets, timeout_ms=lambda: config.request_timeout_ms
+        )
+        self.transaction = TransactionCoordinator(
+            config,
+            self.writer,
+            self.clock,
+            self.markers,
+            self._next_producer_id,
+            partition_count=lambda: self.partition_count(TRANSACTION_STATE_TOPIC),
+            is_gone=self._is_gone,
+        )
+        self.transaction.start()
+        self._replica_manager.leadership_listeners.append(self.transaction.on_leadership_change)
 
     def stop(self) -> None:
         """Write what is unwritten; whoever waits for a coordinator is told to look for another one."""
+        if hasattr(self, "transaction"):
+            self.transaction.stop()
+            self.markers.close()
         if hasattr(self, "group"):
             self.group.stop()
 
@@ -79,6 +112,16 @@ class Coordinators:
         if found is None:
             return self.config.get_int(PARTITION_COUNT_KEYS[topic])
         return len(decode_topic(topic, found[0]).partitions)
+
+    def _complete_offsets(self, partition: int, marker: Marker) -> Later[None]:
+        return self.group.runtime.complete_transaction(
+            partition, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.committed
+        )
+
+    def _is_gone(self, partition: TopicPartition) -> bool:
+        # Only who has heard of all partitions can tell that one is missing; the coordinator's own topic is among them.
+        known = self._metadata_cache
+        return known.contains(TRANSACTION_STATE_TOPIC) and not known.contains(partition)
 
     def _rebalanced(self, event: GroupEvent) -> None:
         self._notify(

@@ -251,6 +251,7 @@ class KafkaServer:
         authorizer = plugins.create_authorizer(self.config)
         self._on_stop("authorizer", authorizer.close)
         plane.authorizer_epoch = authorizer.decisions_epoch
+        producer_ids = ProducerIdManager(node_id, store)
         self.context = BrokerContext(
             node_id=node_id,
             cluster_id=cluster_id,
@@ -262,9 +263,11 @@ class KafkaServer:
             scheduler=scheduler,
             dynamic_config=dynamic,
             authorizer=authorizer,
-            producer_ids=ProducerIdManager(node_id, store),
+            producer_ids=producer_ids,
             auto_topics=AutoTopicCreation(dynamic, controller),
-            coordinators=Coordinators(self.config, store, replica_manager, plugins.notify),
+            coordinators=Coordinators(
+                self.config, store, replica_manager, metadata_cache, producer_ids.next_id, plugins.notify
+            ),
         )
         self.context.apis = KafkaApis(self.context)
 

@@ -6,6 +6,7 @@ import itertools
 import logging
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from kafkapy.config.properties import Properties
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.header import decode_response, encode_request
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.protocol.schema import Request
 from kafkapy.records.batches import RecordBatchBuilder
-from kafkapy.types import CompressionType
+from kafkapy.types import CompressionType, CoordinatorType
 
 logging.getLogger("kafka").setLevel(logging.WARNING)
 
@@ -36,6 +39,9 @@ def config(directory: Path, **keys: str) -> BrokerConfig:
         "num.network.threads": "1",
         "num.partitions": "1",
         "log.initial.task.delay.ms": "600000",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
     } | {key.replace("_", "."): value for key, value in keys.items()}
     return BrokerConfig.from_properties(Properties().override([f"{key}={value}" for key, value in values.items()]))
 
@@ -87,6 +93,21 @@ class Client:
         response = self(request, 9).responses[0].partition_responses[0]
         assert response.error_code == ErrorCode.NONE, ErrorCode(response.error_code).name
         return response
+
+    def coordinate_transactions(self, transactional_id: str) -> None:
+        """Have the broker coordinate the id: its topic is created, and its partition is loaded."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            asked = FindCoordinatorRequest(coordinator_keys=[transactional_id], key_type=CoordinatorType.TRANSACTION)
+            if self(asked, 4).coordinators[0].error_code == ErrorCode.NONE:
+                described = self(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
+                if described.transaction_states[0].error_code in (
+                    ErrorCode.NONE,
+                    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                ):
+                    return
+            time.sleep(0.01)
+        raise TimeoutError(transactional_id)
 
     def send_frame(self, frame: bytes) -> None:
         """Send bytes behind their size."""

@@ -3,8 +3,7 @@
 The broker that coordinates a group or a transactional id: the leader of its partition of `__consumer_offsets` or
 `__transaction_state`. The topic is created when it is first asked for.
 
-Known gaps: transactional ids are answered with COORDINATOR_NOT_AVAILABLE until there are transactions; share groups
-with INVALID_REQUEST, as a broker without a share coordinator does.
+Known gaps: share groups are answered with INVALID_REQUEST, as by a broker without a share coordinator.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.runtime import partition_of
 from kafkapy.errors import ErrorCode
-from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, CoordinatorType, Node, ResourceType
@@ -68,7 +67,7 @@ async def _coordinator(context: RequestContext, key_type: int, key: str) -> tupl
     if key_type == CoordinatorType.TRANSACTION:
         if not context.authorize(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_NODE
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NODE
+        return await _leader(context, TRANSACTION_STATE_TOPIC, key)
     if key_type == CoordinatorType.SHARE and context.api_version >= 6:
         context.authorize_cluster(AclOperation.CLUSTER_ACTION)
     return ErrorCode.INVALID_REQUEST, NO_NODE

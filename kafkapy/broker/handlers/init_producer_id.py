@@ -1,15 +1,18 @@
 """InitProducerId, API key 22: versions 0 to 6.
 
-A new producer id with epoch 0 for idempotent producers.
+A new producer id with epoch 0 for idempotent producers. For transactional ones the id that belongs to their
+transactional id with a new epoch, which fences the producers before; below version 4 they know PRODUCER_FENCED as
+INVALID_PRODUCER_EPOCH.
 
-Known gaps: transactions. A request with a transactional id is answered with COORDINATOR_NOT_AVAILABLE, which clients
-retry, as a broker does whose transaction coordinator is not up.
+Known gaps: two-phase commit (KIP-939): as in a broker that does not allow it, enable2Pc is answered with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and keepPreparedTxn with UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.errors import ErrorCode
+from kafkapy.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
@@ -18,8 +21,7 @@ REQUEST = InitProducerIdRequest
 RESPONSE = InitProducerIdResponse
 VERSIONS = VersionRange(0, 6)
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
+FIRST_WITH_PRODUCER_FENCED = 4
 
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -35,11 +37,25 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
         return _error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _error(ErrorCode.INVALID_REQUEST)
+    if request.enable2_pc:
+        return _error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.keep_prepared_txn:
+        return _error(ErrorCode.UNSUPPORTED_VERSION)
     if transactional_id is None:
         return InitProducerIdResponse(producer_id=await context.broker.producer_ids.next_id(), producer_epoch=0)
-    if transactional_id == "":
-        return _error(ErrorCode.INVALID_REQUEST)
-    return _error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    expected = None
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    try:
+        producer = await context.broker.coordinators.transaction.init_producer_id(
+            transactional_id, request.transaction_timeout_ms, expected
+        )
+    except KafkaError as error:
+        code = code_of(error)
+        if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return _error(code)
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
 def error_response(request: InitProducerIdRequest, error: ErrorCode, message: str) -> InitProducerIdResponse:

@@ -26,9 +26,10 @@ def test_groups_are_coordinated_here(client: Any, broker: Any, version: int) -> 
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_transactional_ids_are_to_be_tried_again_later(client: Any, version: int) -> None:
+def test_transactional_ids_are_coordinated_here(client: Any, broker: Any, version: int) -> None:
     answer = ask(client, version, TRANSACTION)
-    assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    endpoint = broker.endpoints[0]
+    assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, endpoint.host, endpoint.port)
 
 
 def test_many_keys_have_an_answer_each(client: Any) -> None:

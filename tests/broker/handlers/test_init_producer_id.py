@@ -31,10 +31,39 @@ def test_id_and_epoch_belong_together(client: Any) -> None:
     assert client(request(producer_epoch=5), 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_transactional_id_is_to_be_tried_again_later(client: Any) -> None:
-    response = client(request("orders"), 4)
-    assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+def test_a_transactional_id_keeps_its_producer_id_and_gets_new_epochs(client: Any) -> None:
+    client.coordinate_transactions("orders")
+    first = client(request("orders"), 4)
+    again = client(request("orders"), 4)
+    assert (first.error_code, first.producer_epoch) == (ErrorCode.NONE, 0)
+    assert (again.error_code, again.producer_id, again.producer_epoch) == (ErrorCode.NONE, first.producer_id, 1)
+
+
+def test_transactional_ids_and_timeouts_are_checked(client: Any) -> None:
+    client.coordinate_transactions("checked")
     assert client(request(""), 4).error_code == ErrorCode.INVALID_REQUEST
+    for timeout_ms in (0, -1, 900_001):
+        asked = InitProducerIdRequest(transactional_id="checked", transaction_timeout_ms=timeout_ms)
+        assert client(asked, 4).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+@pytest.mark.parametrize(("version", "error"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)])
+def test_a_fenced_producer_is_told_so_in_words_it_knows(client: Any, version: int, error: ErrorCode) -> None:
+    name = f"fenced-{version}"
+    client.coordinate_transactions(name)
+    producer_id = client(request(name), 4).producer_id
+    client(request(name), 4)
+    response = client(request(name, producer_id=producer_id, producer_epoch=0), version)
+    assert (response.error_code, response.producer_id) == (error, -1)
+
+
+def test_two_phase_commit_is_not_allowed(client: Any) -> None:
+    client.coordinate_transactions("2pc")
+    two_phases, kept = request("2pc"), request("2pc")
+    two_phases.enable2_pc = True
+    kept.keep_prepared_txn = True
+    assert client(two_phases, 6).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert client(kept, 6).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_an_idempotent_producer_can_use_its_id(client: Any, topic_name: str) -> None:

@@ -1,0 +1,131 @@
+"""AddPartitionsToTxn, API key 24: versions 0 to 5.
+
+Partitions become part of a transaction; from version 4 on, brokers ask for several transactions at once, or only
+whether the partitions belong to them (KIP-890). One partition that does not exist, or may not be written, keeps all
+others of its transaction out (OPERATION_NOT_ATTEMPTED).
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
+from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.metadata.topic_names import is_internal
+from kafkapy.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType, TopicPartition
+
+REQUEST = AddPartitionsToTxnRequest
+RESPONSE = AddPartitionsToTxnResponse
+VERSIONS = VersionRange(0, 5)
+
+FIRST_WITH_PRODUCER_FENCED: Final = 2
+FIRST_BETWEEN_BROKERS: Final = 4
+
+Transaction = AddPartitionsToTxnRequest.Transaction
+Errors = dict[TopicPartition, ErrorCode]
+
+
+async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """An error for each partition of each transaction."""
+    if context.api_version < FIRST_BETWEEN_BROKERS:
+        transaction = _of_client(request)
+        errors = await _errors_for_client(context, transaction)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction, errors))
+    context.authorize_cluster(AclOperation.CLUSTER_ACTION)
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResponse.TransactionResult(
+                transactional_id=each.transactional_id,
+                topic_results=_results(each, await _errors(context, each, set())),
+            )
+            for each in request.transactions
+        ]
+    )
+
+
+def error_response(
+    request: AddPartitionsToTxnRequest, error: ErrorCode, message: str
+) -> AddPartitionsToTxnResponse:
+    """The error for every partition; from version 4 on, once for all."""
+    del message
+    if request.transactions:
+        return AddPartitionsToTxnResponse(error_code=error)
+    transaction = _of_client(request)
+    errors = dict.fromkeys(_partitions(transaction), error)
+    return AddPartitionsToTxnResponse(
+        error_code=error, results_by_topic_v3_and_below=_results(transaction, errors)
+    )
+
+
+def _of_client(request: AddPartitionsToTxnRequest) -> Transaction:
+    return Transaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        verify_only=False,
+        topics=request.v3_and_below_topics,
+    )
+
+
+async def _errors_for_client(context: RequestContext, transaction: Transaction) -> Errors:
+    if not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+        return dict.fromkeys(_partitions(transaction), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    names = {topic.name for topic in transaction.topics}
+    ordinary = [name for name in names if not is_internal(name)]
+    allowed = context.authorized_names(AclOperation.WRITE, ResourceType.TOPIC, ordinary)
+    errors = await _errors(context, transaction, names - allowed)
+    if context.api_version < FIRST_WITH_PRODUCER_FENCED:
+        for partition, error in errors.items():
+            if error is ErrorCode.PRODUCER_FENCED:
+                errors[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
+    return errors
+
+
+async def _errors(context: RequestContext, transaction: Transaction, denied: set[str]) -> Errors:
+    partitions = _partitions(transaction)
+    refused: Errors = {}
+    for partition in partitions:
+        if partition.topic in denied:
+            refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not context.broker.metadata_cache.contains(partition):
+            refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if refused:
+        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+    coordinator = context.broker.coordinators.transaction
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    try:
+        if transaction.verify_only:
+            return await coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
+        await coordinator.add_partitions(transaction.transactional_id, producer, partitions)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, code_of(error))
+    return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def _partitions(transaction: Transaction) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
+
+
+def _results(transaction: Transaction, errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    def result(topic: AddPartitionsToTxnTopic) -> AddPartitionsToTxnTopicResult:
+        return AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnTopicResult.PartitionResult(
+                    partition_index=number, partition_error_code=errors[TopicPartition(topic.name, number)]
+                )
+                for number in topic.partitions
+            ],
+        )
+
+    return [result(topic) for topic in transaction.topics]

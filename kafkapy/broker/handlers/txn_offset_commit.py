@@ -1,0 +1,132 @@
+"""TxnOffsetCommit, API key 28: versions 0 to 5.
+
+Stores offsets of a group that count when the producer's transaction commits. They are taken only while the group's
+partition of `__consumer_offsets` is part of that transaction (KIP-890); in version 5 it becomes that here, without an
+AddOffsetsToTxn before.
+
+Known gaps: the transaction is looked up on this broker; in a cluster of several it may be coordinated by another one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.offset_requests import CommitErrors, NewOffset, OffsetCommit
+from kafkapy.coordinator.group.shard import GroupShard
+from kafkapy.coordinator.result import ProducerStamp, Result
+from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
+from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
+from kafkapy.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType, TopicPartition
+
+REQUEST = TxnOffsetCommitRequest
+RESPONSE = TxnOffsetCommitResponse
+VERSIONS = VersionRange(0, 5)
+
+FIRST_WITH_LOAD_IN_PROGRESS: Final = 2
+FIRST_WITH_ABORTABLE: Final = 4
+FIRST_THAT_ADDS: Final = 5
+
+Topic = TxnOffsetCommitResponse.Topic
+
+
+async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    """One outcome for each partition, in the order asked."""
+    if not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
+    if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
+    allowed = context.authorized_names(
+        AclOperation.READ, ResourceType.TOPIC, [topic.name for topic in request.topics]
+    )
+    errors: CommitErrors = {}
+    offsets: dict[TopicPartition, NewOffset] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if topic.name not in allowed:
+                errors[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not context.broker.metadata_cache.contains(partition):
+                errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                offsets[partition] = NewOffset(
+                    each.committed_offset, each.committed_leader_epoch, each.committed_metadata
+                )
+    if offsets:
+        try:
+            errors |= await _commit(context, request, offsets)
+        except KafkaError as error:
+            errors |= dict.fromkeys(offsets, _shown(code_of(error), context.api_version))
+    return _response(request, errors)
+
+
+def error_response(request: TxnOffsetCommitRequest, error: ErrorCode, message: str) -> TxnOffsetCommitResponse:
+    """The error for every partition."""
+    del message
+    partitions = [
+        TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    ]
+    return _response(request, dict.fromkeys(partitions, error))
+
+
+async def _commit(
+    context: RequestContext, request: TxnOffsetCommitRequest, offsets: dict[TopicPartition, NewOffset]
+) -> CommitErrors:
+    coordinators = context.broker.coordinators
+    group, transactions = coordinators.group, coordinators.transaction
+    partition = TopicPartition(GROUP_METADATA_TOPIC, group.partition_for(request.group_id))
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    client = ClientInfo(context.client_id or "", f"/{context.client_address}", context.api_version)
+    commit = OffsetCommit(
+        request.group_id,
+        offsets,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        producer=ProducerStamp(*producer),
+    )
+    if context.api_version >= FIRST_THAT_ADDS:
+        await transactions.add_partitions(request.transactional_id, producer, [partition])
+
+    def operation(shard: GroupShard, now_ms: int) -> Result[CommitErrors]:
+        # Asked in the same turn in which the offsets are taken: no marker can come in between.
+        transactions.ensure_in_transaction(request.transactional_id, producer, partition)
+        return shard.offsets.commit(client, commit, now_ms)
+
+    return await group.write(request.group_id, operation).wait()
+
+
+def _shown(error: ErrorCode, version: int) -> ErrorCode:
+    """What the client knows the error by."""
+    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_WITH_LOAD_IN_PROGRESS:
+        # Producers up to 1.1 do not expect the other one here (KAFKA-7296).
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error
+
+
+def _response(request: TxnOffsetCommitRequest, errors: CommitErrors) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                partitions=[
+                    Topic.Partition(
+                        partition_index=each.partition_index,
+                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

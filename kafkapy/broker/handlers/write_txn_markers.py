@@ -1,0 +1,91 @@
+"""WriteTxnMarkers, API key 27: versions 0 to 2.
+
+A transaction coordinator has partitions that are led here take the markers that end transactions.
+
+Known gaps: none.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.result import Later
+from kafkapy.coordinator.transaction.markers import Marker
+from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
+from kafkapy.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType, TopicPartition
+
+REQUEST = WriteTxnMarkersRequest
+RESPONSE = WriteTxnMarkersResponse
+VERSIONS = VersionRange(0, 2)
+
+Answer = WriteTxnMarkersResponse.Marker
+Topic = Answer.Topic
+
+
+async def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    """An error for each partition of each marker."""
+    if not context.authorize(AclOperation.ALTER, ResourceType.CLUSTER, log_if_denied=False):
+        context.authorize_cluster(AclOperation.CLUSTER_ACTION)
+    # All of them are written before the first is waited for: they are replicated together.
+    begun = [
+        [
+            [_write(context, marker, TopicPartition(topic.name, number)) for number in topic.partition_indexes]
+            for topic in marker.topics
+        ]
+        for marker in request.markers
+    ]
+    answers = []
+    for marker, topics in zip(request.markers, begun, strict=True):
+        answered = []
+        for topic, writes in zip(marker.topics, topics, strict=True):
+            partitions = [
+                Topic.Partition(partition_index=number, error_code=await _error(write))
+                for number, write in zip(topic.partition_indexes, writes, strict=True)
+            ]
+            answered.append(Topic(name=topic.name, partitions=partitions))
+        answers.append(Answer(producer_id=marker.producer_id, topics=answered))
+    return WriteTxnMarkersResponse(markers=answers)
+
+
+def error_response(request: WriteTxnMarkersRequest, error: ErrorCode, message: str) -> WriteTxnMarkersResponse:
+    """The error for every partition."""
+    del message
+    return WriteTxnMarkersResponse(
+        markers=[
+            Answer(
+                producer_id=marker.producer_id,
+                topics=[
+                    Topic(
+                        name=topic.name,
+                        partitions=[
+                            Topic.Partition(partition_index=number, error_code=error)
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _write(
+    context: RequestContext, marker: WriteTxnMarkersRequest.Marker, partition: TopicPartition
+) -> Later[None]:
+    broker = context.broker
+    if broker.replica_manager.log(partition) is None:
+        return Later.failure(error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return broker.coordinators.markers.write(
+        partition,
+        Marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result),
+    )
+
+
+async def _error(write: Later[None]) -> ErrorCode:
+    try:
+        await write.wait()
+    except KafkaError as error:
+        return code_of(error)
+    return ErrorCode.NONE
