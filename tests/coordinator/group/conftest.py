@@ -50,6 +50,8 @@ class GroupBench:
         """As a broker that was killed and is back: nothing is known but the log."""
         if config:
             self.config = GroupConfig(**{"initial_rebalance_delay_ms": DELAY_MS, **config})
+        if self.epoch:
+            self.coordinator.runtime.timer.close()  # the dead set no alarms
         self.coordinator = GroupCoordinator(
             self.config, self.writer, self.clock, partition_count=lambda: 1, rebalanced=self.events.append
         )
