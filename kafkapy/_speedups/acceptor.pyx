@@ -17,7 +17,7 @@ from kafkapy._speedups.connection cimport (
     connection_open,
     network_log,
 )
-from kafkapy._speedups.connection_quotas cimport quota_admit, quota_forget, quota_wait
+from kafkapy._speedups.connection_quotas cimport quota_admit, quota_forget, quota_put_back, quota_wait
 from kafkapy._speedups.mailbox cimport MAIL_CONNECTION, Mail, mailbox_post
 from kafkapy._speedups.posix cimport (
     EFD_CLOEXEC,
@@ -43,7 +43,14 @@ cdef extern from * nogil:
     #include <stdint.h>
     #include <sys/socket.h>
 
-    static inline void kp_block_all_signals(void) { sigset_t all; sigfillset(&all); pthread_sigmask(SIG_BLOCK, &all, 0); }
+    /* Those that a fault of this very thread raises stay: blocked, they would end the process without a report. */
+    static inline void kp_block_all_signals(void) {
+        sigset_t set;
+        sigfillset(&set);
+        sigdelset(&set, SIGSEGV); sigdelset(&set, SIGBUS); sigdelset(&set, SIGFPE); sigdelset(&set, SIGILL);
+        sigdelset(&set, SIGTRAP); sigdelset(&set, SIGSYS); sigdelset(&set, SIGABRT);
+        pthread_sigmask(SIG_BLOCK, &set, 0);
+    }
 
     static inline int kp_accept(int fd) { return accept4(fd, 0, 0, SOCK_NONBLOCK | SOCK_CLOEXEC); }
 
@@ -157,6 +164,7 @@ cdef bint accept_one(AcceptorState* a) noexcept nogil:
         admit(a, fd)
         return True
     error = errno
+    quota_put_back(a.registry.quotas, a.listener_index)
     if error == EINTR or error == ECONNABORTED:
         return True
     if error == EAGAIN:

@@ -26,6 +26,8 @@ from kafkapy._speedups.send cimport Send
 
 cdef enum:
     COPIED_FRAME = 8 * 1024         # bytes; larger ones are handled where they lie
+    FRAMES_A_TURN = 64              # of one connection, before the others have their turn
+    READ_TURN = 1024 * 1024         # bytes of one connection, likewise
 
 cdef cppclass ProcessorState:
     DataPlaneState* plane
@@ -58,6 +60,8 @@ cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int leve
 # The outcome is final, or the connection is gone (then the last reference cancels it).
 cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void channels_free_closed(ProcessorState* p) noexcept nogil
+# It has bytes at hand, and is looked at in this turn's end or the next turn.
+cdef void channel_be_ready(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil
 cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil
 # The reply is out, or there is none.

@@ -1,10 +1,10 @@
 """One connection of a Processor (see channel_handler.pxd)."""
 
 from cython.operator cimport dereference
-from libc.errno cimport EAGAIN
+from libc.errno cimport EAGAIN, ECONNRESET, EPIPE, ETIMEDOUT
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
@@ -59,6 +59,13 @@ from kafkapy._speedups.request_header cimport (
     HEADER_UNSUPPORTED_API_VERSIONS,
     HeaderStatus,
     request_header_decode,
+)
+from kafkapy._speedups.request_log cimport (
+    REQUEST_LOG_OFF,
+    RequestRecord,
+    request_record_free,
+    request_record_new,
+    request_record_post,
 )
 from kafkapy._speedups.selector cimport (
     EPOLLERR,
@@ -123,6 +130,8 @@ cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) no
                 break
     channel.transport.functions.close(&channel.transport)
     channel_forget_request(p, channel)
+    request_record_free(channel.record)
+    channel.record = NULL
     send_free(channel.send)
     channel.send = NULL
     reader_release(&p.reader, channel)
@@ -144,13 +153,19 @@ cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
 
 # ---- replies -------------------------------------------------------------------------------------------------------------------
 
+cdef void channel_be_ready(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    if not channel.is_ready:
+        channel.is_ready = True
+        p.ready.push_back(channel.info.id)
+
+
 cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
     channel.mute &= ~reason
     if channel.mute or channel.closed:
         return
     selector_want(&p.selector, channel, channel.interest | EPOLLIN)
     if channel.ahead != NULL or channel.transport.functions.pending(&channel.transport) > 0:
-        p.ready.push_back(channel.info.id)
+        channel_be_ready(p, channel)
 
 
 cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil:
@@ -175,18 +190,28 @@ cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 
 cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef int64_t written = 0
+    cdef char why[160]
     cdef int status = transport_send(&channel.transport, channel.send, &written)
     if written:
         atomic_count(&channel.info.bytes_out, written)
         selector_touch(&p.selector, channel, p.now_ns)
     if status < 0:
-        channel_close(p, channel, CLOSED_BY_PEER)
+        if status == -EPIPE or status == -ECONNRESET or status == -ETIMEDOUT:
+            channel_close(p, channel, CLOSED_BY_PEER)
+            return
+        # For one, a file that is shorter than the reply says.
+        snprintf(why, sizeof(why), b"its reply cannot be sent: %s", strerror(-status))
+        channel_log_closing(p, channel, LEVEL_WARNING, why)
+        channel_close(p, channel, CLOSED_BY_BROKER)
         return
     if status == 0:
         selector_want(&p.selector, channel, channel.interest | EPOLLOUT)
         return
     atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
     channel_count_total(p, channel.send_api, channel.send_received_ns)
+    if channel.record != NULL:
+        request_record_post(p.plane.events, channel.record, channel.send.size, monotonic_ns() - channel.send_received_ns)
+        channel.record = NULL
     send_free(channel.send)
     channel.send = NULL
     if channel.interest & EPOLLOUT:
@@ -194,11 +219,20 @@ cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     channel_finish(p, channel)
 
 
+cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    """For the request log, when it is on; requests that Python serves are logged by Python."""
+    cdef int64_t level = atomic_load(&p.plane.request_log)
+    if level == REQUEST_LOG_OFF or not p.apis.apis[pending.frame.api_key].served_here:
+        return NULL
+    return request_record_new(level, p.registry, pending)
+
+
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil:
     """Takes over `send`; the request is done."""
     channel.send = send
     channel.send_api = channel.request.frame.api_key
     channel.send_received_ns = channel.request.frame.received_ns
+    channel.record = record_of(p, channel.request)
     channel_forget_request(p, channel)
     write_reply(p, channel)
 
@@ -231,6 +265,7 @@ cdef void request_push_backlog(ProcessorState* p) noexcept nogil:
 cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) noexcept nogil:
     cdef PendingRequest* pending = channel.request
     cdef int api = pending.frame.api_key
+    cdef RequestRecord* record
     if outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK:
         pending.parked = outcome.parked
         pending.parked_ns = monotonic_ns()
@@ -249,6 +284,9 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         channel_start_reply(p, channel, outcome.send)
     elif outcome.kind == OUTCOME_NO_REPLY:
         channel_count_total(p, api, pending.frame.received_ns)
+        record = record_of(p, pending)
+        if record != NULL:
+            request_record_post(p.plane.events, record, 0, monotonic_ns() - pending.frame.received_ns)
         channel_forget_request(p, channel)
         channel_finish(p, channel)
     else:
@@ -264,12 +302,15 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     cdef Outcome outcome
     memset(&outcome, 0, sizeof(outcome))
     purgatory_remove(&p.purgatory, &pending.wait)
+    pending.remote_ns += started - pending.parked_ns
     atomic_count(&counters.remote_ns, started - pending.parked_ns)
     if pending.frame.api_key == API_PRODUCE:
         produce_resume(p.plane, pending.parked, timed_out, &outcome)
     else:
         fetch_resume(p.plane, pending.parked, timed_out, &outcome)
-    atomic_count(&counters.local_ns, monotonic_ns() - started)
+    started = monotonic_ns() - started
+    pending.local_ns += started
+    atomic_count(&counters.local_ns, started)
     carry_out(p, channel, &outcome)
 
 
@@ -343,7 +384,8 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
         produce_handle(p.plane, &pending.frame, &outcome)
     else:
         fetch_handle(p.plane, &pending.frame, &outcome)
-    atomic_count(&counters.local_ns, monotonic_ns() - started)
+    pending.local_ns = monotonic_ns() - started
+    atomic_count(&counters.local_ns, pending.local_ns)
     if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK):
         # Before carry_out: an ask may be with Python a moment later.
         if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
@@ -356,11 +398,16 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
 
 
 cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """Every whole frame that is at hand, until one stays in flight."""
+    """Every whole frame that is at hand, until one stays in flight or the connection has had its turn."""
+    cdef int left = FRAMES_A_TURN
     cdef WholeFrame frame
     cdef FrameStatus status
     cdef char why[160]
     while not channel.closed and not channel.mute:
+        if left == 0:
+            channel_be_ready(p, channel)
+            break
+        left -= 1
         status = reader_next(&p.reader, channel, &frame)
         if status == FRAME_WHOLE:
             handle_frame(p, channel, &frame)
@@ -386,20 +433,29 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
 
 cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef int64_t n
+    cdef int64_t turn = READ_TURN
     if channel.frame == NULL and channel.head_size == 0 and not pool_available(p.pool):
         channel.mute |= MUTE_MEMORY
         p.starving.push_back(channel.info.id)
         selector_want(&p.selector, channel, channel.interest & ~EPOLLIN)
         return
-    n = reader_fill(&p.reader, channel)
-    if n > 0:
+    while True:
+        n = reader_fill(&p.reader, channel)
+        if n <= 0:
+            if n != -EAGAIN:
+                channel_close(p, channel, CLOSED_BY_PEER)
+            return
         atomic_count(&channel.info.bytes_in, n)
         selector_touch(&p.selector, channel, p.now_ns)
         channel_handle_frames(p, channel)
-        if not channel.closed and not channel.mute and channel.transport.functions.pending(&channel.transport) > 0:
-            p.ready.push_back(channel.info.id)
-    elif n != -EAGAIN:
-        channel_close(p, channel, CLOSED_BY_PEER)
+        if channel.closed or channel.mute:
+            return
+        turn -= n
+        # A large frame is read on without asking epoll whether there is more, as long as reads come back full.
+        if channel.frame == NULL or not p.reader.filled or turn <= 0:
+            break
+    if channel.transport.functions.pending(&channel.transport) > 0:
+        channel_be_ready(p, channel)
 
 
 cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogil:

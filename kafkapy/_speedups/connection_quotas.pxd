@@ -37,6 +37,8 @@ cdef cppclass ConnectionQuotasState:
 # 0: a connection may be accepted now (its rate token is taken); -1: none until one is closed, event_fd will be written then;
 # else ns to wait for the rate limit.
 cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, int64_t now_ns) noexcept nogil
+# No connection came: its rate token is given back.
+cdef void quota_put_back(ConnectionQuotasState* q, int listener) noexcept nogil
 # Counts a connection; 0 and nothing counted when its address has its maximum, which is put into `maximum`.
 cdef bint quota_admit(ConnectionQuotasState* q, int listener, const string& host, int64_t* maximum) noexcept nogil
 cdef void quota_release(ConnectionQuotasState* q, int listener, const string& host) noexcept nogil

@@ -55,6 +55,17 @@ cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, in
     return wait
 
 
+cdef void quota_put_back(ConnectionQuotasState* q, int listener) noexcept nogil:
+    cdef ListenerQuota* own
+    pthread_mutex_lock(&q.mutex)
+    own = &q.listeners[listener]
+    if own.bucket.rate > 0:
+        own.bucket.tokens += 1.0
+    if q.bucket.rate > 0 and listener != q.protected_listener:
+        q.bucket.tokens += 1.0
+    pthread_mutex_unlock(&q.mutex)
+
+
 cdef int64_t limit_of(ConnectionQuotasState* q, const string& host) noexcept nogil:
     cdef unordered_map[string, int64_t].iterator it = q.per_ip_overrides.find(host)
     if it != q.per_ip_overrides.end():

@@ -75,6 +75,7 @@ cdef cppclass DataPlaneState:
     ApiCounters apis[128]
     pthread_rwlock_t endpoints_lock
     unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
+    int64_t request_log             # atomic; RequestLogLevel (request_log.pxd)
 
 cdef enum AskKind:
     ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache

@@ -80,6 +80,7 @@ cdef class DataPlane:
         self.state.events = events.state
         self.state.authorizer_epoch = -1
         self.state.fetch_max_bytes = fetch_max_bytes
+        self.state.request_log = 0
         pthread_rwlock_init(&self.state.endpoints_lock, NULL)
         for i in range(API_COUNT):
             self.state.apis[i].requests = 0
@@ -138,6 +139,15 @@ cdef class DataPlane:
             raise ValueError(f"fetch.max.bytes must be at least {MIN_FETCH_MAX_BYTES}, not {limit}")
         self.state.fetch_max_bytes = limit
 
+    @property
+    def request_log_level(self):
+        """What the EventQueue is told of Produce and Fetch: 0 nothing, 1 every request (DEBUG), 2 their bodies too (TRACE)."""
+        return atomic_load(&self.state.request_log)
+
+    @request_log_level.setter
+    def request_log_level(self, int64_t level):
+        atomic_store(&self.state.request_log, level)
+
     def set_endpoints(self, int16_t listener_index, nodes):
         """Replaces what one listener's clients are told of brokers: {node id: (host, port, rack or None)}."""
         cdef unordered_map[int64_t, NodeEndpoint] fresh
@@ -152,19 +162,20 @@ cdef class DataPlane:
         cdef unordered_map[int64_t, NodeEndpoint].iterator it
         cdef vector[int64_t] stale
         cdef size_t i
-        pthread_rwlock_wrlock(&self.state.endpoints_lock)
-        it = self.state.endpoints.begin()
-        while it != self.state.endpoints.end():
-            if dereference(it).first >> 32 == listener_index:
-                stale.push_back(dereference(it).first)
-            preincrement(it)
-        for i in range(stale.size()):
-            self.state.endpoints.erase(stale[i])
-        it = fresh.begin()
-        while it != fresh.end():
-            self.state.endpoints[dereference(it).first] = dereference(it).second
-            preincrement(it)
-        pthread_rwlock_unlock(&self.state.endpoints_lock)
+        with nogil:
+            pthread_rwlock_wrlock(&self.state.endpoints_lock)
+            it = self.state.endpoints.begin()
+            while it != self.state.endpoints.end():
+                if dereference(it).first >> 32 == listener_index:
+                    stale.push_back(dereference(it).first)
+                preincrement(it)
+            for i in range(stale.size()):
+                self.state.endpoints.erase(stale[i])
+            it = fresh.begin()
+            while it != fresh.end():
+                self.state.endpoints[dereference(it).first] = dereference(it).second
+                preincrement(it)
+            pthread_rwlock_unlock(&self.state.endpoints_lock)
 
     def counters(self):
         """{api key: {counter: value}} of the APIs that were ever asked for; times in nanoseconds. `total_histogram[i]` counts requests

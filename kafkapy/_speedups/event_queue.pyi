@@ -4,6 +4,7 @@ SEGMENT_ROLLED: int
 LOG_OFFLINE: int
 HIGH_WATERMARK: int
 CONNECTION_CLOSED: int
+REQUEST: int
 
 class EventQueue:
     def __init__(self, limit: int = ...) -> None: ...

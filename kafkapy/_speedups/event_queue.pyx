@@ -22,6 +22,10 @@ SEGMENT_ROLLED = EVENT_SEGMENT_ROLLED
 LOG_OFFLINE = EVENT_LOG_OFFLINE
 HIGH_WATERMARK = EVENT_HIGH_WATERMARK
 CONNECTION_CLOSED = EVENT_CONNECTION_CLOSED
+REQUEST = EVENT_REQUEST
+
+cdef enum:
+    SHARE_OF_REQUESTS = 8       # the request log gets one part in so many of the queue: its events may be large
 
 
 cdef EventQueueState* event_queue_new(size_t limit) noexcept nogil:
@@ -45,17 +49,18 @@ cdef void event_queue_free(EventQueueState* q) noexcept nogil:
 
 
 cdef void event_post(EventQueueState* q, int kind, int64_t handle, int64_t argument, const char* text, Py_ssize_t text_size) noexcept nogil:
-    """Appends an event. A log line is dropped and counted when the queue is full, so hostile peers cannot bloat it; other kinds
-    are bounded by what they speak of (logs, connections) and always kept."""
+    """Appends an event. Log lines and logged requests are dropped and counted when the queue is full, so hostile peers cannot bloat it;
+    other kinds are bounded by what they speak of (logs, connections) and always kept."""
     cdef Event event
     cdef bint first
+    cdef size_t limit = q.limit // SHARE_OF_REQUESTS if kind == EVENT_REQUEST else q.limit
     event.kind = kind
     event.handle = handle
     event.argument = argument
     if text != NULL and text_size > 0:
         event.text.assign(text, text_size)
     pthread_mutex_lock(&q.mutex)
-    if kind == EVENT_LOG_LINE and q.events.size() >= q.limit:
+    if (kind == EVENT_LOG_LINE or kind == EVENT_REQUEST) and q.events.size() >= limit:
         q.dropped += 1
         pthread_mutex_unlock(&q.mutex)
         return
@@ -83,7 +88,7 @@ cdef class EventQueue:
 
     @property
     def dropped(self):
-        """Log lines dropped since the start because the queue was full."""
+        """Log lines and logged requests dropped since the start because the queue was full."""
         return self.state.dropped
 
     def post(self, int kind, int64_t handle, int64_t argument, bytes text=b""):

@@ -13,6 +13,7 @@ from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memset
+from libcpp.unordered_set cimport unordered_set
 from posix.unistd cimport pread
 
 from kafkapy._speedups.authorization cimport (
@@ -124,9 +125,8 @@ cdef FetchIsolation isolation_of(FetchState* state) noexcept nogil:
 
 cdef void remove_waiters(FetchState* state) noexcept nogil:
     cdef size_t i
-    for i in range(state.partitions.size()):
-        if state.partitions[i].log != NULL:
-            log_remove_waiters(state.partitions[i].log, state.frame.wake_owner, state.frame.token)
+    for i in range(state.waiting.size()):
+        log_remove_waiters(state.waiting[i], state.frame.wake_owner, state.frame.token)
 
 
 # ---- authorization and look-up ------------------------------------------------------------------------------------------------
@@ -376,7 +376,6 @@ cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
 
 cdef bint register_waiters(FetchState* state) noexcept nogil:
     """True when a condition holds already. Each waiter waits for more than what was counted, so nothing that happens in between is missed."""
-    cdef FetchPartition* partition
     cdef FetchIsolation isolation = isolation_of(state)
     cdef Waiter waiter
     cdef bint holds = False
@@ -390,12 +389,10 @@ cdef bint register_waiters(FetchState* state) noexcept nogil:
     waiter.wake = state.frame.wake
     waiter.owner = state.frame.wake_owner
     waiter.token = state.frame.token
-    for i in range(state.partitions.size()):
-        partition = &state.partitions[i]
-        if not partition.refused:
-            waiter.threshold = partition.end_offset
-            if log_wait(partition.log, &waiter):
-                holds = True
+    for i in range(state.waiting.size()):
+        waiter.threshold = state.partitions[state.waits_for[i]].end_offset
+        if log_wait(state.waiting[i], &waiter):
+            holds = True
     return holds
 
 
@@ -467,11 +464,18 @@ cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome*
 
 
 cdef bint park_without_snapshot(DataPlaneState* plane, FetchState* state) noexcept nogil:
-    """The bytes found are not sent now: their segments must not be kept from a delete meanwhile."""
+    """The bytes found are not sent now: their segments must not be kept from a delete meanwhile. A request may name one partition 200,000 times:
+    it waits for it once, or removing its waiters would keep the Processor busy for minutes."""
+    cdef unordered_set[LogState*] seen
+    cdef FetchPartition* partition
     cdef size_t i
     for i in range(state.partitions.size()):
-        fetch_read_release(&state.partitions[i])
-        state.partitions[i].read.length = 0
+        partition = &state.partitions[i]
+        fetch_read_release(partition)
+        partition.read.length = 0
+        if not partition.refused and (state.partitions.size() == 1 or seen.insert(partition.log).second):
+            state.waiting.push_back(partition.log)
+            state.waits_for.push_back(i)
     return park(plane, state)
 
 

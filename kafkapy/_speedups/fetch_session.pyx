@@ -311,7 +311,12 @@ cdef class FetchSessionCache:
 
     def __len__(self):
         """Sessions in the cache."""
-        return self.state.sessions.size()
+        cdef size_t count
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            count = self.state.sessions.size()
+            pthread_mutex_unlock(&self.state.mutex)
+        return count
 
     def clear(self):
         """Closes all sessions; their clients start anew with FETCH_SESSION_ID_NOT_FOUND."""
@@ -323,12 +328,14 @@ cdef class FetchSessionCache:
 
     def counters(self):
         """{"sessions", "partitions", "evictions"}: NumIncrementalFetchSessions, NumIncrementalFetchPartitionsCached, and evictions so far."""
+        cdef size_t sessions
+        cdef int64_t partitions
+        cdef int64_t evictions
+        # No Python object is made under the mutex: that could run the garbage collector, and a Processor would wait for it.
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
-        out = {
-            "sessions": self.state.sessions.size(),
-            "partitions": self.state.partitions,
-            "evictions": self.state.evictions,
-        }
-        pthread_mutex_unlock(&self.state.mutex)
-        return out
+            sessions = self.state.sessions.size()
+            partitions = self.state.partitions
+            evictions = self.state.evictions
+            pthread_mutex_unlock(&self.state.mutex)
+        return {"sessions": sessions, "partitions": partitions, "evictions": evictions}

@@ -54,4 +54,6 @@ cdef cppclass FetchState:
     vector[ForgottenPartition] forgotten
     unordered_set[string] asked
     Ask ask
+    vector[LogState*] waiting       # borrowed from partitions: one waiter each, however often a partition is named; empty: not parked yet
+    vector[size_t] waits_for        # for each of them, the partition whose end is waited for
     int64_t deadline_ns             # 0: not parked yet

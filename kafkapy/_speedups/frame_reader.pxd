@@ -15,7 +15,7 @@ from kafkapy._speedups.selector cimport KafkaChannel
 cdef enum:
     SCRATCH_SIZE = 128 * 1024
     FIRST_BUFFER = 64 * 1024        # of a frame that does not fit into one read
-    GROWTH = 4
+    GROWTH = 16                     # a buffer is at most so many times what has come: a frame that lies about its size gets little
 
 cdef cppclass FrameReader:
     MemoryPoolState* pool
@@ -24,6 +24,7 @@ cdef cppclass FrameReader:
     size_t scratch_capacity
     int64_t start                   # of what is not handed out yet in scratch
     int64_t end
+    bint filled                     # the last read took all there was room for: more may be waiting
 
 cdef enum FrameStatus:
     FRAME_WHOLE = 0

@@ -42,12 +42,15 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil:
             channel.frame = grown
         room = min(channel.frame_want, <int64_t>channel.frame_capacity) - channel.frame_have
         n = channel.transport.functions.read(&channel.transport, channel.frame + channel.frame_have, room)
+        r.filled = n == room
         if n > 0:
             channel.frame_have += n
         return n
     # The bytes of a size that came in pieces are put before what comes now.
     memcpy(r.scratch, channel.head, channel.head_size)
-    n = channel.transport.functions.read(&channel.transport, r.scratch + channel.head_size, r.scratch_capacity - channel.head_size)
+    room = r.scratch_capacity - channel.head_size
+    n = channel.transport.functions.read(&channel.transport, r.scratch + channel.head_size, room)
+    r.filled = n == room
     if n > 0:
         r.start = 0
         r.end = channel.head_size + n
@@ -78,7 +81,8 @@ cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data,
         return FRAME_WHOLE
     if not pool_try_reserve(r.pool, size):
         return FRAME_NO_MEMORY
-    channel.frame = buffer_take(r.pool, max(left, min(4 + size, <int64_t>FIRST_BUFFER)), &channel.frame_capacity)
+    # A buffer for all of it at once when a fair part of it is here: then nothing is moved again.
+    channel.frame = buffer_take(r.pool, min(4 + size, max(left * GROWTH, <int64_t>FIRST_BUFFER)), &channel.frame_capacity)
     if channel.frame == NULL:
         pool_release(r.pool, size)
         return FRAME_OUT_OF_MEMORY

@@ -1,5 +1,6 @@
 """A request as Python sees it: to be answered, or to be given the decision that the data plane asks for."""
 
+from libc.stdint cimport int64_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.pending_request cimport PendingRequest
@@ -9,6 +10,7 @@ cdef class NetworkRequest:
     cdef object channel                 # RequestChannel: keeps everything alive that the request points to
     cdef bint answered
     cdef int asked                      # AskKind, -1: nothing is asked
+    cdef int64_t authorizer_epoch       # when it came: a decision is as old as that
 
     cdef str _get_text(self, string* field)
     cdef int _set_text(self, string* field, str value) except -1

@@ -42,6 +42,7 @@ cdef NetworkRequest network_request_make(object channel, PendingRequest* pending
     request.pending = pending
     request.channel = channel
     request.asked = -1 if pending.ask == NULL else pending.ask.kind
+    request.authorizer_epoch = atomic_load(&pending.plane.authorizer_epoch)
     return request
 
 
@@ -332,14 +333,15 @@ cdef class NetworkRequest:
         return questions
 
     def answer_authorization(self, dict answers not None):
-        """Gives the decisions (question to bool; what is missing is denied) and lets the request go on."""
+        """Gives the decisions (question to bool; what is missing is denied) and lets the request go on. When the authorizer's epoch has moved since
+        the request was drained, the decisions may be those of the old rules: the data plane drops them and asks again."""
         cdef AuthorizationCache* cache
         cdef int64_t epoch
         cdef string key
         cdef size_t i
         self._claim(ASK_AUTHORIZE_)
         cache = self.pending.frame.authorization
-        epoch = atomic_load(&self.pending.plane.authorizer_epoch)
+        epoch = self.authorizer_epoch
         if cache.epoch != epoch:
             cache.decisions.clear()
             cache.epoch = epoch

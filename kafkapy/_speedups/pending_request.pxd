@@ -31,6 +31,8 @@ cdef cppclass PendingRequest:
     PurgatoryEntry wait
     int64_t parked_ns           # monotonic, when it was parked or handed to Python
     int64_t taken_ns            # when Python took it
+    int64_t local_ns            # so far, for the request log: being handled
+    int64_t remote_ns           # parked
 
 cdef PendingRequest* pending_new(DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection) noexcept nogil
 cdef void pending_ref(PendingRequest* p) noexcept nogil

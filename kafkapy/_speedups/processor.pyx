@@ -80,7 +80,14 @@ cdef extern from * nogil:
     #include <signal.h>
     #include <pthread.h>
     /* Signals are for the main thread: Python's handlers and the event loop's wake-up descriptor are there. */
-    static inline void kp_block_signals(void) { sigset_t all; sigfillset(&all); pthread_sigmask(SIG_BLOCK, &all, 0); }
+    /* Those that a fault of this very thread raises stay: blocked, they would end the process without a report. */
+    static inline void kp_block_signals(void) {
+        sigset_t set;
+        sigfillset(&set);
+        sigdelset(&set, SIGSEGV); sigdelset(&set, SIGBUS); sigdelset(&set, SIGFPE); sigdelset(&set, SIGILL);
+        sigdelset(&set, SIGTRAP); sigdelset(&set, SIGSYS); sigdelset(&set, SIGABRT);
+        pthread_sigmask(SIG_BLOCK, &set, 0);
+    }
     """
     void block_signals "kp_block_signals"()
 
@@ -176,11 +183,12 @@ cdef void look_at_ready(ProcessorState* p) noexcept nogil:
     ids.swap(p.ready)
     for i in range(ids.size()):
         channel = channel_of(p, ids[i])
-        if channel == NULL or channel.mute:
+        if channel == NULL:
             continue
-        if channel.ahead != NULL:
+        channel.is_ready = False
+        if channel.ahead != NULL and not channel.mute:
             channel_handle_frames(p, channel)
-        if channel.closed or channel.mute:
+        if channel.closed or channel.mute or channel.ahead != NULL:
             continue
         if channel.transport.functions.pending(&channel.transport) > 0:
             channel_read(p, channel)

@@ -31,10 +31,16 @@ from kafkapy._speedups.request_header cimport ApiTable
 
 cdef bint channel_push(RequestChannelState* channel, PendingRequest* request, Mailbox* mailbox) noexcept nogil:
     cdef bint first
+    cdef size_t i
     request.parked_ns = monotonic_ns()
     pthread_mutex_lock(&channel.mutex)
     if channel.requests.size() >= channel.limit:
-        channel.waiting.push_back(mailbox)
+        # Once each: a Processor tries again with every mail it gets.
+        for i in range(channel.waiting.size()):
+            if channel.waiting[i] == mailbox:
+                break
+        else:
+            channel.waiting.push_back(mailbox)
         pthread_mutex_unlock(&channel.mutex)
         atomic_count(&channel.full, 1)
         return False

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from kafkapy._speedups.connection cimport ConnectionInfo
 from kafkapy._speedups.pending_request cimport PendingRequest
+from kafkapy._speedups.request_log cimport RequestRecord
 from kafkapy._speedups.send cimport Send
 from kafkapy._speedups.transport cimport Transport
 
@@ -61,6 +62,7 @@ cdef cppclass KafkaChannel:
     # the request in flight, and its reply
     PendingRequest* request
     Send* send
+    RequestRecord* record       # of the request whose reply is being sent, for the request log; NULL: not logged
     int send_api                # whose reply is being sent, for the counters
     int64_t send_received_ns
 
