@@ -24,7 +24,10 @@ Result = DeleteTopicsResponse.TopicResponse
 
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """One result for each topic, in the order asked. INVALID_REQUEST for a topic with both name and id, or neither."""
+    """One result for each topic. INVALID_REQUEST for a topic with both name and id, or neither.
+
+    A topic that is named twice, or once by name and once by id, is not deleted.
+    """
     broker = context.broker
     asked = _asked(request)
     if not broker.config.get_bool("delete.topic.enable"):
@@ -32,13 +35,23 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         return error_response(request, disabled, "Topic deletion is disabled.")
     snapshot = broker.metadata_cache.snapshot
     results: list[Result] = []
-    for name, topic_id in asked:
+    twice: list[Result] = []
+    for name, topic_id in dict.fromkeys(asked):
         if topic_id != ZERO_UUID and name is not None:
             raise error_for(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
         if topic_id == ZERO_UUID and name is None:
             raise error_for(ErrorCode.INVALID_REQUEST, "A topic to delete has neither a name nor an id.")
+        if asked.count((name, topic_id)) > 1:
+            twice.append(Result(name=name, topic_id=topic_id))
+            continue
         found = snapshot.topic_names.get(topic_id) if name is None else name
         results.append(Result(name=found, topic_id=topic_id))
+    # A topic that is meant twice, under its name and its id, is deleted by neither.
+    meant = [result.name for result in results if result.name is not None]
+    twice += [result for result in results if meant.count(result.name) > 1 and result.topic_id != ZERO_UUID]
+    results = [result for result in results if result.name is None or meant.count(result.name) == 1]
+    for result in twice:
+        _fail(result, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
     names = [each.name for each in results if each.name is not None]
     described = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     deletable = context.authorized_names(AclOperation.DELETE, ResourceType.TOPIC, names)
@@ -52,8 +65,6 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             _fail(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         elif result.name not in deletable:
             _fail(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        elif result.name in wanted:
-            _fail(result, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
         elif result.name not in snapshot.topics:
             _fail(result, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
@@ -62,9 +73,11 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         errors = await broker.controller.delete_topics(list(wanted), timeout_ms=request.timeout_ms)
         for name, result in wanted.items():
             error = errors[name]
-            if error is not None:
+            if error is None:
+                result.topic_id = snapshot.topics[name].topic_id
+            else:
                 _fail(result, code_of(error), str(error))
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(responses=twice + results)
 
 
 def error_response(request: DeleteTopicsRequest, error: ErrorCode, message: str) -> DeleteTopicsResponse:

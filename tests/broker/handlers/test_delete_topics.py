@@ -65,3 +65,21 @@ def test_a_topic_with_name_and_id_or_neither_is_refused(client: Any, topic_name:
     assert result.error_code == ErrorCode.INVALID_REQUEST
     (result,) = client(by_name(6, None), 6).responses
     assert result.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_topic_meant_twice_is_not_deleted(client: Any, topic_name: str) -> None:
+    topic_id = create(client, topic_name)
+    Topic = DeleteTopicsRequest.Topic
+    for twice in (
+        [Topic(name=topic_name, topic_id=ZERO_UUID)] * 2,
+        [Topic(name=None, topic_id=topic_id)] * 2,
+        [Topic(name=topic_name, topic_id=ZERO_UUID), Topic(name=None, topic_id=topic_id)],
+    ):
+        (result,) = client(DeleteTopicsRequest(topics=twice, timeout_ms=10_000), 6).responses
+        assert (result.error_code, bool(result.error_message)) == (ErrorCode.INVALID_REQUEST, True)
+    assert exists(client, topic_name)
+
+
+def test_the_answer_tells_the_id_of_a_topic_deleted_by_name(client: Any, topic_name: str) -> None:
+    topic_id = create(client, topic_name)
+    assert client(by_name(6, topic_name), 6).responses[0].topic_id == topic_id
