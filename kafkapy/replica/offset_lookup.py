@@ -69,8 +69,8 @@ def legacy_offsets(log: PartitionLog, timestamp: int, limit: int, from_consumer:
     The log end stands for "now". A consumer sees the high watermark in place of offsets beyond it.
     """
     segments = log.segments()
-    _, end, high_watermark, _, _ = log.offsets()
-    offsets = [(base, created_ms) for base, _, _, created_ms, _ in segments]
+    start, end, high_watermark, _, _ = log.offsets()
+    offsets = [(max(base, start), created_ms) for base, _, _, created_ms, _ in segments]
     if segments and segments[-1][1] > 0:
         offsets.append((end, int(time.time() * 1000)))
     if timestamp == ListOffsetsTimestamp.LATEST:

@@ -48,7 +48,7 @@ class Partition:
         """
         if self.offline:
             raise errors.KafkaStorageError(f"The log directory of partition {self.topic_partition} is offline")
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
             older = current_leader_epoch < self.leader_epoch
             code = errors.ErrorCode.FENCED_LEADER_EPOCH if older else errors.ErrorCode.UNKNOWN_LEADER_EPOCH
             raise errors.error_for(code)

@@ -36,7 +36,7 @@ Answer = ListOffsetsResponse.Topic.Partition
 
 
 async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """One answer for each partition, in the order asked."""
+    """One answer for each partition, in the order asked; one that is asked about twice is INVALID_REQUEST, once."""
     allowed = context.authorized_names(
         AclOperation.DESCRIBE, ResourceType.TOPIC, [topic.name for topic in request.topics]
     )
@@ -45,12 +45,16 @@ async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOf
     topics = []
     for topic in request.topics:
         answers = []
+        failed: set[int] = set()
         for partition in topic.partitions:
             index = partition.partition_index
+            if index in failed:
+                continue
             if topic.name not in allowed:
                 answers.append(_failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             elif (topic.name, index) in duplicates and context.api_version > 0:
                 answers.append(_failed(index, ErrorCode.INVALID_REQUEST))
+                failed.add(index)
             else:
                 answers.append(await _answer(context, request, topic.name, partition))
         topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=answers))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -84,6 +85,7 @@ def test_the_leader_epoch_comes_from_version_4_on(client: Any, topic: str) -> No
 
 def test_an_epoch_the_broker_does_not_have_is_refused(client: Any, topic: str) -> None:
     assert ask(client, topic, LATEST, 4, epoch=7).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert ask(client, topic, LATEST, 4, epoch=-2).error_code == ErrorCode.FENCED_LEADER_EPOCH, "only -1 is no epoch"
     assert ask(client, topic, LATEST, 4, epoch=0).error_code == ErrorCode.NONE
 
 
@@ -94,4 +96,11 @@ def test_unknown_topics_and_partitions(client: Any, topic: str, topic_name: str)
 
 def test_a_partition_asked_for_twice_is_refused(client: Any, topic: str) -> None:
     answers = client(request(topic, LATEST, EARLIEST), 11).topics[0].partitions
-    assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST], "one answer, as Kafka 4 gives"
+
+
+def test_version_0_begins_at_the_log_start(client: Any, topic: str) -> None:
+    partition = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=3)
+    topics = [DeleteRecordsRequest.Topic(name=topic, partitions=[partition])]
+    assert client(DeleteRecordsRequest(topics=topics, timeout_ms=10_000), 2).topics[0].partitions[0].low_watermark == 3
+    assert ask(client, topic, EARLIEST, 0).old_style_offsets == [3]
