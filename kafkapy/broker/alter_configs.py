@@ -14,7 +14,7 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.config.broker import BROKER_CONFIG_DEF
 from kafkapy.config.config_def import ConfigDef, format_value
 from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
-from kafkapy.errors import ErrorCode, error_for
+from kafkapy.errors import ConfigError, ErrorCode, error_for
 from kafkapy.metadata.topic_names import validate_topic_name
 from kafkapy.types import AclOperation, ConfigResourceType, ConfigType, ResourceType
 
@@ -95,7 +95,11 @@ async def _store(context: RequestContext, kind: int, name: str, values: dict[str
             await config.change_topic(name, values)
     elif kind == ConfigResourceType.BROKER:
         broker_id = _broker_id(context, name)
-        config.check_broker(broker_id, values)
+        try:
+            config.check_broker(broker_id, values)
+        except ConfigError as error:
+            # Kafka has INVALID_CONFIG for the keys of topics only.
+            raise error_for(ErrorCode.INVALID_REQUEST, str(error)) from error
         if not validate_only:
             await config.change_broker(broker_id, values)
     else:
@@ -103,6 +107,8 @@ async def _store(context: RequestContext, kind: int, name: str, values: dict[str
 
 
 def _require_topic(context: RequestContext, name: str) -> None:
+    if not name:
+        raise error_for(ErrorCode.INVALID_REQUEST, "There is no configuration for all topics; name one")
     validate_topic_name(name)
     if not context.broker.metadata_cache.contains(name):
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -132,7 +138,7 @@ def _apply(
             if key is None or key.type is not ConfigType.LIST:
                 verb = change.operation.name.lower()
                 raise error_for(
-                    ErrorCode.INVALID_REQUEST, f"Config value {verb} is not allowed for config key: {change.name}"
+                    ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {change.name}"
                 )
             start = current.get(change.name)
             if start is None:

@@ -390,6 +390,9 @@ class BrokerConfig:
             raise self.definition.unknown_key(name, raw, line, where)
         if source is not ConfigSource.STATIC_BROKER_CONFIG and key.update_mode is UpdateMode.READ_ONLY:
             raise ConfigError(name, None if key.sensitive else raw, "cannot be changed while the broker runs")
+        if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG and key.update_mode is UpdateMode.PER_BROKER:
+            shown = None if key.sensitive else raw
+            raise ConfigError(name, shown, "can only be changed for each broker on its own")
         return key.parse(raw, line, where, name)
 
     def _remote_prefixes(self) -> tuple[str, ...]:

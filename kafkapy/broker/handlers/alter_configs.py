@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from kafkapy.broker.alter_configs import authorize, replace
 from kafkapy.broker.context import RequestContext
-from kafkapy.errors import ErrorCode, KafkaError
+from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kafkapy.protocol.schema import VersionRange
 
@@ -34,6 +34,9 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
         else:
             try:
                 authorize(context, kind, name)
+                names = [each.name for each in resource.configs]
+                if len(set(names)) < len(names):
+                    raise error_for(ErrorCode.INVALID_REQUEST, "Each key must appear at most once.")
                 keys = {each.name: each.value for each in resource.configs}
                 await replace(context, kind, name, keys, request.validate_only)
             except KafkaError as failure:

@@ -66,7 +66,18 @@ def test_bad_values_are_refused_with_a_message(client: Any, topic_name: str, key
 
 def test_other_resources_have_their_errors(client: Any) -> None:
     assert alter(client, TOPIC, "no-such-topic", {}).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter(client, TOPIC, "", {}).error_code == ErrorCode.INVALID_REQUEST
     assert alter(client, BROKER, "99", {}).error_code == ErrorCode.INVALID_REQUEST
-    assert alter(client, BROKER, "1", {"broker.rack": "a"}).error_code == ErrorCode.INVALID_CONFIG, "read-only"
+    assert alter(client, BROKER, "1", {"broker.rack": "a"}).error_code == ErrorCode.INVALID_REQUEST, "read-only"
     assert alter(client, BROKER_LOGGER, "1", {"root": "INFO"}).error_code == ErrorCode.INVALID_REQUEST
     assert alter(client, 0, "x", {}).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_key_given_twice_changes_nothing(client: Any, topic_name: str) -> None:
+    client.create_topic(topic_name, retention_ms="7")
+    Resource = AlterConfigsRequest.Resource
+    configs = [Resource.Config(name="retention.ms", value=value) for value in ("1", "2")]
+    resource = Resource(resource_type=TOPIC, resource_name=topic_name, configs=configs)
+    answer = client(AlterConfigsRequest(resources=[resource], validate_only=False), 2).responses[0]
+    assert (answer.error_code, bool(answer.error_message)) == (ErrorCode.INVALID_REQUEST, True)
+    assert value(client, topic_name, "retention.ms") == "7"
