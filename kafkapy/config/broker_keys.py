@@ -28,6 +28,9 @@ HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 CLUSTER, BROKER = UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER
 K = ConfigKey
 
+TIMESTAMP_AFTER_MAX_MS = 3_600_000
+"""Records from more than an hour ahead are refused since Kafka 4.0 (KIP-1030): they would not be deleted for years."""
+
 NO_EFFECT = "Accepted so that Kafka's configuration files load; has no effect."
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 GZIP_LEVEL = one_of_numbers((1, 9), (-1, -1))
@@ -191,7 +194,7 @@ LOG_KEYS = (
       "Pause in ms between writes of the log-start-offset checkpoint."),
     K("log.preallocate", BOOLEAN, False, None, MEDIUM, "Whether the space of a segment is reserved at its creation.",
       CLUSTER),
-    K("num.recovery.threads.per.data.dir", INT, 1, at_least(1), HIGH,
+    K("num.recovery.threads.per.data.dir", INT, 2, at_least(1), HIGH,
       "Threads for each log directory that recover and flush logs at start and stop.", CLUSTER),
     K("auto.create.topics.enable", BOOLEAN, True, None, HIGH,
       "Whether a topic is created when a client asks for one that does not exist."),
@@ -205,7 +208,7 @@ LOG_KEYS = (
       "Deprecated: both bounds below in one, where they are not set.", CLUSTER),
     K("log.message.timestamp.before.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
       "Most ms a record's timestamp may lie behind the broker's clock (CreateTime only).", CLUSTER),
-    K("log.message.timestamp.after.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
+    K("log.message.timestamp.after.max.ms", LONG, TIMESTAMP_AFTER_MAX_MS, at_least(0), MEDIUM,
       "Most ms a record's timestamp may lie ahead of the broker's clock (CreateTime only).", CLUSTER),
     K("create.topic.policy.class.name", CLASS, None, None, LOW, NO_EFFECT),
     K("alter.config.policy.class.name", CLASS, None, None, LOW, NO_EFFECT),

@@ -39,8 +39,8 @@ GROUP_KEYS = (
     K("group.max.size", INT, MAX_INT, at_least(1), MEDIUM, "Most members of a group."),
     K("group.coordinator.rebalance.protocols", LIST, ["classic"],
       one_of_ignoring_case("classic", "consumer", "share", "unknown"), MEDIUM, "Group protocols that are served."),
-    K("group.coordinator.threads", INT, 1, at_least(1), MEDIUM, NO_EFFECT),
-    K("group.coordinator.append.linger.ms", INT, 10, at_least(0), MEDIUM,
+    K("group.coordinator.threads", INT, 4, at_least(1), MEDIUM, NO_EFFECT),
+    K("group.coordinator.append.linger.ms", INT, 5, at_least(0), MEDIUM,
       "Most ms the coordinator gathers records before it writes them."),
     K("group.coordinator.new.enable", BOOLEAN, False, None, MEDIUM, NO_EFFECT, internal=True),
     K("offset.metadata.max.bytes", INT, 4096, None, HIGH, "Most bytes of the metadata of an offset commit."),
@@ -89,7 +89,7 @@ GROUP_KEYS = (
     K("group.share.min.record.lock.duration.ms", INT, 15000, between(1000, 30000), MEDIUM, "Least lock time in ms."),
     K("group.share.max.record.lock.duration.ms", INT, 60000, between(30000, 3600000), MEDIUM, "Most lock time in ms."),
     K("group.share.max.groups", SHORT, 10, between(1, 100), MEDIUM, "Most share groups."),
-    K("group.share.partition.max.record.locks", INT, 200, between(100, 10000), MEDIUM, "Most locks in a partition."),
+    K("group.share.partition.max.record.locks", INT, 2000, between(100, 10000), MEDIUM, "Most locks in a partition."),
 )
 
 TRANSACTION_KEYS = (
@@ -139,10 +139,10 @@ REMOTE_KEYS = (
       "Most bytes of a storage manager's own metadata for a segment."),
     K("remote.log.index.file.cache.total.size.bytes", LONG, 1073741824, at_least(1), LOW,
       "Bytes of local disk for indexes of remote segments.", CLUSTER),
-    K("remote.log.manager.thread.pool.size", INT, 10, at_least(1), MEDIUM, "Threads for remote log tasks."),
-    K("remote.log.manager.copier.thread.pool.size", INT, -1, _POOL_SIZE, MEDIUM,
+    K("remote.log.manager.thread.pool.size", INT, 2, at_least(1), MEDIUM, "Threads for remote log tasks."),
+    K("remote.log.manager.copier.thread.pool.size", INT, 10, _POOL_SIZE, MEDIUM,
       "Threads that copy segments out. -1: remote.log.manager.thread.pool.size."),
-    K("remote.log.manager.expiration.thread.pool.size", INT, -1, _POOL_SIZE, MEDIUM,
+    K("remote.log.manager.expiration.thread.pool.size", INT, 10, _POOL_SIZE, MEDIUM,
       "Threads that delete expired remote segments. -1: remote.log.manager.thread.pool.size."),
     K("remote.log.manager.task.interval.ms", LONG, 30000, at_least(1), LOW, "Pause in ms between remote log tasks."),
     K("remote.log.manager.task.retry.backoff.ms", LONG, 500, at_least(1), LOW, "First pause in ms after a failure.",

@@ -21,6 +21,7 @@ from kafkapy.config.broker_keys import (
     LZ4_LEVEL,
     NO_EFFECT,
     SEGMENT_BYTES,
+    TIMESTAMP_AFTER_MAX_MS,
     TIMESTAMP_TYPES,
     ZSTD_LEVEL,
 )
@@ -98,7 +99,7 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
              "Whether records are converted to an old format for clients that fetch with an old version."),
         _key("message.format.version", STRING, "3.0-IV1",
              matches(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a version, as in 3.0 or 3.0-IV1"), MEDIUM, NO_EFFECT),
-        _key("message.timestamp.after.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
+        _key("message.timestamp.after.max.ms", LONG, TIMESTAMP_AFTER_MAX_MS, at_least(0), MEDIUM,
              "Most ms a record's timestamp may lie ahead of the broker's clock (CreateTime only)."),
         _key("message.timestamp.before.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
              "Most ms a record's timestamp may lie behind the broker's clock (CreateTime only)."),
@@ -267,13 +268,18 @@ class LogConfig:
     def timestamp_before_max_ms(self) -> int:
         """Most ms a timestamp may lie in the past, the deprecated key taken in."""
         before = self.message_timestamp_before_max_ms
-        return before if before != MAX_LONG else self.message_timestamp_difference_max_ms
+        return before if before != MAX_LONG else self._difference_or(before)
 
     @property
     def timestamp_after_max_ms(self) -> int:
         """Most ms a timestamp may lie in the future, the deprecated key taken in."""
         after = self.message_timestamp_after_max_ms
-        return after if after != MAX_LONG else self.message_timestamp_difference_max_ms
+        return after if after not in (MAX_LONG, TIMESTAMP_AFTER_MAX_MS) else self._difference_or(after)
+
+    def _difference_or(self, default: int) -> int:
+        """The deprecated key where it is set."""
+        difference = self.message_timestamp_difference_max_ms
+        return difference if difference != MAX_LONG else default
 
     @property
     def effective_local_retention_ms(self) -> int:
@@ -319,7 +325,6 @@ def validate_overrides(
     smallest, largest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     allowed = f"must be at most max.compaction.lag.ms ({largest})"
     require(smallest <= largest, "min.compaction.lag.ms", allowed)
-    require(bool(values["cleanup.policy"]), "cleanup.policy", "must be delete, compact or both")
     if previous is not None and "kafkapy.storage.backend" in parsed:
         current = previous.get("kafkapy.storage.backend", defaults["kafkapy.storage.backend"])
         same = parsed["kafkapy.storage.backend"] == current

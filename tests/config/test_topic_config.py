@@ -68,7 +68,6 @@ def test_local_retention_counts_only_for_tiered_topics() -> None:
         ({"segment.bytes": "13"}, "must be at least 14"),
         ({"segment.bytes": None}, "must have a value"),
         ({"cleanup.policy": "shred"}, "must be one of compact, delete"),
-        ({"cleanup.policy": ""}, "delete, compact or both"),
         ({"compression.type": "none"}, "must be one of uncompressed"),
         ({"compression.gzip.level": "0"}, "must be 1 to 9 or -1"),
         ({"min.cleanable.dirty.ratio": "1.5"}, "between 0 and 1"),
