@@ -74,12 +74,7 @@ def _new_topic(topic: CreateTopicsRequest.Topic) -> NewTopic | Result:
             message = f"Partition {each.partition_index} is assigned more than once."
             return _failed(topic.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         assignments[each.partition_index] = tuple(each.broker_ids)
-    configs: dict[str, str | None] = {}
-    for config in topic.configs:
-        if config.name in configs:
-            message = f"The configuration key {config.name} is given more than once."
-            return _failed(topic.name, ErrorCode.INVALID_CONFIG, message)
-        configs[config.name] = config.value
+    configs: dict[str, str | None] = {config.name: config.value for config in topic.configs}
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
 
 

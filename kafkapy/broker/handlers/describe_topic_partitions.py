@@ -59,7 +59,14 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
                 invalid = invalid_reason(name) is not None
                 error = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 topics.append(
-                    Topic(error_code=error, name=name, topic_id=ZERO_UUID, is_internal=is_internal(name), partitions=[])
+                    Topic(
+                        error_code=error,
+                        name=name,
+                        topic_id=ZERO_UUID,
+                        is_internal=is_internal(name),
+                        partitions=[],
+                        topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, name),
+                    )
                 )
             continue
         numbers = [number for number in topic.partitions if number >= first]

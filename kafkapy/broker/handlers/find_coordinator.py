@@ -29,7 +29,7 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
         error, node = await _coordinator(context, request.key_type, request.key)
         return FindCoordinatorResponse(
             error_code=error,
-            error_message=error.message or None,
+            error_message=error.message or error.name,
             node_id=node.id,
             host=node.host,
             port=node.port,
@@ -55,7 +55,7 @@ def _entry(key: str, error: ErrorCode, node: Node) -> FindCoordinatorResponse.Co
         host=node.host,
         port=node.port,
         error_code=error,
-        error_message=error.message or None,
+        error_message=error.message or "",
     )
 
 

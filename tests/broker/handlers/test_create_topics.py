@@ -107,3 +107,11 @@ def test_a_topic_named_twice_is_refused(client: Any, topic_name: str) -> None:
 def test_replicas_may_be_assigned_by_hand(client: Any, topic_name: str) -> None:
     (result,) = client(CreateTopicsRequest(topics=[topic(topic_name, -1, -1, {0: [1], 1: [1]})]), 7).topics
     assert (result.error_code, result.num_partitions) == (ErrorCode.NONE, 2)
+
+
+def test_the_last_value_of_a_key_given_twice_counts(client: Any, topic_name: str) -> None:
+    wanted = topic(topic_name)
+    wanted.configs = [CreateTopicsRequest.Topic.Config(name="retention.ms", value=each) for each in ("5", "6")]
+    result = client(CreateTopicsRequest(topics=[wanted]), 7).topics[0]
+    assert result.error_code == ErrorCode.NONE, result.error_message
+    assert {each.name: each.value for each in result.configs}["retention.ms"] == "6"

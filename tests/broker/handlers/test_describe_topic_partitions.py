@@ -71,3 +71,9 @@ def test_a_cursor_outside_of_the_list_is_refused(client: Any, topics: list[str])
     assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
     response = client(request(topics[:1], cursor=(topics[0], -1)), 0)
     assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_what_may_be_done_is_said_of_missing_topics_too(client: Any, topics: list[str]) -> None:
+    there, missing = client(request([topics[0], topics[0] + "-missing"]), 0).topics
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert missing.topic_authorized_operations == there.topic_authorized_operations
