@@ -2,12 +2,13 @@
 kafka.log.UnifiedLog.deleteOldSegments.
 
 Whole segments from the oldest on, never beyond the high watermark. The active segment is closed first when it is due
-as well.
+as well. The files are renamed to `.deleted` at once and removed after file.delete.delay.ms.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ logger = logging.getLogger("kafka.log.UnifiedLog")
 
 def apply_retention(log: PartitionLog, now_ms: int) -> int:
     """Deletes what the topic's retention.ms, retention.bytes and the log start allow; how many segments. Blocking; a
-    worker thread.
+    worker thread. OSError when files cannot be renamed.
 
     Topics with cleanup.policy=compact only lose what lies below the log start.
     """
@@ -29,43 +30,61 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     if "delete" in config.cleanup_policy:
         deleted += _by_time(log, now_ms, config.retention_ms)
         deleted += _by_size(log, config.retention_bytes)
-    return deleted + len(log.delete_segments_below(log.log_start_offset))
+    return deleted + _below_log_start(log)
 
 
 def _by_time(log: PartitionLog, now_ms: int, retention_ms: int) -> int:
+    """Segments whose newest record is older than retention.ms (-1: none)."""
     if retention_ms < 0:
         return 0
-    segments = log.segments()
-    end = -1
-    for number, (_, size, max_timestamp, created_ms, _) in enumerate(segments):
+
+    def expired(size: int, max_timestamp: int, created_ms: int) -> bool:
         newest = max_timestamp if max_timestamp >= 0 else created_ms
-        if size == 0 or now_ms - newest <= retention_ms:
-            break
-        end = segments[number + 1][0] if number + 1 < len(segments) else log.log_end_offset
-    return _delete(log, end, segments[-1][0], "retention.ms")
+        return now_ms - newest > retention_ms
+
+    return _delete_while(log, expired, f"retention.ms={retention_ms}")
 
 
 def _by_size(log: PartitionLog, retention_bytes: int) -> int:
+    """Segments without which the log is still at least retention.bytes large (-1: none)."""
     if retention_bytes < 0:
         return 0
-    segments = log.segments()
-    excess = sum(segment[1] for segment in segments) - retention_bytes
-    end = -1
-    for number, (_, size, _, _, _) in enumerate(segments):
-        if size == 0 or excess < size:
-            break
+    excess = log.size - retention_bytes
+
+    def superfluous(size: int, max_timestamp: int, created_ms: int) -> bool:
+        nonlocal excess
+        if excess < size or excess <= 0:
+            return False
         excess -= size
-        end = segments[number + 1][0] if number + 1 < len(segments) else log.log_end_offset
-    return _delete(log, end, segments[-1][0], "retention.bytes")
+        return True
+
+    return _delete_while(log, superfluous, f"retention.bytes={retention_bytes}")
 
 
-def _delete(log: PartitionLog, end: int, active: int, why: str) -> int:
-    """Segments up to `end`; when that takes in the active one (base offset `active`), a new one is started first."""
+def _delete_while(log: PartitionLog, due: Callable[[int, int, int], bool], why: str) -> int:
+    """Deletes the oldest segments as long as due(size, max timestamp, created) says so."""
+    segments = log.segments()
+    log_end, high_watermark = log.log_end_offset, log.high_watermark
+    end = -1
+    for number, (_, size, max_timestamp, created_ms, _) in enumerate(segments):
+        is_active = number + 1 == len(segments)
+        upper = log_end if is_active else segments[number + 1][0]
+        if upper > high_watermark or (is_active and size == 0) or not due(size, max_timestamp, created_ms):
+            break
+        end = upper
     if end < 0:
         return 0
-    if end > active and log.high_watermark >= end:
+    if end > segments[-1][0]:
+        # All of it is due: the active segment can only go when there is another.
         log.roll()
     deleted = log.delete_segments_below(end)
     if deleted:
-        logger.info("%s-%d: deleted %d segments by %s", log.topic, log.partition, len(deleted), why)
+        logger.info("%s-%d: deleted %d segments up to offset %d, %s", log.topic, log.partition, len(deleted), end, why)
+    return len(deleted)
+
+
+def _below_log_start(log: PartitionLog) -> int:
+    deleted = log.delete_segments_below(log.log_start_offset)
+    if deleted:
+        logger.info("%s-%d: deleted %d segments below the log start", log.topic, log.partition, len(deleted))
     return len(deleted)

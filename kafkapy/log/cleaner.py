@@ -1,0 +1,270 @@
+"""Log compaction: keeps the newest record of each key. Source: kafka.log.LogCleaner (KIP-58, KIP-354, KIP-534).
+
+`Cleaner` cleans one log: its dirty part is read into a map from key to last offset, and the log up to there is
+written again, segment by segment, with the records that the map does not know a newer one for. The bytes are worked
+on in Cython without the GIL (_speedups/log_cleaner.pyx). `LogCleaner` runs log.cleaner.threads of them.
+
+Tombstones (records without a value) and markers of transactions that have no data left get a delete horizon when they
+are first met and go delete.retention.ms later, so that a reader that is not further behind than that still sees them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkapy._speedups.cleaner_throttle import CleanerThrottle
+from kafkapy._speedups.log_cleaner import CleaningStopped, LogCleaning
+from kafkapy._speedups.offset_map import OffsetMap
+from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy.log.cleaned_files import CleanedFiles
+from kafkapy.log.cleaner_manager import LogCleanerManager, LogToClean
+from kafkapy.log.retention import apply_retention
+from kafkapy.records.compression import compress, decompress
+from kafkapy.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+__all__ = ["Cleaner", "CleanerStats", "LogCleaner", "group_segments"]
+
+logger = logging.getLogger("kafka.log.LogCleaner")
+
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+MAX_MAP_BYTES = (1 << 31) - 1
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    """What one cleaning did. Filled by its thread, then only read. Bytes, counts, seconds."""
+
+    figures: dict[str, int] = field(default_factory=dict)
+    keys: int = 0
+    map_fullness: float = 0.0
+    seconds: float = 0.0
+    groups: int = 0
+
+    @property
+    def recopy_percent(self) -> float:
+        """Bytes written, of those read: 100 when nothing could be taken out."""
+        read = self.figures.get("bytes_read", 0)
+        return 100.0 * self.figures.get("bytes_written", 0) / read if read else 0.0
+
+
+def group_segments(
+    segments: Sequence[tuple[int, int, int, int, int, int]], end: int, max_bytes: int, max_index_bytes: int
+) -> list[tuple[int, int]]:
+    """(first, count) of runs of segments below the offset `end` that are written as one: no larger than a segment and
+    its indexes may be, and no more offsets than a relative one can say. `segments` as LogCleaning.segments gives
+    them, the active one last."""
+    groups: list[tuple[int, int]] = []
+    first = 0
+    while first + 1 < len(segments) and segments[first][0] < end:
+        size, index, time_index = segments[first][1:4]
+        count = 1
+        while first + count + 1 < len(segments) and segments[first + count][0] < end:
+            _, more, more_index, more_time_index, _, _ = segments[first + count]
+            last_offset = segments[first + count + 1][0] - 1
+            size, index, time_index = size + more, index + more_index, time_index + more_time_index
+            if size > max_bytes or max(index, time_index) > max_index_bytes:
+                break
+            if last_offset - segments[first][0] > MAX_RELATIVE_OFFSET:
+                break
+            count += 1
+        groups.append((first, count))
+        first += count
+    return groups
+
+
+class Cleaner:
+    """Cleans one log after the other. Owns its offset map; used by one thread.
+
+    `on_cleaning` gets each LogCleaning when it begins, so that others can stop it.
+    """
+
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9, pace: CleanerThrottle | None = None) -> None:
+        self._map = OffsetMap(min(memory_bytes, MAX_MAP_BYTES), load_factor)
+        self._pace = pace or CleanerThrottle()
+
+    def clean(
+        self,
+        target: LogToClean,
+        now_ms: int,
+        on_cleaning: Callable[[LogCleaning], None] | None = None,
+    ) -> tuple[int, CleanerStats]:
+        """Cleans the log and returns the offset below which it is clean now. Blocking.
+
+        OSError when files cannot be read or written, CorruptMessageError for bytes that are no batch,
+        CleaningStopped when the log was truncated or deleted meanwhile or the broker stops.
+        """
+        started = time.monotonic()
+        log = target.log
+        stats = CleanerStats()
+        log.seal_segments()
+        cleaning = LogCleaning(log, self._map, self._pace, compress=compress, decompress=decompress)
+        if on_cleaning is not None:
+            on_cleaning(cleaning)
+        end = cleaning.build_map(target.first_dirty_offset, target.first_uncleanable_offset)
+        stats.keys, stats.map_fullness = len(self._map), len(self._map) / max(self._map.max_entries, 1)
+        cleaning.begin(now_ms, log.config.delete_retention_ms)
+        segments = cleaning.segments()
+        for first, count in group_segments(segments, end, log.config.segment_bytes, log.config.segment_index_bytes):
+            self._clean_group(log, cleaning, segments, first, count)
+            stats.groups += 1
+        stats.figures = cleaning.stats()
+        stats.seconds = time.monotonic() - started
+        return end, stats
+
+    def _clean_group(
+        self,
+        log: PartitionLog,
+        cleaning: LogCleaning,
+        segments: Sequence[tuple[int, int, int, int, int, int]],
+        first: int,
+        count: int,
+    ) -> None:
+        bases = [segment[0] for segment in segments[first : first + count]]
+        files = CleanedFiles(log.storage, bases[0])
+        swapped = False
+        try:
+            fd, path = files.create()
+            cleaned = cleaning.clean(first, count, fd, path)
+            files.finish(cleaned.aborted_transactions(), max(segments[first + count - 1][5], 0))
+            if not cleaning.is_current():
+                raise CleaningStopped(f"{log.topic}-{log.partition} has changed while it was cleaned")
+            files.promote()
+            swapped = cleaning.swap(first, count, cleaned)
+            if not swapped:
+                raise CleaningStopped(f"{log.topic}-{log.partition} has changed while it was cleaned")
+            try:
+                files.install(bases, log.config.file_delete_delay_ms)
+            finally:
+                cleaning.end_swap()
+        except BaseException:
+            if not swapped:
+                files.discard()
+            raise
+
+
+class LogCleaner:
+    """The cleaner threads of a broker. Made and started by LogManager, stopped by its shutdown.
+
+    `config` is asked at every round, so the throttle, the pause and the like follow dynamic changes; the number of
+    threads and the memory are those at the start. `on_error` is told of disk errors (partition, OSError).
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        logs: Callable[[], Mapping[TopicPartition, PartitionLog]],
+        dir_of: Callable[[TopicPartition], Path | None],
+        on_error: Callable[[TopicPartition, OSError], None],
+    ) -> None:
+        self.manager = LogCleanerManager(logs, dir_of)
+        self.last_stats: dict[int, CleanerStats] = {}
+        """Of the last cleaning of each thread."""
+        self.cleanings = 0
+        self._config = config
+        self._logs = logs
+        self._on_error = on_error
+        self._pace = CleanerThrottle()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Starts log.cleaner.threads threads."""
+        config = self._config()
+        count = config.get_int("log.cleaner.threads")
+        memory = config.get_int("log.cleaner.dedupe.buffer.size") // max(count, 1)
+        for number in range(count):
+            cleaner = Cleaner(memory, config.get_double("log.cleaner.io.buffer.load.factor"), self._pace)
+            thread = threading.Thread(
+                target=self._run, args=(number, cleaner), name=f"kafka-log-cleaner-thread-{number}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def shutdown(self) -> None:
+        """Stops the threads; a cleaning under way ends without an effect. Blocking."""
+        self._stopping.set()
+        self._pace.stop()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def dead_threads(self) -> int:
+        """Threads that have ended while the broker runs."""
+        return 0 if self._stopping.is_set() else sum(not thread.is_alive() for thread in self._threads)
+
+    def _run(self, number: int, cleaner: Cleaner) -> None:
+        while not self._stopping.is_set():
+            worked = False
+            try:
+                config = self._config()
+                self._pace.bytes_per_second = config.get_double("log.cleaner.io.max.bytes.per.second")
+                worked = self.clean_filthiest(number, cleaner)
+                self.delete_old_segments()
+            except Exception:
+                # One bad round must not end the thread: nothing else would ever clean.
+                logger.exception("A round of log cleaner thread %d failed", number)
+            if not worked:
+                self._stopping.wait(self._config().get_int("log.cleaner.backoff.ms") / 1000)
+
+    def clean_filthiest(self, number: int, cleaner: Cleaner) -> bool:
+        """Cleans the dirtiest log that is due; False when there is none. A log that cannot be cleaned is marked."""
+        now_ms = time.time_ns() // 1_000_000
+        target = self.manager.grab_filthiest(now_ms)
+        if target is None:
+            return False
+        tp = target.tp
+        try:
+            end, stats = cleaner.clean(target, now_ms, lambda cleaning: self.manager.on_stop(tp, cleaning.stop))
+            self.manager.done(tp, end)
+            self.last_stats[number] = stats
+            self.cleanings += 1
+            self._report(number, target, end, stats)
+        except CleaningStopped as stopped:
+            logger.info("%s", stopped)
+        except OSError as error:
+            if self._logs().get(tp) is target.log and not target.log.offline_errno:
+                logger.error("Cleaning %s failed: %s", tp, error)
+                self._on_error(tp, error)
+        except Exception as error:
+            if self._logs().get(tp) is target.log:
+                self.manager.mark_uncleanable(tp, str(error) or type(error).__name__)
+                logger.debug("%s", tp, exc_info=True)
+        finally:
+            self.manager.release(tp)
+        return True
+
+    def delete_old_segments(self) -> int:
+        """Retention of compacted logs, which never runs beside their cleaning; how many segments were deleted."""
+        now_ms = time.time_ns() // 1_000_000
+        deleted = 0
+        for tp, log in self.manager.compacted().items():
+            if log.offline_errno or not self.manager.claim(tp):
+                continue
+            try:
+                deleted += apply_retention(log, now_ms)
+            except OSError as error:
+                if self._logs().get(tp) is log:
+                    self._on_error(tp, error)
+            finally:
+                self.manager.release(tp)
+        return deleted
+
+    def _report(self, number: int, target: LogToClean, end: int, stats: CleanerStats) -> None:
+        figures = stats.figures
+        logger.info(
+            "Log cleaner thread %d cleaned %s (dirty section [%d, %d)): %d keys, %.1f MB to %.1f MB, %d records to %d, "
+            "%.1f s",
+            number, target.tp, target.first_dirty_offset, end, stats.keys, figures["bytes_read"] / 1e6,
+            figures["bytes_written"] / 1e6, figures["records_read"], figures["records_written"], stats.seconds,
+        )  # fmt: skip
+        if figures["records_without_key"]:
+            logger.warning("%s: %d records without a key were dropped", target.tp, figures["records_without_key"])

@@ -1,0 +1,57 @@
+"""The cleaner-offset-checkpoint file of each log directory: up to where a partition was compacted. Same format as the
+other offset checkpoints (see checkpoints.py)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from kafkapy.log.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from kafkapy.types import TopicPartition
+
+__all__ = ["CLEANER_OFFSET_FILE", "CleanerCheckpoints"]
+
+CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
+
+logger = logging.getLogger("kafka.log.LogCleanerManager")
+
+
+class CleanerCheckpoints:
+    """Owns the files and a copy of them in memory, under one lock. Any thread; `update` and `forget` write a file and
+    may raise OSError."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: dict[Path, dict[TopicPartition, int]] = {}
+
+    def get(self, directory: Path, tp: TopicPartition) -> int | None:
+        """The first offset not cleaned yet; None when the partition was never cleaned."""
+        with self._lock:
+            return self._table(directory).get(tp)
+
+    def update(self, directory: Path, tp: TopicPartition, offset: int) -> None:
+        """The partition is clean below `offset`."""
+        with self._lock:
+            table = self._table(directory)
+            table[tp] = offset
+            write_checkpoint(directory / CLEANER_OFFSET_FILE, table)
+
+    def forget(self, directory: Path, tp: TopicPartition) -> None:
+        """The partition is gone from that directory."""
+        with self._lock:
+            table = self._table(directory)
+            if table.pop(tp, None) is not None:
+                write_checkpoint(directory / CLEANER_OFFSET_FILE, table)
+
+    def _table(self, directory: Path) -> dict[TopicPartition, int]:
+        table = self._tables.get(directory)
+        if table is None:
+            try:
+                table = read_checkpoint(directory / CLEANER_OFFSET_FILE)
+            except CheckpointError as error:
+                # Nothing is lost: everything counts as dirty once more.
+                logger.warning("%s: %s; its logs are cleaned from their start", error.filename, error.strerror)
+                table = {}
+            self._tables[directory] = table
+        return table
