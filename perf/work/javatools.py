@@ -88,9 +88,9 @@ def _consume(broker: Any, topic: str, records: int) -> Callable[[], Metrics]:
         )
         used = measure.cpu_seconds(broker.pid) - before
         columns = [column.strip() for column in said.strip().splitlines()[-1].split(",")]
-        if len(columns) < 8 or int(float(columns[4])) < records:
+        if len(columns) < 9 or int(float(columns[4])) < records:
             raise RuntimeError(f"not all records were read: {said[-300:]}")
-        return {"mb_per_s": float(columns[9]), "cpu_s_per_gb": used / (records * 1000) * measure.GB}
+        return {"mb_per_s": float(columns[8]), "cpu_s_per_gb": used / (records * 1000) * measure.GB}
 
     return measured
 
