@@ -6,6 +6,7 @@ The names are Kafka's, the root is "root", levels are Kafka's words. Logger leve
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 ROOT: Final = "root"
@@ -17,6 +18,10 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
+
+
+on_change: Final[list[Callable[[], None]]] = []
+"""Called after every change of a level made here."""
 
 
 def _name_of(level: int) -> str:
@@ -43,6 +48,7 @@ def exists(name: str) -> bool:
 def set_level(name: str, level: str) -> None:
     """Give a logger a level of its own. KeyError for a word that is not a level."""
     logging.getLogger(None if name == ROOT else name).setLevel(LEVELS[level])
+    _changed()
 
 
 def unset_level(name: str) -> None:
@@ -50,3 +56,9 @@ def unset_level(name: str) -> None:
     if name == ROOT:
         raise ValueError("the root logger must have a level")
     logging.getLogger(name).setLevel(logging.NOTSET)
+    _changed()
+
+
+def _changed() -> None:
+    for listener in list(on_change):
+        listener()

@@ -30,6 +30,7 @@ from kafkapy._speedups.event_queue import (
     CONNECTION_CLOSED,
     HIGH_WATERMARK,
     LOG_OFFLINE,
+    REQUEST,
     SEGMENT_ROLLED,
     SEGMENT_WANTED,
     EventQueue,
@@ -42,6 +43,7 @@ from kafkapy.broker.context import BrokerContext
 from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.data_plane_asks import DataPlaneAsks
 from kafkapy.broker.data_plane_events import DataPlaneEvents
+from kafkapy.broker.data_plane_requests import DataPlaneRequests
 from kafkapy.broker.dynamic_config import DynamicConfig
 from kafkapy.broker.identity import establish
 from kafkapy.broker.loop_lag import LoopLag
@@ -347,8 +349,12 @@ class KafkaServer:
         events.on(LOG_OFFLINE, log_manager.on_log_offline)
         events.on(HIGH_WATERMARK, self.context.coordinators.writer.high_watermark_moved)
         events.on(CONNECTION_CLOSED, lambda handle, _argument, _text: channel.connection_closed(handle))
+        requests = DataPlaneRequests(channel.plane, [endpoint.listener_name for endpoint in self.config.listeners])
+        events.on(REQUEST, requests.log)
         events.start()
         self._on_stop("events", events.stop)
+        requests.start()
+        self._on_stop("request log", requests.stop)
 
     def _serve(self, plane: DataPlane) -> None:
         """Take requests from the data plane, then let clients in."""
