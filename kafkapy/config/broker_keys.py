@@ -134,10 +134,13 @@ SOCKET_KEYS = (
     K("socket.send.buffer.bytes", INT, 100 * 1024, None, HIGH,
       "SO_SNDBUF of the server sockets in bytes. -1: the system's default."),
     K("socket.receive.buffer.bytes", INT, 100 * 1024, None, HIGH,
-      "SO_RCVBUF of the server sockets in bytes. -1: the system's default."),
+      "SO_RCVBUF of the server sockets in bytes. -1, and where this key is not set: the system's default, which grows "
+      "with the traffic of a connection (Kafka uses 102400 then)."),
     K("socket.request.max.bytes", INT, 100 * 1024 * 1024, at_least(1), HIGH,
       "Largest request in bytes. A connection that announces a larger one is closed."),
-    K("socket.listen.backlog.size", INT, 50, at_least(1), MEDIUM, "Connections that may wait to be accepted."),
+    K("socket.listen.backlog.size", INT, 50, at_least(1), MEDIUM,
+      "Connections that may wait to be accepted; the kernel's net.core.somaxconn bounds it. Where this key is not set "
+      "1024 are used (50 in Kafka), so that many clients may connect at once."),
     K("max.connections.per.ip", INT, MAX_INT, at_least(0), MEDIUM,
       "Most connections from one address. 0 only together with overrides.", CLUSTER),
     K("max.connections.per.ip.overrides", STRING, "", None, MEDIUM,

@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafka.network.SocketServer")
 
+LISTEN_BACKLOG: Final = 1024
+"""Connections that may wait to be accepted where socket.listen.backlog.size is not set (the kernel's
+net.core.somaxconn bounds it). With Kafka's 50 a storm of clients that connect again overflows the queue, and every
+connection that is dropped waits a second for its next SYN."""
+SYSTEM_BUFFER: Final = -1
+"""The receive buffer where socket.receive.buffer.bytes is not set: the kernel sizes it. With Kafka's 100 KB a request
+of 1 MB arrives in ten wake-ups, at nearly twice the CPU time."""
 THREAD_END_S: Final = 5.0
 """How long a thread may take to end beyond the time it was given to answer what is in flight, in seconds."""
 
@@ -62,9 +69,9 @@ class SocketServerConfig:
     inter_broker_listener_name: str | None = None
     num_network_threads: int = 3
     socket_send_buffer_bytes: int = 100 * 1024
-    socket_receive_buffer_bytes: int = 100 * 1024
+    socket_receive_buffer_bytes: int = SYSTEM_BUFFER
     socket_request_max_bytes: int = 100 * 1024 * 1024
-    socket_listen_backlog_size: int = 50
+    socket_listen_backlog_size: int = LISTEN_BACKLOG
     queued_max_requests: int = 500
     queued_max_request_bytes: int = -1
     connections_max_idle_ms: int = 600_000
@@ -82,9 +89,9 @@ class SocketServerConfig:
             inter_broker_listener_name=config.inter_broker_listener_name,
             num_network_threads=config.get_int("num.network.threads"),
             socket_send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
-            socket_receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
+            socket_receive_buffer_bytes=_set_or(config, "socket.receive.buffer.bytes", SYSTEM_BUFFER),
             socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
-            socket_listen_backlog_size=config.get_int("socket.listen.backlog.size"),
+            socket_listen_backlog_size=_set_or(config, "socket.listen.backlog.size", LISTEN_BACKLOG),
             queued_max_requests=config.get_int("queued.max.requests"),
             queued_max_request_bytes=config.get_int("queued.max.request.bytes"),
             connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
@@ -107,6 +114,12 @@ def _listener_value(config: BrokerConfig, listener: str, name: str, default: int
     key = f"listener.name.{listener.lower()}.{name}"
     is_set = key in config
     return config[key] if is_set else default
+
+
+def _set_or(config: BrokerConfig, name: str, otherwise: int) -> int:
+    """The value of a key that somebody has set; Kafka's default for it is not used here."""
+    is_set = any(name in layer for layer in (config.static, config.dynamic, config.dynamic_default))
+    return config.get_int(name) if is_set else otherwise
 
 
 def _rate(value: float) -> float:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import CONNECTION_CLOSED, LOG_LINE, SEGMENT_WANTED, EventQueue
+from kafkapy._speedups.event_queue import CONNECTION_CLOSED, LOG_LINE, REQUEST, SEGMENT_WANTED, EventQueue
 from kafkapy._speedups.fetch_session import FetchSessionCache
 from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy._speedups.partition_table import PartitionTable
@@ -124,6 +124,7 @@ class Network:
         self.errors: list[BaseException] = []
         self.log_lines: list[str] = []
         self.closed_connections: list[int] = []
+        self.logged_requests: list[int] = []
         self.clients: list[Client] = []
         self.logs: dict[int, PartitionLog] = {}
         self._events_lock = threading.Lock()
@@ -259,6 +260,8 @@ class Network:
                     self.logs[handle].prepare_segment()
                 elif kind == CONNECTION_CLOSED:
                     self.closed_connections.append(handle)
+                elif kind == REQUEST:
+                    self.logged_requests.append(handle)
 
     def close(self) -> None:
         if self._stop.is_set():

@@ -16,7 +16,7 @@ def resident_bytes() -> int:
 
 
 def test_a_lying_size_costs_no_memory(network, eventually):
-    net = network(socket_request_max_bytes=100 * MEBIBYTE, socket_listen_backlog_size=500)
+    net = network(socket_request_max_bytes=100 * MEBIBYTE)
     net.client().ask()
     before = resident_bytes()
     liars = [net.client() for _ in range(200)]

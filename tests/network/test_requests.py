@@ -400,6 +400,66 @@ def test_python_decides_what_the_data_plane_may_do(network, eventually):
     assert len(asked) == 3
 
 
+def test_decisions_of_rules_that_changed_meanwhile_are_asked_for_again(network):
+    net = network()
+    net.topic("t")
+    net.plane.authorizer_epoch = 1
+    asked = []
+
+    def decide(request):
+        asked.append(request.questions)
+        if len(asked) == 1:
+            # The rules change between the decision and its arrival.
+            net.plane.authorizer_epoch = 2
+            request.answer_authorization(dict.fromkeys(request.questions, True))
+        else:
+            request.answer_authorization(dict.fromkeys(request.questions, False))
+
+    net.handler = decide
+    client = net.client()
+    client.send_bytes(net.fetch_frame("t"))
+    assert net.fetched(client.receive()[1]).error_code == 29  # TOPIC_AUTHORIZATION_FAILED
+    assert len(asked) == 2 and asked[0] == asked[1]
+
+
+def test_a_client_that_pipelines_shares_its_processor(network, eventually):
+    """A thousand requests that lie ready do not hold up another connection's until they are all served."""
+    net = network(num_network_threads=1)
+    log = net.topic("t")
+    greedy, modest = net.client(), net.client()
+    modest.send_bytes(net.fetch_frame("t", 1 << 40))
+    modest.receive()
+
+    def id_of(client):
+        port = client.socket.getsockname()[1]
+        return next(info["id"] for info in net.server.connections() if info["peer_port"] == port)
+
+    def round_of_requests():
+        waiting = net.fetch_frame("t", log.log_end_offset, max_wait_ms=60_000)
+        empty = net.fetch_frame("t", 1 << 40)
+        many = 60_000 // len(empty)
+        before = next(info["bytes_in"] for info in net.server.connections() if info["id"] == id_of(greedy))
+        greedy.send_bytes(waiting + empty * many)
+        whole = before + len(waiting) + len(empty) * many
+        eventually(lambda: any(info["bytes_in"] == whole for info in net.server.connections()))
+        net.plane.request_log_level = 1
+        modest.send_bytes(net.produce_frame("t", net.batch(b"wakes the greedy one")))
+        modest.receive()
+        for _ in range(20):
+            modest.send_bytes(net.fetch_frame("t", 1 << 40))
+            modest.receive()
+        for _ in range(many + 1):
+            greedy.receive()
+        net.plane.request_log_level = 0
+        order = net.logged_requests[:]
+        net.logged_requests.clear()
+        theirs = [index for index, each in enumerate(order) if each == id_of(greedy)]
+        return id_of(modest) in order[theirs[1] : theirs[-1]]
+
+    id_of(greedy)
+    assert any(round_of_requests() for _ in range(20))
+
+
 def test_an_ask_whose_client_goes_away_can_still_be_answered(network, eventually):
     net = network()
     net.topic("t")
