@@ -49,6 +49,11 @@ class _Completion:
         self.in_flight: set[TopicPartition] = set()
         self.failures = 0
 
+    @property
+    def name(self) -> str:
+        """For people: the transactional id and who its producer is."""
+        return f"{self.metadata.transactional_id} ({self.marker.producer_id}, epoch {self.marker.producer_epoch})"
+
 
 class Completions:
     """The transactions that are prepared. Owned by the TransactionCoordinator; used on the control loop's thread.
@@ -108,7 +113,7 @@ class Completions:
         if done.error is not None:
             code = code_of(done.error)
             if code in _REFUSED:
-                logger.info("The end of transaction %s is refused by %s: %s", job.metadata, partition, code.name)
+                logger.info("%s refuses the end of %s's transaction: %s", partition, job.name, code.name)
                 del self._jobs[(job.shard.partition, job.metadata.transactional_id)]
                 return
             gone = code in _PERHAPS_DELETED and self._is_gone(partition)
@@ -122,7 +127,7 @@ class Completions:
     def _send_later(self, job: _Completion, partition: TopicPartition, code: ErrorCode) -> None:
         job.failures += 1
         if job.failures & (job.failures - 1) == 0:  # the 1st, 2nd, 4th, 8th ... time: a partition may be away for long
-            logger.warning("%s cannot take the marker of %s yet: %s", partition, job.metadata, code.name)
+            logger.warning("%s cannot take the marker of %s yet: %s", partition, job.name, code.name)
 
         def again(shard: TransactionShard, now_ms: int) -> Result[None]:
             del shard, now_ms
