@@ -1,0 +1,161 @@
+"""Members of a consumer group, one for each foreign client: each reads on a thread of its own until it is stopped.
+
+What they got is kept as values, so that a test can tell whether every record was delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+
+SESSION_MS = 6_000
+HEARTBEAT_MS = 500
+POLL_S = 0.2
+
+
+class Member:
+    """One member. `values` grows while it reads; `stop` commits and leaves the group."""
+
+    name = ""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, **options: Any) -> None:
+        self.bootstrap = bootstrap
+        self.group = group
+        self.topic = topic
+        self.options = options
+        self.values: list[bytes] = []
+        self.partitions: set[int] = set()
+        """What it owns now."""
+        self.failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, name=f"{self.name}-member")
+
+    def start(self) -> Member:
+        """Join the group."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Commit what was read, leave the group, and raise what went wrong."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), f"{self.name} does not end"
+        if self.failure is not None:
+            raise self.failure
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.partitions = set()
+
+    def run(self) -> None:
+        """Read until `_stop` is set."""
+        raise NotImplementedError
+
+
+class ConfluentMember(Member):
+    """confluent-kafka; options are librdkafka's."""
+
+    name = "confluent-kafka"
+
+    def run(self) -> None:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": HEARTBEAT_MS,
+                "partition.assignment.strategy": "range",
+                "fetch.wait.max.ms": 100,
+                "log_level": 0,
+                **self.options,
+            }
+        )
+        consumer.subscribe([self.topic])
+        try:
+            while not self._stop.is_set():
+                for message in consumer.consume(500, POLL_S):
+                    if message.error() is None:
+                        self.values.append(message.value())
+                self.partitions = {each.partition for each in consumer.assignment()}
+        finally:
+            consumer.close()
+
+
+class KafkaPythonMember(Member):
+    """kafka-python."""
+
+    name = "kafka-python"
+
+    def run(self) -> None:
+        consumer = kafka.KafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            auto_commit_interval_ms=500,
+            fetch_max_wait_ms=100,
+            **{"partition_assignment_strategy": _range_of_kafka_python(), **self.options},
+        )
+        try:
+            while not self._stop.is_set():
+                for messages in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
+                    self.values.extend(message.value for message in messages)
+                self.partitions = {each.partition for each in consumer.assignment()}
+        finally:
+            consumer.close()
+
+
+class AioKafkaMember(Member):
+    """aiokafka."""
+
+    name = "aiokafka"
+
+    def run(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+        consumer = aiokafka.AIOKafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            auto_commit_interval_ms=500,
+            fetch_max_wait_ms=100,
+            metadata_max_age_ms=5_000,
+            **{"partition_assignment_strategy": (RangePartitionAssignor,), **self.options},
+        )
+        await consumer.start()
+        try:
+            while not self._stop.is_set():
+                for messages in (await consumer.getmany(timeout_ms=int(POLL_S * 1000))).values():
+                    self.values.extend(message.value for message in messages)
+                self.partitions = {each.partition for each in consumer.assignment()}
+        finally:
+            with contextlib.suppress(Exception):
+                await consumer.stop()
+
+
+def _range_of_kafka_python() -> list[Any]:
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+    return [RangePartitionAssignor]
+
+
+ALL: list[type[Member]] = [ConfluentMember, KafkaPythonMember, AioKafkaMember]
