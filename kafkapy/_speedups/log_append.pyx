@@ -4,7 +4,7 @@ First, without the mutex and against a copy of the configuration: structure, siz
 a roll when one is due, offsets, one pwrite, the producer state. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
 """
 
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 from libcpp.vector cimport vector
@@ -67,6 +67,7 @@ from kafkapy._speedups.producer_state cimport (
     producer_check,
 )
 from kafkapy._speedups.record_batch cimport (
+    ATTRIBUTES_AT,
     BATCH_BAD_LENGTH,
     BATCH_BAD_MAGIC,
     BATCH_OK,
@@ -76,6 +77,7 @@ from kafkapy._speedups.record_batch cimport (
     CONTROL_FLAG,
     MAX_RECORD_ERRORS,
     MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
     RECORD_BAD_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
@@ -132,6 +134,15 @@ cdef int check_structure(const uint8_t* data, int64_t available, int origin, Che
     return ERROR_NONE
 
 
+cdef inline bint out_of_bounds(int64_t timestamp, const LogConfigState* config, int64_t now_ms) noexcept nogil:
+    if timestamp == NO_TIMESTAMP:
+        return False
+    if timestamp > now_ms:
+        return timestamp - now_ms > config.timestamp_after_max_ms
+    # A hostile timestamp may be as far back as 2**64-1, so the distance is an unsigned one.
+    return <uint64_t>now_ms - <uint64_t>timestamp > <uint64_t>config.timestamp_before_max_ms
+
+
 cdef int check_records(uint8_t* data, const LogConfigState* config, const AppendOptions* options, int origin, CheckedBatch* batch,
                        AppendResult* result) noexcept nogil:
     """0, an error, or -1 when a worker has to look into the records. May patch the max timestamp, and the append time with LogAppendTime."""
@@ -159,6 +170,11 @@ cdef int check_records(uint8_t* data, const LogConfigState* config, const Append
             return refuse(result, ERROR_CORRUPT_MESSAGE, "The compression codec is not known.")
         if codec == CODEC_ZSTD and 0 <= options.api_version < ZSTD_SINCE_VERSION:
             return refuse(result, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "Produce before version 7 may not use zstd.")
+        if header.attributes & TIMESTAMP_TYPE_FLAG and not config.log_append_time:
+            # A batch as it was read from a topic with LogAppendTime: its type becomes that of this topic, as in Kafka.
+            header.attributes = <int16_t>(header.attributes & ~TIMESTAMP_TYPE_FLAG)
+            store_int16(data + ATTRIBUTES_AT, header.attributes)
+            batch_refresh_crc(data, header.size)
     if not control_marker_parse(data, header.size, header, &batch.marker):
         return refuse(result, ERROR_INVALID_RECORD, "The control record is malformed.")
     if origin == ORIGIN_REPLICATION:
@@ -170,12 +186,10 @@ cdef int check_records(uint8_t* data, const LogConfigState* config, const Append
         elif config.compacted or config.validate_compressed or (config.compression_codec >= 0 and config.compression_codec != codec):
             return -1
     if not config.log_append_time and origin == ORIGIN_CLIENT:
-        if header.attributes & TIMESTAMP_TYPE_FLAG:
-            return refuse(result, ERROR_INVALID_TIMESTAMP, "Producers may not set the timestamp type to LogAppendTime.")
-        # Records of a compressed batch are not looked into here; its header tells the highest timestamp.
-        if (codec != CODEC_NONE and header.max_timestamp >= 0 and
-                header.max_timestamp > options.now_ms and header.max_timestamp - options.now_ms > config.timestamp_after_max_ms):
-            return refuse(result, ERROR_INVALID_TIMESTAMP, "The batch's max timestamp is further ahead than message.timestamp.after.max.ms.")
+        # Records of a compressed batch are not looked into here; its header tells the highest timestamp and that of the first record.
+        if codec != CODEC_NONE and (out_of_bounds(header.max_timestamp, config, options.now_ms) or
+                                    out_of_bounds(header.base_timestamp, config, options.now_ms)):
+            return refuse(result, ERROR_INVALID_TIMESTAMP, "One or more records have a timestamp outside the accepted range.")
     if codec == CODEC_NONE and origin == ORIGIN_CLIENT:
         rules.needs_keys = config.compacted
         rules.log_append_time = config.log_append_time

@@ -139,6 +139,8 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
         return SEQUENCE_OK
     found = state.producers.find(header.producer_id)
     if found == state.producers.end():
+        if origin == ORIGIN_CLIENT and header.producer_epoch < -1:
+            return refuse(out, ERROR_INVALID_PRODUCER_EPOCH, "A producer epoch cannot be negative.")
         return SEQUENCE_OK
     entry = &deref(found).second
     if origin == ORIGIN_CLIENT and header.producer_epoch == entry.epoch:

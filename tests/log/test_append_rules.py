@@ -16,6 +16,7 @@ from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy.errors import (
     CorruptMessageError,
     FencedLeaderEpochError,
+    InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTimestampError,
     KafkaStorageError,
@@ -57,7 +58,7 @@ def test_bad_batches_have_their_codes_and_leave_no_byte(logs: Any, batch: Any) -
         (spoil(good, 57, b"\0\0\0\0"), InvalidRecordError),
         (spoil(good, 23, b"\xff\xff\xff\xff"), InvalidRecordError),
         (spoil(good, 21, b"\0\x20"), InvalidRecordError),
-        (spoil(good, 21, b"\0\x08"), InvalidTimestampError),
+        (batch(producer_id=9, epoch=-5, sequence=0), InvalidProducerEpochError),
         (spoil(good, 21, b"\0\7"), CorruptMessageError),
         (batch(1, producer_id=1, epoch=0, sequence=-1), InvalidRecordError),
         (batch(1, records=b"\1\2\3"), InvalidRecordError),
@@ -99,6 +100,32 @@ def test_offset_epoch_and_append_time_are_stamped(logs: Any, batch: Any) -> None
     assert (header["base_offset"], header["leader_epoch"], header["max_timestamp"]) == (2, 3, 77_000)
     assert header["attributes"] & 8
     assert record_batch.check_crc(data)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_batch_with_append_time_takes_the_timestamp_type_of_the_topic(logs: Any, batch: Any, codec: int) -> None:
+    log = logs.open()
+    assert log.append_as_leader(batch(2, attributes=8 | codec), api_version=9) == (0, 1, -1)
+    data = log.read(0)[0]
+    assert record_batch.parse_header(data)[1]["attributes"] == codec
+    assert record_batch.check_crc(data)
+
+
+def test_the_header_of_a_compressed_batch_tells_timestamps_out_of_bounds(logs: Any, batch: Any) -> None:
+    log = logs.open(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
+    cases = ((1000, True), (900, True), (899, False), (1050, True), (1051, False), (-1, True), (-5, False))
+    for timestamp, fits in cases:
+        data = batch(1, attributes=1, timestamp=timestamp)
+        if fits:
+            log.append_as_leader(data, api_version=9, now_ms=1000)
+        else:
+            with pytest.raises(InvalidTimestampError):
+                log.append_as_leader(data, api_version=9, now_ms=1000)
+    late_first = bytearray(batch(1, attributes=1, timestamp=1000))
+    late_first[27:35] = (1).to_bytes(8, "big")
+    record_batch.refresh_crc(late_first)
+    with pytest.raises(InvalidTimestampError):
+        log.append_as_leader(bytes(late_first), api_version=9, now_ms=1000)
 
 
 def test_a_follower_keeps_the_leaders_offsets_and_epochs(logs: Any, batch: Any) -> None:
