@@ -1,0 +1,111 @@
+"""Every API in every version: the same requests to kafkapy and Apache Kafka, answers compared (make interop-java).
+
+What differs on purpose stands in differential/intended.py with its reason. Where the two releases differ, the newer one
+counts; where it does not serve a version any more, the older one does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interop.differential import configs, fetch, malformed, offsets, produce, topics
+from interop.differential.exchanges import SCENARIOS, Peer, differences, run
+from interop.differential.intended import INTENDED
+from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
+
+from kafkapy.protocol.registry import ApiKeys
+from kafkapy.testing.broker_process import BrokerProcess
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Apache Kafka runs with: make interop-java"),
+]
+
+MODULES = (configs, fetch, malformed, offsets, produce, topics)
+"""Importing them is what registers their scenarios."""
+
+OVERRIDES = {"log.retention.check.interval.ms": "3600000"}
+"""Nothing is deleted behind a scenario's back: its records are years old."""
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Peer]]:
+    """kafkapy, then Apache Kafka from the oldest to the newest release."""
+    for version in VERSIONS:
+        try:
+            jars(version)
+        except PeerMissingError as missing:
+            pytest.skip(f"Apache Kafka {version}: {missing}")
+    place: Path = tmp_path_factory.mktemp("differential")
+    brokers: list[Any] = [BrokerProcess(place / "kafkapy", OVERRIDES)]
+    brokers += [ApacheKafka(version, place / version, OVERRIDES) for version in sorted(VERSIONS)]
+    try:
+        made = [
+            Peer(name, each.start().bootstrap)
+            for name, each in zip(("kafkapy", *sorted(VERSIONS)), brokers, strict=True)
+        ]
+        yield made
+        for peer in made:
+            peer.close()
+    finally:
+        for each in brokers:
+            each.remove()
+
+
+covered: set[int] = set()
+
+
+def unexpected(label: str, ours: Any, theirs: Any) -> list[str]:
+    """The differences of one exchange that are not meant to be."""
+    found = []
+    for difference in differences(ours, theirs):
+        entries = {number for number, each in enumerate(INTENDED) if each.covers(label, difference)}
+        covered.update(entries)
+        if not entries:
+            found.append(f"{label} | {difference}")
+    return found
+
+
+@pytest.mark.parametrize(("name", "key", "function"), SCENARIOS, ids=[each[0] for each in SCENARIOS])
+def test_answers_are_those_of_apache_kafka(peers: list[Peer], name: str, key: int, function: Any) -> None:
+    kafkapy, *apache = peers
+    low, high = kafkapy.serves[key]
+    compared, found = 0, []
+    for version in range(low, high + 1):
+        reference: dict[str, Any] = {}
+        for peer in apache:
+            reference |= run(peer, name, key, function, version)
+        if not reference:
+            continue
+        ours = run(kafkapy, name, key, function, version)
+        assert ours.keys() == reference.keys()
+        compared += len(ours)
+        for label, answer in ours.items():
+            found += unexpected(label, answer, reference[label])
+    print(f"{name}: {compared} exchanges compared")
+    assert compared
+    assert not found, f"{len(found)} differences\n" + "\n".join(found[:100])
+
+
+def test_versions_of_every_api(peers: list[Peer]) -> None:
+    """Of what both serve, kafkapy serves at least what each release does."""
+    kafkapy, *apache = peers
+    for peer in apache:
+        for key, (low, high) in peer.serves.items():
+            if key in kafkapy.serves:
+                ours = kafkapy.serves[key]
+                assert ours[0] <= low, f"{ApiKeys(key).name}: {peer.name} serves {low} to {high}, kafkapy {ours}"
+                assert ours[1] >= high, f"{ApiKeys(key).name}: {peer.name} serves {low} to {high}, kafkapy {ours}"
+
+
+def test_every_intended_difference_is_still_one(peers: list[Peer]) -> None:
+    """Runs last: an entry that covered nothing has had its day."""
+    if len(covered) == 0:
+        pytest.skip("nothing was compared in this run")
+    idle = [f"{each.label} | {each.difference}" for number, each in enumerate(INTENDED) if number not in covered]
+    assert not idle, "\n".join(idle)
