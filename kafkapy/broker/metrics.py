@@ -106,6 +106,10 @@ METRICS: Final = (
                "Partitions in incremental fetch sessions."),
     MetricSpec("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", COUNTER, (),
                "Incremental fetch sessions that had to make room."),
+    MetricSpec("kafka_coordinator_group_groupmetadatamanager_numgroups", GAUGE, ("protocol", "state"),
+               "Groups coordinated here, by protocol and state."),
+    MetricSpec("kafka_coordinator_group_groupmetadatamanager_numoffsets", GAUGE, (),
+               "Committed offsets held for the groups coordinated here."),
     MetricSpec("kafkapy_controlloop_lagms", GAUGE, (), "Ms by which the control loop was late at its last beat."),
     MetricSpec("kafkapy_controlloop_maxlagms", GAUGE, (), "Largest lag of the control loop since the start, in ms."),
     MetricSpec("kafkapy_eventqueue_dropped", COUNTER, (),
@@ -155,6 +159,7 @@ class BrokerCollector(Collector):
         self._replicas(add)
         self._controller(add)
         self._requests(add, families["kafka_network_requestmetrics_totaltimems"])
+        self._groups(add)
         self._network(add)
         return list(families.values())
 
@@ -212,6 +217,12 @@ class BrokerCollector(Collector):
             "kafka_controller_kafkacontroller_offlinepartitionscount",
             sum(partition.leader < 0 for partition in partitions),
         )
+
+    def _groups(self, add: Any) -> None:
+        coordinator = self._server.context.coordinators.group
+        for (protocol, state), count in coordinator.count_states().items():
+            add("kafka_coordinator_group_groupmetadatamanager_numgroups", count, protocol.value, state)
+        add("kafka_coordinator_group_groupmetadatamanager_numoffsets", coordinator.count_offsets())
 
     def _requests(self, add: Any, histogram: Any) -> None:
         for key, counters in self._server.socket_server.counters()["apis"].items():

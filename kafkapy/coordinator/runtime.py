@@ -221,7 +221,8 @@ class CoordinatorRuntime(Generic[S]):
 
     def shards(self) -> dict[int, S]:
         """The shards that are loaded, by partition. For metrics and tests; operations go through `read`."""
-        return {number: each.shard for number, each in self._hosted.items() if each.state is ShardState.ACTIVE}
+        hosted = list(self._hosted.items())
+        return {number: each.shard for number, each in hosted if each.state is ShardState.ACTIVE}
 
     def states(self) -> dict[int, ShardState]:
         """Every partition led here, and how far its shard is."""

@@ -195,12 +195,16 @@ class GroupCoordinator:
         return errors
 
     def count_states(self) -> dict[tuple[GroupType, str], int]:
-        """Groups by type and state over all shards, for metrics."""
+        """Groups by type and state over all shards, for metrics. Any thread."""
         counts: dict[tuple[GroupType, str], int] = {}
         for shard in self.runtime.shards().values():
             for key, count in shard.count_states().items():
                 counts[key] = counts.get(key, 0) + count
         return counts
+
+    def count_offsets(self) -> int:
+        """Committed offsets over all shards, for metrics. Any thread."""
+        return sum(len(shard.store) for shard in self.runtime.shards().values())
 
 
 def _delete(ids: list[str]) -> Operation[GroupShard, dict[str, ErrorCode]]:

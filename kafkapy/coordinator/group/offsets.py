@@ -131,7 +131,7 @@ class OffsetStore:
         yield from found
 
     def __len__(self) -> int:
-        return sum(len(offsets) for offsets in self._groups.values())
+        return sum(len(offsets) for offsets in list(self._groups.values()))
 
 
 def _remove(store: dict[str, dict[TopicPartition, CommittedOffset]], group_id: str, partition: TopicPartition) -> None:

@@ -227,9 +227,9 @@ class GroupShard:
         return Result(None, self.offsets.tombstones_of_topics(topics)[:RECORDS_PER_EXPIRY])
 
     def count_states(self) -> dict[tuple[GroupType, str], int]:
-        """Groups by type and state, for metrics."""
+        """Groups by type and state, for metrics. Any thread."""
         counts: dict[tuple[GroupType, str], int] = {}
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             key = group.type, group.state_name
             counts[key] = counts.get(key, 0) + 1
         return counts
