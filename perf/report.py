@@ -35,10 +35,12 @@ IDLE_RSS = Metric("idle_rss_mb", "idle RSS, MB", digits=1)
 LOAD_RSS = Metric("rss_under_load_mb", "RSS under load, MB", digits=1)
 START_CLEAN = Metric("start_clean_s", "clean start, s")
 
+LOAD = Metric("load_cores", "load generator, cores")
+
 COLUMNS: dict[str, list[Metric]] = {
-    "W1": [CPU_GB, THROUGHPUT, P99],
-    "W2": [CPU_REQUEST, REQUESTS, P50, P99],
-    "W3": [CPU_GB, THROUGHPUT, P99],
+    "W1": [CPU_GB, THROUGHPUT, P99, LOAD],
+    "W2": [CPU_REQUEST, REQUESTS, P50, P99, LOAD],
+    "W3": [CPU_GB, THROUGHPUT, P99, LOAD],
     "W4": [P50, P99, Metric("p999_us", "p99.9, µs", digits=0), CPU_REQUEST, REQUESTS],
     "W5": [
         Metric("create_s", "creation, s"),
@@ -274,7 +276,8 @@ def write(results: Results, docs: Path) -> None:
         "",
         f"{meta['date']} UTC, commit {meta['commit']}: {meta['cores']} cores of {meta['cpu']}, {meta['memory_gb']} GB, "
         f"Linux {meta['kernel']}; {meta['rounds']} rounds, {meta['took_s'] / 60:.0f} minutes; "
-        f"load average at the start {meta['load_average_at_start']:.1f}.",
+        f"load average at the start {meta['load_average_at_start']:.1f}."
+        + (f" {meta['note']}" if meta.get("note") else ""),
         "",
         "| peer | version | |",
         "|---|---|---|",

@@ -65,7 +65,7 @@ def _redpanda() -> str:
 
 def _tansu() -> str:
     raise PeerMissingError(
-        "on crates.io as source only (824 crates, not built within half an hour here), and without a storage engine "
+        "on crates.io as source only, 824 crates to compile, which was given up here; and without a storage engine "
         "that keeps a log in local files"
     )
 

@@ -17,7 +17,6 @@ from work.session import Metrics, Session
 RECORD = 1000
 CONNECTIONS = 16
 SHARES = (25, 50, 75)
-WARM_UP_ROUNDS = 3  # of the maximum, thrown away
 
 _topics = itertools.count()
 
@@ -55,16 +54,17 @@ def end_to_end(session: Session) -> None:
             p.name: brokers[p.name] for p in session.brokers if p.name in brokers and (p is KAFKAPY or p.is_apache)
         }
         maxima: dict[str, list[float]] = {}
-        for turn in range(1 if session.smoke else 3 + WARM_UP_ROUNDS):
+        for _ in range(1 if session.smoke else 3):
             for name, broker in list(brokers.items()):
                 try:
+                    while not session.smoke and not session.is_warm(name):
+                        _maximum(session, folder, broker)
                     reached = _maximum(session, folder, broker)
                 except Exception as error:
                     session.fail(name, "maximum", error)
                     del brokers[name]
                     continue
-                if turn >= WARM_UP_ROUNDS or session.smoke:
-                    maxima.setdefault(name, []).append(reached)
+                maxima.setdefault(name, []).append(reached)
         for name, values in maxima.items():
             for each in values:
                 session.add(session_peer(session, name), "maximum", {"requests_per_s": each})

@@ -18,6 +18,8 @@ from peers import LIMIT, Peer
 
 Metrics = dict[str, float]
 WARM_UP_S = 5.0
+WARM_UP_CPU_S = 8.0  # of a broker with a just-in-time compiler
+WARM_UP_LIMIT_S = 40.0
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Session:
     rows: dict[tuple[str, str, str, str], Row] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     work: str = ""
-    cold: set[str] = field(default_factory=set)  # brokers that have run nothing yet
+    cold: dict[str, tuple[int, float, float]] = field(default_factory=dict)  # name: pid, warming since, CPU used then
 
     @property
     def brokers(self) -> list[Peer]:
@@ -95,19 +97,34 @@ class Session:
                         brokers[peer.name] = peers.started(peer, folder / peer.name, own)
                     except Exception as error:
                         self.fail(peer.name, "start", error)
-                self.cold = set(brokers) - {LIMIT.name}
+                self.cold = {name: (broker.pid, 0.0, 0.0) for name, broker in brokers.items() if name != LIMIT.name}
                 yield brokers
             finally:
                 for broker in brokers.values():
                     broker.kill()
                     broker.remove()
 
+    def is_warm(self, name: str) -> bool:
+        """Warm once, warm until the brokers are stopped."""
+        if name not in self.cold:
+            return True
+        pid, since, cpu_before = self.cold[name]
+        if not since:
+            self.cold[name] = (pid, time.monotonic(), measure.cpu_seconds(pid))
+            return False
+        took = time.monotonic() - since
+        used = measure.cpu_seconds(pid) - cpu_before
+        warm = took >= WARM_UP_S and (used >= WARM_UP_CPU_S or not peers.by_name(name).is_apache)
+        if warm or took >= WARM_UP_LIMIT_S:
+            del self.cold[name]
+        return warm
+
     def in_turns(
         self, cell: str, calls: dict[str, Callable[[], Metrics]], mode: str = "pinned", warm_up: bool = True
     ) -> None:
         """A B A B: a warm-up of each, then the rounds. A peer that fails is left out of the cell's remaining rounds.
 
-        The first warm-up of a broker takes at least WARM_UP_S, so that a just-in-time compiler has done its work.
+        A broker's first warm-up lasts until it is warm: WARM_UP_S, and in a JVM until it has used WARM_UP_CPU_S.
         """
         left = dict(calls)
         begin = time.monotonic()
@@ -115,10 +132,8 @@ class Session:
             for name in list(left):
                 try:
                     metrics = left[name]()
-                    warm_until = time.monotonic() + WARM_UP_S
-                    while turn < 0 and name in self.cold and not self.smoke and time.monotonic() < warm_until:
+                    while turn < 0 and not self.smoke and not self.is_warm(name):
                         left[name]()
-                    self.cold.discard(name)
                 except Exception as error:
                     self.fail(name, f"{cell} ({mode})", error)
                     del left[name]
