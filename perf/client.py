@@ -78,6 +78,7 @@ class Client:
             name=name,
             num_partitions=partitions,
             replication_factor=1,
+            assignments=[],
             configs=[CreateTopicsRequest.Topic.Config(name=key, value=value) for key, value in (configs or {}).items()],
         )
         answer = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=120_000), CREATE_TOPICS)

@@ -107,8 +107,8 @@ def main() -> int:
         (DOCS / "performance.json").write_text(text)
         report.write(results, DOCS)
         print(f"\nwrote {DOCS / 'performance.md'}")
-    for error in session.errors:
-        print(f"ERROR {error}", file=sys.stderr)
+    for text in session.errors:
+        print(f"ERROR {text}", file=sys.stderr)
     return 1 if session.errors else 0
 
 

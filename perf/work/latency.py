@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,9 @@ def end_to_end(session: Session) -> None:
                     "cpu_us_per_request": answer["broker_cpu_s"] / answer["requests"] * 1e6,
                 }
 
-            session.in_turns(f"{share} %", {name: lambda b=b: one(b) for name, b in brokers.items()}, warm_up=False)
+            session.in_turns(
+                f"{share} %", {name: partial(one, broker) for name, broker in brokers.items()}, warm_up=False
+            )
 
 
 def session_peer(session: Session, name: str) -> Any:
