@@ -68,13 +68,14 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
                 )
     wanted = [name for name in names if name in allowed]
     missing = [name for name in wanted if name not in snapshot.topics]
+    absent: list[Topic] = []
     if missing:
         errors = await _create_missing(context, request, missing)
         snapshot = broker.metadata_cache.snapshot
-        topics += [_error(name, error) for name, error in errors.items() if name not in snapshot.topics]
+        absent = [_error(name, error) for name, error in errors.items() if name not in snapshot.topics]
     found = [_found(context, snapshot, snapshot.topics[name]) for name in wanted if name in snapshot.topics]
     if request.include_topic_authorized_operations:
-        for topic in found:
+        for topic in absent + found:
             topic.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name or "")
     return MetadataResponse(
         brokers=[
@@ -83,7 +84,7 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
         ],
         cluster_id=broker.cluster_id,
         controller_id=snapshot.controller_id,
-        topics=topics + found,
+        topics=topics + absent + found,
         cluster_authorized_operations=_cluster_operations(context, request),
     )
 

@@ -101,3 +101,16 @@ def test_many_clients_that_ask_for_one_new_topic_all_see_it(connect: Any, topic_
         answers = list(pool.map(lambda each: each(named(topic_name, auto=True), 12).topics[0], clients))
     assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
     assert len({answer.topic_id for answer in answers}) == 1
+
+
+def test_what_may_be_done_is_said_of_missing_topics_too(client: Any, topic_name: str) -> None:
+    request = MetadataRequest(
+        topics=[MetadataRequest.Topic(name=topic_name)],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    (missing,) = client(request, 12).topics
+    client.create_topic(topic_name)
+    (there,) = client(request, 12).topics
+    assert (missing.error_code, there.error_code) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE)
+    assert missing.topic_authorized_operations == there.topic_authorized_operations
