@@ -47,6 +47,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kafkapy import errors
@@ -514,6 +515,7 @@ def _hand_over(done: Later[Any], later: Later[Any]) -> None:
         later.set(done.result())
 
 
+@lru_cache(10_000)
 def partition_of(key: str, partition_count: int) -> int:
     """Which of a coordinator topic's partitions a key belongs to: Java's hash of the text, made positive."""
     return (java_hash(key) & 0x7FFFFFFF) % partition_count

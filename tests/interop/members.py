@@ -77,6 +77,7 @@ class ConfluentMember(Member):
                 "heartbeat.interval.ms": HEARTBEAT_MS,
                 "partition.assignment.strategy": "range",
                 "fetch.wait.max.ms": 100,
+                "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
                 **self.options,
             }

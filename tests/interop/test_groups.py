@@ -183,7 +183,9 @@ def test_a_static_member_that_restarts_causes_no_rebalance(broker: Any, topic: s
 
 
 def committed(bootstrap: str, group: str, topic: str) -> list[int]:
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "reconnect.backoff.max.ms": 200}
+    )
     wanted = [confluent_kafka.TopicPartition(topic, index) for index in range(PARTITIONS)]
     offsets = [each.offset for each in consumer.committed(wanted, timeout=TIMEOUT_S)]
     consumer.close()
@@ -196,8 +198,15 @@ def test_commits_survive_the_broker(tmp_path: Path, topic: str, how: str) -> Non
     broker.start()
     try:
         Source(broker.bootstrap, topic)
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "log_level": 0})
-        for count in range(1, 4):
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": topic,
+                "log_level": 0,
+                "reconnect.backoff.max.ms": 200,
+            }
+        )
+        for count in (1, 2):
             offsets = [count * 100 + index for index in range(PARTITIONS)]
             wanted = [confluent_kafka.TopicPartition(topic, i, offset) for i, offset in enumerate(offsets)]
             deadline = time.monotonic() + TIMEOUT_S

@@ -1,0 +1,101 @@
+"""Coordinators as parts of a running broker."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from kafkapy.broker.server import KafkaServer
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkapy.protocol.messages.join_group import JoinGroupRequest
+from kafkapy.protocol.messages.metadata import MetadataRequest
+from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest
+from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
+
+OFFSETS = "__consumer_offsets"
+LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+
+
+def find(client: Any, group: str) -> Any:
+    while True:
+        found = client(FindCoordinatorRequest(key=group, key_type=0), 1)
+        if found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            return found
+
+
+def commit(client: Any, group: str, offset: int) -> int:
+    partition = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=offset, committed_metadata=None)
+    topics = [OffsetCommitRequest.Topic(name="topic", partitions=[partition])]
+    while True:
+        error: int = client(OffsetCommitRequest(group_id=group, topics=topics), 8).topics[0].partitions[0].error_code
+        if error not in LOADING:
+            return error
+
+
+def fetch(client: Any, group: str) -> int:
+    topics = [OffsetFetchRequest.Topic(name="topic", partition_indexes=[0])]
+    while True:
+        answer = client(OffsetFetchRequest(group_id=group, topics=topics), 7)
+        if answer.error_code not in LOADING:
+            offset: int = answer.topics[0].partitions[0].committed_offset
+            return offset
+
+
+def create(client: Any, name: str) -> None:
+    topic = CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    assert client(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == ErrorCode.NONE
+
+
+def test_the_offsets_topic_is_created_as_kafka_does_and_keeps_its_size(
+    tmp_path: Path, make_config: Any, connect: Any
+) -> None:
+    with KafkaServer(make_config(tmp_path, offsets_topic_num_partitions="7")) as server:
+        client = connect(server)
+        create(client, "topic")
+        assert not server.context.metadata_cache.contains(OFFSETS)
+        for number in range(20):
+            assert find(client, f"group-{number}").node_id == 1
+            assert commit(client, f"group-{number}", number) == ErrorCode.NONE
+        (described,) = client(MetadataRequest(topics=[MetadataRequest.Topic(name=OFFSETS)]), 9).topics
+        assert (len(described.partitions), described.is_internal) == (7, True)
+        log = server.context.replica_manager.log(next(iter(_partitions(server))))
+        assert log is not None
+        assert (log.config.cleanup_policy, log.config.segment_bytes) == (("compact",), 104_857_600)
+    # Another number in the configuration is for a topic that is yet to be created.
+    with KafkaServer(make_config(tmp_path, offsets_topic_num_partitions="3")) as server:
+        client = connect(server)
+        assert server.context.coordinators.partition_count(OFFSETS) == 7
+        for number in range(20):
+            find(client, f"group-{number}")
+            assert fetch(client, f"group-{number}") == number
+
+
+def _partitions(server: KafkaServer) -> list[Any]:
+    return [each for each in server.context.replica_manager.partitions if each.topic == OFFSETS]
+
+
+def test_a_stop_does_not_wait_for_members_that_wait(tmp_path: Path, make_config: Any, connect: Any) -> None:
+    with KafkaServer(make_config(tmp_path, group_initial_rebalance_delay_ms="600000")) as server:
+        client = connect(server)
+        find(client, "group")
+        fetch(client, "group")
+        request = JoinGroupRequest(
+            group_id="group",
+            session_timeout_ms=600_000,
+            rebalance_timeout_ms=900_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.Protocol(name="range", metadata=b"")],
+        )
+        answers: list[Any] = []
+        waiting = threading.Thread(target=lambda: answers.append(client(request, 3)))
+        waiting.start()
+        other = connect(server)
+        while other(DescribeGroupsRequest(groups=["group"]), 0).groups[0].group_state != "PreparingRebalance":
+            pass
+    waiting.join()
+    assert answers[0].error_code == ErrorCode.NOT_COORDINATOR
