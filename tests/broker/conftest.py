@@ -80,7 +80,12 @@ class Client:
         return topic_id
 
     def produce(
-        self, topic: str, records: Sequence[tuple[int, bytes | None]], partition: int = 0, **producer: int
+        self,
+        topic: str,
+        records: Sequence[tuple[int, bytes | None]],
+        partition: int = 0,
+        transactional_id: str | None = None,
+        **producer: int,
     ) -> Any:
         """Append one batch of (timestamp in ms, value) with acks=all; the partition's response."""
         builder = RecordBatchBuilder(max_size=1_000_000)
@@ -88,7 +93,10 @@ class Client:
             builder.append(timestamp, None, value, [])
         data = ProduceRequest.Topic.Partition(index=partition, records=builder.build(CompressionType.NONE, **producer))
         request = ProduceRequest(
-            acks=-1, timeout_ms=10_000, topic_data=[ProduceRequest.Topic(name=topic, partition_data=[data])]
+            transactional_id=transactional_id,
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[ProduceRequest.Topic(name=topic, partition_data=[data])],
         )
         response = self(request, 9).responses[0].partition_responses[0]
         assert response.error_code == ErrorCode.NONE, ErrorCode(response.error_code).name

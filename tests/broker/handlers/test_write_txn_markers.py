@@ -1,0 +1,80 @@
+"""WriteTxnMarkers as a transaction coordinator on another broker sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker.handlers.transactions import read_committed
+
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+
+Marker = WriteTxnMarkersRequest.Marker
+
+
+def marker(producer_id: int, epoch: int, committed: bool, coordinator_epoch: int, *topics: tuple[str, int]) -> Marker:
+    return Marker(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=committed,
+        topics=[Marker.Topic(name=name, partition_indexes=[partition]) for name, partition in topics],
+        coordinator_epoch=coordinator_epoch,
+    )
+
+
+def write(client: Any, *markers: Marker, version: int = 1) -> list[tuple[int, str, int, ErrorCode]]:
+    response = client(WriteTxnMarkersRequest(markers=list(markers)), version)
+    return [
+        (each.producer_id, topic.name, partition.partition_index, ErrorCode(partition.error_code))
+        for each in response.markers
+        for topic in each.topics
+        for partition in topic.partitions
+    ]
+
+
+def produce(client: Any, topic: str, producer_id: int, value: bytes) -> None:
+    client.produce(
+        topic,
+        [(1, value)],
+        transactional_id="of another broker",
+        producer_id=producer_id,
+        producer_epoch=4,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_markers_end_transactions(client: Any, topic_name: str, version: int) -> None:
+    client.create_topic(topic_name)
+    produce(client, topic_name, 900_001, b"kept")
+    produce(client, topic_name, 900_002, b"dropped")
+    assert read_committed(client, topic_name) == ([], 0)
+    answers = write(
+        client,
+        marker(900_001, 4, True, 1, (topic_name, 0)),
+        marker(900_002, 4, False, 1, (topic_name, 0), ("nowhere", 7)),
+        version=version,
+    )
+    assert answers == [
+        (900_001, topic_name, 0, ErrorCode.NONE),
+        (900_002, topic_name, 0, ErrorCode.NONE),
+        (900_002, "nowhere", 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert read_committed(client, topic_name) == ([b"kept"], 4)
+
+
+def test_old_epochs_and_replaced_coordinators_are_refused(client: Any, topic_name: str) -> None:
+    client.create_topic(topic_name)
+    produce(client, topic_name, 900_003, b"x")
+    [(*_, error)] = write(client, marker(900_003, 3, True, 5, (topic_name, 0)))
+    assert error == ErrorCode.INVALID_PRODUCER_EPOCH
+    [(*_, error)] = write(client, marker(900_003, 4, True, 5, (topic_name, 0)))
+    assert error == ErrorCode.NONE
+    [(*_, error)] = write(client, marker(900_003, 4, True, 4, (topic_name, 0)))
+    assert error == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_no_markers_are_no_work(client: Any) -> None:
+    assert write(client) == []
