@@ -39,7 +39,7 @@ from kafkapy._speedups.fetch_session cimport (
     session_put,
 )
 from kafkapy._speedups.fetch_state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
-from kafkapy._speedups.posix cimport monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.send cimport send_free, send_new, send_take_buffer, send_take_region
 from kafkapy._speedups.wire cimport (
     ByteBuffer,
@@ -177,6 +177,23 @@ cdef void write_partition(FetchPartition* partition, int16_t version, Send* send
         write_tags(partition, version, out)
 
 
+cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) noexcept nogil:
+    """Once per reply, however often a parked fetch was read again. `bytes_out` is what consumers get, as Kafka's BytesOutPerSec."""
+    cdef FetchPartition* partition
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if partition.log != NULL and not partition.refused:
+            atomic_count(&partition.log.counters.fetch_requests, 1)
+            if partition.read.error != ERROR_NONE:
+                atomic_count(&partition.log.counters.failed_fetch_requests, 1)
+    if state.replica_id >= 0:
+        return
+    for i in range(answered.size()):
+        if answered[0][i].log != NULL and answered[0][i].read.length > 0:
+            atomic_count(&answered[0][i].log.counters.bytes_out, answered[0][i].read.length)
+
+
 cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexcept nogil:
     cdef int16_t version = state.frame.api_version
     cdef bint flexible = version >= FLEXIBLE_VERSION
@@ -202,6 +219,7 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
         create_session(plane, state, &ordered)
     else:
         state.session_id = INVALID_SESSION_ID
+    count_fetches(state, &ordered)
     for i in range(ordered.size()):
         if i == 0 or not fetch_topic_same(ordered[i].topic, ordered[i - 1].topic):
             topics += 1

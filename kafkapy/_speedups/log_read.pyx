@@ -4,18 +4,30 @@ Under the mutex: which segment, how far, who is leader, what was aborted. Outsid
 unless the batch was appended lately and its position is remembered.
 """
 
+from libc.errno cimport EIO, errno
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
+from libcpp.vector cimport vector
 
-from kafkapy._speedups.file_records cimport SCAN_END, SCAN_ERROR, SCAN_FOUND, BatchPosition, ScanStatus, scan_for_offset
+from kafkapy._speedups.file_records cimport (
+    SCAN_END,
+    SCAN_ERROR,
+    SCAN_FOUND,
+    BatchPosition,
+    ScanStatus,
+    scan_for_offset,
+)
 from kafkapy._speedups.log_state cimport (
     ERROR_KAFKA_STORAGE_ERROR,
     ERROR_OFFSET_OUT_OF_RANGE,
     check_state_locked,
     end_offset_for_epoch_locked,
+    fire,
     floor_segment,
     recall_batch_locked,
+    set_offline_locked,
+    take_waiters_locked,
 )
 from kafkapy._speedups.partition_log cimport (
     READ_COMMITTED,
@@ -26,8 +38,9 @@ from kafkapy._speedups.partition_log cimport (
     LogState,
     ReadResult,
     RecentBatch,
+    Waiter,
 )
-from kafkapy._speedups.posix cimport atomic_count, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport CompletedTransaction
 from kafkapy._speedups.segment cimport SegmentState, segment_find, segment_open, segment_ref, segment_unref
 
@@ -68,7 +81,7 @@ cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint mi
     cdef BatchPosition found
     cdef ScanStatus status
     cdef SegmentState* segment
-    cdef int error
+    cdef int error, opened
     memset(result, 0, sizeof(ReadResult))
     result.aborted_count = -1
     result.diverging_epoch = -1
@@ -96,7 +109,6 @@ cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint mi
     if error:
         pthread_mutex_unlock(&log.mutex)
         result.error = <int16_t>error
-        atomic_count(&log.counters.failed_fetch_requests, 1)
         return
     if isolation == READ_UNCOMMITTED:
         limit_offset = log.high_watermark
@@ -129,16 +141,21 @@ cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint mi
         segment_ref(segment)
         pthread_mutex_unlock(&log.mutex)
 
-        if segment_open(segment) < 0:
+        error = 0
+        opened = segment_open(segment)
+        if opened < 0:
             status = SCAN_ERROR
+            error = -opened
         elif start >= 0:
             status = SCAN_FOUND
         else:
             status = segment_find(segment, sought, end, &found)
+            error = errno
             start = found.position
             first_size = found.size
         if status == SCAN_FOUND and not end_known:
             status = scan_for_offset(segment.fd, start, end, limit_offset, &found)
+            error = errno
             if status == SCAN_FOUND:
                 end = found.position
             elif status == SCAN_END:
@@ -161,8 +178,11 @@ cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint mi
     if status != SCAN_FOUND or end <= start:
         segment_unref(segment)
         if status != SCAN_FOUND and status != SCAN_END:
+            free_aborted(result)
             result.error = ERROR_KAFKA_STORAGE_ERROR
-            atomic_count(&log.counters.failed_fetch_requests, 1)
+            # The disk is at fault, as for a failed append; too many open files, or a file that a delete took away, are not.
+            if status == SCAN_ERROR and error == EIO:
+                take_offline(log, error)
         return
     result.position = start
     result.length = end - start
@@ -174,9 +194,15 @@ cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint mi
         segment_unref(segment)
         return
     result.segment = segment
-    atomic_count(&log.counters.fetch_requests, 1)
-    if leader_only and isolation != READ_LOG_END:
-        atomic_count(&log.counters.bytes_out, result.length)
+
+
+cdef void take_offline(LogState* log, int failure) noexcept nogil:
+    cdef vector[Waiter] woken
+    pthread_mutex_lock(&log.mutex)
+    set_offline_locked(log, failure, "read failed")
+    take_waiters_locked(log, True, &woken)
+    pthread_mutex_unlock(&log.mutex)
+    fire(&woken)
 
 
 cdef void free_aborted(ReadResult* result) noexcept nogil:

@@ -45,4 +45,4 @@ cdef class PartitionTable:
     cdef PartitionTableState* state
     cdef dict logs                  # (topic, partition) -> PartitionLog: the Python owners
     cdef void unlink(self, TopicEntry* entry) noexcept nogil
-    cdef void forget_logs(self, str topic)
+    cdef int forget_logs(self, str topic) except -1

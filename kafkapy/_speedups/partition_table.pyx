@@ -284,6 +284,7 @@ cdef class PartitionTable:
             self.state.by_id.erase(id_key)
         self.state.by_name.erase(entry.name)
 
-    cdef void forget_logs(self, str topic):
+    cdef int forget_logs(self, str topic) except -1:
         for key in [key for key in self.logs if key[0] == topic]:
             del self.logs[key]
+        return 0
