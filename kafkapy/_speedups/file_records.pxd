@@ -1,6 +1,7 @@
 """The data file of a segment: whole batches written by one pwrite, read by pread, walked by batch headers.
 
-The file is batches (record_batch.pxd) one after the other, nothing before, between or behind them. An append that fails half way is cut off
+The file is batches (record_batch.pxd) one after the other, nothing before, between or behind them. Segments that Kafka wrote before 0.11 hold messages
+of format v0 and v1 instead (kafkapy/records/legacy.py): a walk gives each as a batch of one offset, that of the last record inside. An append that fails half way is cut off
 again, so a reader that stays below the segment's size never meets half a batch.
 """
 
@@ -51,7 +52,12 @@ cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position
 cdef int64_t file_read(int fd, uint8_t* out, int64_t size, int64_t position) noexcept nogil
 cdef int file_truncate(int fd, int64_t size) noexcept nogil
 cdef int file_sync(int fd) noexcept nogil
+# fsync of a file or directory by name; one that is not there counts as synced. 0 or an errno.
+cdef int path_sync(const string& path) noexcept nogil
 cdef int64_t file_size(int fd) noexcept nogil
+
+# CRC-32 (that of zip) of format v0 and v1, over a whole message of `size` bytes.
+cdef bint legacy_check_crc(const uint8_t* message, int64_t size) noexcept nogil
 
 cdef void scan_start(BatchScan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
 cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil

@@ -1,19 +1,36 @@
 """Reading and writing a segment's data file (see file_records.pxd)."""
 
-from libc.errno cimport EINTR, EIO, ENOSPC, errno
-from libc.stdint cimport int64_t, uint8_t
+from libc.errno cimport EINTR, EIO, ENOENT, ENOSPC, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libcpp.string cimport string
-from posix.fcntl cimport O_CLOEXEC, O_RDWR, open as posix_open
+from posix.fcntl cimport O_CLOEXEC, O_RDONLY, O_RDWR, open as posix_open
 from posix.unistd cimport close, fsync, ftruncate
 
 from kafkapy._speedups.record_batch cimport (
+    BATCH_BAD_MAGIC,
     BATCH_HEADER_SIZE,
-    BATCH_INCOMPLETE,
     BATCH_OK,
+    LEGACY_MIN_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_AT,
     BatchHeader,
     BatchStatus,
     batch_header_parse,
 )
+from kafkapy._speedups.wire cimport load_int64, load_uint32
+
+cdef enum:
+    LEGACY_CRC_AT = LOG_OVERHEAD                # covers what follows it
+    LEGACY_TIMESTAMP_AT = MAGIC_AT + 1 + 1      # v1: behind magic and attributes
+    LEGACY_V1_MIN_SIZE = LEGACY_MIN_SIZE + 8    # by the length field
+    SMALLEST_ENTRY = LOG_OVERHEAD + LEGACY_MIN_SIZE
+    SMALLEST_V1_ENTRY = LOG_OVERHEAD + LEGACY_V1_MIN_SIZE
+
+cdef extern from * nogil:
+    """
+    #define KP_CRC32_POLYNOMIAL 0xEDB88320u
+    """
+    const uint32_t CRC32_POLYNOMIAL "KP_CRC32_POLYNOMIAL"
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, int64_t position)
@@ -112,6 +129,19 @@ cdef int file_sync(int fd) noexcept nogil:
     return 0
 
 
+cdef int path_sync(const string& path) noexcept nogil:
+    cdef int fd = posix_open(path.c_str(), O_RDONLY | O_CLOEXEC)
+    cdef int failure = 0
+    if fd < 0:
+        return errno if errno != ENOENT else 0
+    while fsync(fd) != 0:
+        if errno != EINTR:
+            failure = errno
+            break
+    close(fd)
+    return failure
+
+
 cdef int64_t file_size(int fd) noexcept nogil:
     return kp_file_size(fd)
 
@@ -126,18 +156,55 @@ cdef void scan_start(BatchScan* scan, int fd, int64_t position, int64_t limit) n
     scan.at = position
 
 
+cdef bint legacy_header(const uint8_t* data, BatchHeader* header) noexcept nogil:
+    """Completes what batch_header_parse says of a message of format v0 or v1; false when it is none. SMALLEST_ENTRY bytes may be read, and 8 more
+    of a message that is long enough for v1."""
+    if header.magic == 1:
+        if header.size < SMALLEST_V1_ENTRY:
+            return False
+        header.max_timestamp = load_int64(data + LEGACY_TIMESTAMP_AT)
+    elif header.magic == 0:
+        header.max_timestamp = -1
+    else:
+        return False
+    header.base_timestamp = header.max_timestamp
+    header.leader_epoch = -1
+    header.crc = load_uint32(data + LEGACY_CRC_AT)
+    header.producer_id = -1
+    header.producer_epoch = -1
+    header.base_sequence = -1
+    return header.base_offset >= 0
+
+
+cdef bint legacy_check_crc(const uint8_t* message, int64_t size) noexcept nogil:
+    # Bit by bit: such segments are walked once, after a crash, and a table would be one more thing to get wrong.
+    cdef uint32_t crc = <uint32_t>~0
+    cdef int64_t i
+    cdef int bit
+    if size < SMALLEST_ENTRY:
+        return False
+    for i in range(MAGIC_AT, size):
+        crc ^= message[i]
+        for bit in range(8):
+            crc = (crc >> 1) ^ (CRC32_POLYNOMIAL if crc & 1 else 0)
+    return <uint32_t>~crc == load_uint32(message + <int>LEGACY_CRC_AT)
+
+
 cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil:
     """Moves to the next header. SCAN_CORRUPT also when the batch reaches beyond the limit (a torn tail)."""
     cdef int64_t wanted, got
     cdef BatchStatus status
-    cdef int64_t into
+    cdef int64_t into, needed
     scan.at = scan.position
     if scan.position >= scan.limit:
         return SCAN_END
-    if scan.limit - scan.position < BATCH_HEADER_SIZE:
+    if scan.limit - scan.position < SMALLEST_ENTRY:
         return SCAN_CORRUPT
+    needed = scan.limit - scan.position
+    if needed > BATCH_HEADER_SIZE:
+        needed = BATCH_HEADER_SIZE
     into = scan.position - scan.chunk_start
-    if into < 0 or into + BATCH_HEADER_SIZE > scan.chunk_size:
+    if into < 0 or into + needed > scan.chunk_size:
         wanted = scan.limit - scan.position
         if wanted > SCAN_CHUNK:
             wanted = SCAN_CHUNK
@@ -149,10 +216,12 @@ cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil:
         scan.chunk_start = scan.position
         scan.chunk_size = got
         into = 0
-        if got < BATCH_HEADER_SIZE:
+        if got < needed:
             return SCAN_CORRUPT
-    # `available` is what the file holds, not the chunk: only the header is read.
+    # `available` is what the file holds, not the chunk: only the header is read, which is there when that is at least as long.
     status = batch_header_parse(scan.chunk + into, scan.limit - scan.position, &scan.header)
+    if status == BATCH_BAD_MAGIC and legacy_header(scan.chunk + into, &scan.header):
+        status = BATCH_OK
     if status != BATCH_OK:
         return SCAN_CORRUPT
     if scan.header.size > scan.limit - scan.position or scan.header.last_offset_delta < 0:

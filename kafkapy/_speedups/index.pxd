@@ -76,6 +76,8 @@ cdef bint index_has_pending(IndexFile* file) noexcept nogil
 cdef int index_trim(IndexFile* file, bint seal) noexcept nogil    # the same, and cuts the file to its entries
 cdef void index_unseal(IndexFile* file) noexcept nogil           # open for appends again (truncation into a closed segment)
 cdef int index_sync(IndexFile* file) noexcept nogil
+# The file belongs to somebody else from here on (its segment was taken out, and a new one may get its name): no system call names it again.
+cdef void index_detach(IndexFile* file) noexcept nogil
 cdef void index_clear(IndexFile* file) noexcept nogil             # memory only; the file is rewritten by the next flush or trim
 # Learns how many entries the file has. 0 when its shape and last entries are sound, -1 when it has to be rebuilt, or an errno.
 cdef int offset_index_check(OffsetIndexState* index, int64_t data_size) noexcept nogil

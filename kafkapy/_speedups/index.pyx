@@ -425,6 +425,12 @@ cdef int index_sync(IndexFile* file) noexcept nogil:
     return failure
 
 
+cdef void index_detach(IndexFile* file) noexcept nogil:
+    pthread_mutex_lock(&file.mutex)
+    file.path.clear()
+    pthread_mutex_unlock(&file.mutex)
+
+
 cdef void index_clear(IndexFile* file) noexcept nogil:
     pthread_mutex_lock(&file.mutex)
     unmap(file)

@@ -4,6 +4,7 @@ First, without the mutex and against a copy of the configuration: structure, siz
 a roll when one is due, offsets, one pwrite, the producer state. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
 """
 
+from libc.errno cimport EMFILE, ENFILE, ENOSPC, errno
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
@@ -45,6 +46,7 @@ from kafkapy._speedups.partition_log cimport (
     LOG_PARK_VALIDATE,
     LOG_REFUSED,
     WAIT_SEGMENT,
+    AbortedWrite,
     AppendOptions,
     AppendResult,
     AppendStatus,
@@ -105,7 +107,11 @@ from kafkapy._speedups.wire cimport store_int16, store_int64
 
 cdef enum:
     ZSTD_SINCE_VERSION = 7          # of Produce (KIP-110)
-    ABORTED_ENTRY_SIZE = 2 + 8 + 8 + 8 + 8
+    ABORTED_PRODUCER_ID_AT = 2
+    ABORTED_FIRST_OFFSET_AT = ABORTED_PRODUCER_ID_AT + 8
+    ABORTED_LAST_OFFSET_AT = ABORTED_FIRST_OFFSET_AT + 8
+    ABORTED_LAST_STABLE_OFFSET_AT = ABORTED_LAST_OFFSET_AT + 8
+    ABORTED_ENTRY_SIZE = ABORTED_LAST_STABLE_OFFSET_AT + 8
 
 cdef struct CheckedBatch:
     int64_t at                      # in the bytes given
@@ -253,29 +259,53 @@ cdef int check_all(uint8_t* data, int64_t size, const LogConfigState* config, co
     return ERROR_NONE
 
 
-cdef void write_aborted(const string& stem, const vector[CompletedTransaction]* aborted) noexcept nogil:
+cdef int append_aborted(const string& directory, const AbortedWrite* aborted) noexcept nogil:
     """Kafka's transaction index: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable offset.
 
-    Opened for each entry, because aborted transactions are rare. A write that fails is made good by recovery, which rebuilds the file."""
+    Opened for each entry, because aborted transactions are rare. 0 or an errno."""
     cdef uint8_t raw[34]
-    cdef string path = stem
-    cdef size_t i
-    cdef int fd
-    if stem.empty() or aborted.empty():
-        return
+    cdef string path = segment_stem(directory, aborted.segment_base)
+    cdef int fd, failure = 0
+    cdef ssize_t n
     path.append(<const char*>".txnindex")
     fd = posix_open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
     if fd < 0:
-        return
-    for i in range(aborted.size()):
-        store_int16(raw, 0)
-        store_int64(raw + 2, aborted[0][i].producer_id)
-        store_int64(raw + 10, aborted[0][i].first_offset)
-        store_int64(raw + 18, aborted[0][i].last_offset)
-        store_int64(raw + 26, aborted[0][i].last_stable_offset)
-        if write(fd, raw, ABORTED_ENTRY_SIZE) != ABORTED_ENTRY_SIZE:
-            break
+        return errno
+    store_int16(raw, 0)
+    store_int64(raw + ABORTED_PRODUCER_ID_AT, aborted.entry.producer_id)
+    store_int64(raw + ABORTED_FIRST_OFFSET_AT, aborted.entry.first_offset)
+    store_int64(raw + ABORTED_LAST_OFFSET_AT, aborted.entry.last_offset)
+    store_int64(raw + ABORTED_LAST_STABLE_OFFSET_AT, aborted.entry.last_stable_offset)
+    n = write(fd, raw, ABORTED_ENTRY_SIZE)
+    if n != ABORTED_ENTRY_SIZE:
+        failure = errno if n < 0 else ENOSPC
     close(fd)
+    return failure
+
+
+cdef int write_aborted_transactions(LogState* log) noexcept nogil:
+    cdef vector[AbortedWrite] waiting
+    cdef vector[Waiter] woken
+    cdef size_t i
+    cdef int failure = 0
+    # Whoever comes second waits for the first, so that entries stand in the file in the order of their markers.
+    pthread_mutex_lock(&log.own.aborted_file)
+    pthread_mutex_lock(&log.mutex)
+    if not log.deleted:
+        waiting.swap(log.own.unwritten)
+    pthread_mutex_unlock(&log.mutex)
+    for i in range(waiting.size()):
+        if failure == 0:
+            failure = append_aborted(log.own.directory, &waiting[i])
+    pthread_mutex_unlock(&log.own.aborted_file)
+    if failure:
+        pthread_mutex_lock(&log.mutex)
+        if not log.deleted:
+            set_offline_locked(log, failure, "writing the transaction index failed")
+        take_waiters_locked(log, True, &woken)
+        pthread_mutex_unlock(&log.mutex)
+        fire(&woken)
+    return failure
 
 
 cdef AppendStatus park_for_segment_locked(LogState* log, const Waiter* waiter) noexcept nogil:
@@ -308,12 +338,13 @@ cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, in
 
 
 cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches, int origin,
-                      vector[CompletedTransaction]* aborted, int64_t* messages) noexcept nogil:
+                      bint* aborted, int64_t* messages) noexcept nogil:
     """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno."""
     cdef int64_t offset = log.log_end_offset, position = active.size
     cdef int64_t max_timestamp = -1, offset_of_max = -1
     cdef CheckedBatch* batch
     cdef CompletedTransaction completed
+    cdef AbortedWrite unwritten
     cdef size_t i
     cdef int failure
     for i in range(batches.size()):
@@ -338,7 +369,11 @@ cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_
                        batch.header.base_offset + batch.header.last_offset_delta, &completed)
         if completed.completed and completed.aborted:
             log.own.history.aborted.push_back(completed)
-            aborted.push_back(completed)
+            if not log.own.directory.empty():
+                unwritten.segment_base = active.base_offset
+                unwritten.entry = completed
+                log.own.unwritten.push_back(unwritten)
+                aborted[0] = True
         remember_batch_locked(log, batch.header.base_offset, batch.header.base_offset + batch.header.last_offset_delta,
                               position + batch.at, batch.header.size, active.base_offset)
     log.log_end_offset = offset
@@ -359,14 +394,13 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
                                  AppendResult* result) noexcept nogil:
     cdef LogConfigState config
     cdef vector[CheckedBatch] batches
-    cdef vector[CompletedTransaction] aborted
+    cdef bint aborted = False
     cdef vector[Waiter] woken
     cdef SegmentState* active = NULL
     cdef int64_t messages = 0, first_offset, last_offset, max_timestamp = -1
     cdef size_t i
     cdef int verdict
     cdef AppendStatus status = LOG_APPENDED
-    cdef string stem
     memset(result, 0, sizeof(AppendResult))
     result.base_offset = -1
     result.last_offset = -1
@@ -451,8 +485,9 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             # Opened above for the segment that was active then; another came in between, or the open failed.
             verdict = segment_open(active)
             if verdict < 0:
-                set_offline_locked(log, -verdict, "cannot open the active segment")
-                take_waiters_locked(log, True, &woken)
+                if -verdict != EMFILE and -verdict != ENFILE:       # the disk is not at fault; the client tries again
+                    set_offline_locked(log, -verdict, "cannot open the active segment")
+                    take_waiters_locked(log, True, &woken)
                 refuse(result, ERROR_KAFKA_STORAGE_ERROR, NULL)
                 status = LOG_REFUSED
                 break
@@ -473,14 +508,13 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
         update_last_stable_offset_locked(log)
         if not log.waiters.empty():
             take_waiters_locked(log, False, &woken)
-        if not aborted.empty():
-            stem = segment_stem(log.own.directory, active.base_offset)
         segment_ref(active)
         break
     pthread_mutex_unlock(&log.mutex)
 
     if status == LOG_APPENDED and not result.duplicate:
-        write_aborted(stem, &aborted)
+        if aborted:
+            write_aborted_transactions(log)
         segment_after_append(active)
         segment_unref(active)
         atomic_count(&log.counters.bytes_in, size)

@@ -1,15 +1,19 @@
 """Truncation, log start, deletion and flush (see log_cut.pxd). Called by the control plane's threads without the GIL."""
 
+from libc.errno cimport EIO
 from libc.stdint cimport int32_t, int64_t
+from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.file_records cimport SCAN_END, SCAN_FOUND, BatchPosition, ScanStatus
+from kafkapy._speedups.file_records cimport SCAN_END, SCAN_FOUND, BatchPosition, ScanStatus, file_sync, path_sync
+from kafkapy._speedups.log_append cimport write_aborted_transactions
 from kafkapy._speedups.log_state cimport (
     ERROR_OFFSET_OUT_OF_RANGE,
     fire,
     floor_segment,
     forget_batches_locked,
     lock_settled,
+    segment_stem,
     set_high_watermark_locked,
     set_offline_locked,
     take_waiters_locked,
@@ -20,6 +24,7 @@ from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport producer_clear, producer_high_watermark
 from kafkapy._speedups.segment cimport (
     SegmentState,
+    segment_detach,
     segment_find,
     segment_open,
     segment_ref,
@@ -27,7 +32,6 @@ from kafkapy._speedups.segment cimport (
     segment_truncate,
     segment_unref,
 )
-from kafkapy._speedups.file_records cimport file_sync
 
 
 cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
@@ -37,67 +41,86 @@ cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
         log.own.epochs_version += 1
     while not log.own.history.aborted.empty() and log.own.history.aborted.back().last_offset >= offset:
         log.own.history.aborted.pop_back()
+    while not log.own.unwritten.empty() and log.own.unwritten.back().entry.last_offset >= offset:
+        log.own.unwritten.pop_back()
     while not log.own.snapshots.empty() and log.own.snapshots.back().offset > offset:
         log.own.snapshots.pop_back()
 
 
-cdef int truncate_log(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil:
-    cdef vector[Waiter] woken
+cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int64_t]* removed) noexcept nogil:
     cdef vector[SegmentState*] dropped
-    cdef SegmentState* segment = NULL
+    cdef SegmentState* segment
     cdef BatchPosition at
     cdef ScanStatus status
-    cdef int64_t index, end = offset
-    cdef int failure = 0
+    cdef int64_t index
     cdef size_t i
+    cdef int failure = 0
+    cut.segment = NULL
+    cut.end = offset
+    pthread_mutex_lock(&log.own.sealing)
     lock_settled(log)
     index = floor_segment(log, offset)
     if offset >= log.log_end_offset or index < 0:
         pthread_mutex_unlock(&log.mutex)
+        pthread_mutex_unlock(&log.own.sealing)
         return 0
     segment = log.segments[<size_t>index]
     segment_ref(segment)
     log.own.rolling = True
-    at.position = segment.size
     pthread_mutex_unlock(&log.mutex)
 
+    cut.segment = segment
+    at.position = segment.size
     status = segment_find(segment, offset, segment.size, &at)
     if status == SCAN_END:
         at.position = segment.size
     elif status == SCAN_FOUND:
         # A batch is cut whole: one that holds the offset in its middle goes too.
         if at.base_offset < offset:
-            end = at.base_offset if at.base_offset > log.log_start_offset else log.log_start_offset
+            cut.end = at.base_offset if at.base_offset > log.log_start_offset else log.log_start_offset
     else:
-        failure = 5
+        failure = EIO
+    cut.position = at.position
+    if failure:
+        finish_truncation(log, cut, failure)
+        return failure
 
     pthread_mutex_lock(&log.mutex)
-    if failure == 0:
-        while <int64_t>log.segments.size() > index + 1:
-            dropped.push_back(log.segments.back())
-            removed.push_back(log.segments.back().base_offset)
-            log.segments.pop_back()
-        segment.size = at.position
-        log.log_end_offset = end
-        forget_batches_locked(log, end)
-        cut_history_locked(log, end)
-        if log.recovery_point > end:
-            log.recovery_point = end
-        if log.high_watermark > end:
-            set_high_watermark_locked(log, end)
+    while <int64_t>log.segments.size() > index + 1:
+        dropped.push_back(log.segments.back())
+        removed.push_back(log.segments.back().base_offset)
+        log.segments.pop_back()
+    segment.size = cut.position
+    log.log_end_offset = cut.end
+    log.own.truncations += 1
+    forget_batches_locked(log, cut.end)
+    cut_history_locked(log, cut.end)
+    if log.recovery_point > cut.end:
+        log.recovery_point = cut.end
+    if log.high_watermark > cut.end:
+        set_high_watermark_locked(log, cut.end)
     pthread_mutex_unlock(&log.mutex)
+    for i in range(dropped.size()):
+        segment_detach(dropped[i], 1)
+        segment_unref(dropped[i])
+    return 0
 
+
+cdef int finish_truncation(LogState* log, LogCut* cut, int failure) noexcept nogil:
+    cdef vector[Waiter] woken
+    if cut.segment == NULL:
+        return failure
     if failure == 0:
-        failure = segment_truncate(segment, end, at.position)
+        failure = segment_truncate(cut.segment, cut.end, cut.position)
     pthread_mutex_lock(&log.mutex)
     log.own.rolling = False
     if failure:
         set_offline_locked(log, failure, "truncation failed")
     take_waiters_locked(log, failure != 0, &woken)
     pthread_mutex_unlock(&log.mutex)
-    segment_unref(segment)
-    for i in range(dropped.size()):
-        segment_unref(dropped[i])
+    pthread_mutex_unlock(&log.own.sealing)
+    segment_unref(cut.segment)
+    cut.segment = NULL
     fire(&woken)
     return failure
 
@@ -116,12 +139,15 @@ cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noe
     log.own.epochs_version += 1
     log.own.history.aborted.clear()
     log.own.snapshots.clear()
+    log.own.unwritten.clear()
+    log.own.truncations += 1
     producer_clear(log.own.history.producers, offset)
     log.high_watermark = -1
     set_high_watermark_locked(log, offset)
     pthread_mutex_unlock(&log.mutex)
     for i in range(dropped.size()):
         removed.push_back(dropped[i].base_offset)
+        segment_detach(dropped[i], 1)
         segment_unref(dropped[i])
 
 
@@ -181,38 +207,68 @@ cdef void remove_segments_below(LogState* log, int64_t offset, vector[int64_t]* 
     pthread_mutex_unlock(&log.mutex)
     for i in range(dropped.size()):
         removed.push_back(dropped[i].base_offset)
+        segment_detach(dropped[i], 1)
         segment_unref(dropped[i])
 
 
-cdef int flush_log(LogState* log) noexcept nogil:
+cdef int sync_segment(LogState* log, SegmentState* segment, bint closed) noexcept nogil:
+    cdef string path
+    cdef int failure
+    if closed:
+        failure = segment_seal(segment, True)
+    else:
+        failure = segment_open(segment)
+        failure = -failure if failure < 0 else file_sync(failure)
+    if failure == 0 and not log.own.directory.empty():
+        path = segment_stem(log.own.directory, segment.base_offset)
+        path.append(<const char*>".txnindex")
+        failure = path_sync(path)
+    return failure
+
+
+cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
     cdef vector[SegmentState*] held
-    cdef int64_t end, recovery_point
+    cdef vector[Waiter] woken
+    cdef int64_t end, recovery_point, truncations
     cdef size_t i
+    cdef bint new_names = False
     cdef int failure = 0
+    # Markers below the recovery point are not read again after a crash, so what they aborted must be in the file by then.
+    failure = write_aborted_transactions(log)
+    if failure:
+        return failure
+    pthread_mutex_lock(&log.own.sealing)
     lock_settled(log)
-    end = log.log_end_offset
+    end = limit if limit < log.log_end_offset else log.log_end_offset
     recovery_point = log.recovery_point
-    if recovery_point < end and not log.offline_errno:
+    truncations = log.own.truncations
+    if recovery_point < end and not log.offline_errno and not log.deleted:
         for i in range(log.segments.size()):
             if i + 1 == log.segments.size() or log.segments[i + 1].base_offset > recovery_point:
                 segment_ref(log.segments[i])
                 held.push_back(log.segments[i])
-    log.own.unflushed_messages = 0
+                new_names = new_names or log.segments[i].base_offset >= recovery_point
+        log.own.unflushed_messages = 0
     pthread_mutex_unlock(&log.mutex)
     for i in range(held.size()):
         if failure == 0 and held[i].size > 0:
-            if i + 1 < held.size():
-                failure = segment_seal(held[i], True)
-            else:
-                failure = segment_open(held[i])
-                failure = -failure if failure < 0 else file_sync(failure)
+            failure = sync_segment(log, held[i], i + 1 < held.size())
+    # A segment got its name by a rename; lost to a power failure, the file would count as one that was never used.
+    if failure == 0 and new_names and not log.own.directory.empty():
+        failure = path_sync(log.own.directory)
+    for i in range(held.size()):
         segment_unref(held[i])
     pthread_mutex_lock(&log.mutex)
-    if failure:
+    if log.deleted:
+        failure = 0             # its files were taken away under our hands
+    elif failure:
         set_offline_locked(log, failure, "flush failed")
-    elif log.recovery_point < end and end <= log.log_end_offset:
+        take_waiters_locked(log, True, &woken)
+    elif log.recovery_point < end and held.size() and truncations == log.own.truncations:
         log.recovery_point = end
     pthread_mutex_unlock(&log.mutex)
+    pthread_mutex_unlock(&log.own.sealing)
+    fire(&woken)
     return failure
 
 
@@ -220,14 +276,21 @@ cdef int seal_closed_segments(LogState* log) noexcept nogil:
     cdef vector[SegmentState*] held
     cdef size_t i
     cdef int failure = 0
+    pthread_mutex_lock(&log.own.sealing)
     pthread_mutex_lock(&log.mutex)
-    for i in range(log.segments.size()):
-        if i + 1 < log.segments.size() and not log.segments[i].sealed:
-            segment_ref(log.segments[i])
-            held.push_back(log.segments[i])
+    if not log.deleted:
+        for i in range(log.segments.size()):
+            if i + 1 < log.segments.size() and not log.segments[i].sealed:
+                segment_ref(log.segments[i])
+                held.push_back(log.segments[i])
     pthread_mutex_unlock(&log.mutex)
     for i in range(held.size()):
         if failure == 0:
             failure = segment_seal(held[i], False)
         segment_unref(held[i])
+    pthread_mutex_lock(&log.mutex)
+    if log.deleted:
+        failure = 0
+    pthread_mutex_unlock(&log.mutex)
+    pthread_mutex_unlock(&log.own.sealing)
     return failure

@@ -107,6 +107,9 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
             index_trim(&s.time_index.file, False)
             if not last and out.next_offset > log.segments[i + 1].base_offset:
                 cut = 1         # overlaps its successor: what follows cannot be right
+            elif not last and (clean or log.segments[i + 1].base_offset <= recovery_point):
+                # Walked only because an index was unsound. What follows was synced and stays, as in Kafka, whatever this one has lost.
+                cut = 0
             if cut and not last:
                 # What comes after a hole cannot be trusted (and was never acknowledged as flushed).
                 out.kept = <int64_t>i + 1

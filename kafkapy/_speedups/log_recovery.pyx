@@ -15,6 +15,7 @@ from kafkapy._speedups.file_records cimport (
     file_read,
     file_size,
     file_truncate,
+    legacy_check_crc,
     scan_next,
     scan_start,
 )
@@ -33,7 +34,7 @@ from kafkapy._speedups.producer_state cimport (
     control_marker_parse,
     producer_apply,
 )
-from kafkapy._speedups.record_batch cimport BATCH_OK, CONTROL_FLAG, BatchHeader, batch_check_crc
+from kafkapy._speedups.record_batch cimport BATCH_OK, CONTROL_FLAG, MAGIC_V2, BatchHeader, batch_check_crc
 from kafkapy._speedups.segment cimport SegmentState, segment_open
 
 cdef enum:
@@ -117,7 +118,10 @@ cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_int
             buffer_size = got
             if got < scan.header.size:
                 break
-        if batch_check_crc(buffer + (scan.at - buffer_start), scan.header.size) != BATCH_OK:
+        if scan.header.magic < MAGIC_V2:
+            if not legacy_check_crc(buffer + (scan.at - buffer_start), scan.header.size):
+                break
+        elif batch_check_crc(buffer + (scan.at - buffer_start), scan.header.size) != BATCH_OK:
             break
         if not control_marker_parse(buffer + (scan.at - buffer_start), scan.header.size, &scan.header, &marker):
             break

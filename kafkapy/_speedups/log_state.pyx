@@ -84,6 +84,9 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.recent_next = 0
     own.epochs_version = 0
     own.unflushed_messages = 0
+    own.truncations = 0
+    pthread_mutex_init(&own.sealing, NULL)
+    pthread_mutex_init(&own.aborted_file, NULL)
     own.random = <uint64_t>wall_clock_ms() * 2862933555777941757ULL + <uint64_t>id * 3037000493ULL
     return log
 

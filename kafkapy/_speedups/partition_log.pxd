@@ -13,6 +13,7 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.event_queue cimport EventQueueState
 from kafkapy._speedups.log_recovery cimport LogHistory
 from kafkapy._speedups.posix cimport pthread_mutex_t
+from kafkapy._speedups.producer_state cimport CompletedTransaction
 from kafkapy._speedups.record_batch cimport RecordError
 from kafkapy._speedups.segment cimport SegmentState
 
@@ -135,7 +136,11 @@ cdef cppclass ProducerSnapshot: # taken at a roll, to be written by a worker
     int64_t offset
     string data
 
-cdef cppclass LogPrivate:       # of partition_log.pyx only
+cdef struct AbortedWrite:        # an entry for a .txnindex file
+    int64_t segment_base
+    CompletedTransaction entry
+
+cdef cppclass LogPrivate:       # of the log_*.pyx kernels and partition_log.pyx only
     LogHistory history          # producer state, leader epochs, aborted transactions
     string directory            # of the segment files; empty when the backend has none
     bint rolling                # a roll renames its file outside the mutex: appends park, others wait
@@ -148,6 +153,10 @@ cdef cppclass LogPrivate:       # of partition_log.pyx only
     int64_t epochs_version      # counts changes of the leader epochs
     int64_t unflushed_messages  # since the last flush
     uint64_t random             # for roll jitter
+    int64_t truncations         # a flush that a truncation overtook must not move the recovery point
+    pthread_mutex_t sealing     # held while closed segments are cut to size and synced, so that no truncation opens one again meanwhile
+    pthread_mutex_t aborted_file    # held while .txnindex is written; taken before the log's mutex
+    vector[AbortedWrite] unwritten  # aborted transactions not in .txnindex yet
 
 cdef cppclass LogState:
     pthread_mutex_t mutex

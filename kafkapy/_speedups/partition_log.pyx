@@ -1,56 +1,58 @@
 """The partition log: the data plane's functions and the control plane's `PartitionLog` (see partition_log.pxd).
 
-The work is done in log_append.pyx, log_read.pyx, log_state.pyx (shared inside) and log_loading.pyx (start-up).
+The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_state.pyx (shared inside) and log_loading.pyx (start-up); log_describe.pyx and
+log_bytes.pyx turn what Python asks for into objects.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.operator cimport dereference as deref, preincrement as inc
 from libc.errno cimport EIO
-from libc.stdlib cimport free
-from libc.string cimport memcpy, memset, strerror
-from libcpp.unordered_map cimport unordered_map
-from libcpp.utility cimport move
+from libc.string cimport memcpy, strerror
 
 from kafkapy._speedups.event_queue cimport EventQueue
-from kafkapy._speedups.file_records cimport (
-    SCAN_FOUND,
-    BatchPosition,
-    ScanStatus,
-    file_read,
-    scan_for_offset,
-)
 from kafkapy._speedups.log_append cimport append_batches
+from kafkapy._speedups.log_bytes cimport append_bytes, find_timestamp_bytes, read_bytes
 from kafkapy._speedups.log_cut cimport (
+    LogCut,
     advance_log_start,
+    begin_truncation,
     empty_log,
+    finish_truncation,
     flush_log,
     remove_segments_below,
     resume_appends,
     seal_closed_segments,
-    truncate_log,
 )
+from kafkapy._speedups.log_derived cimport (
+    usable_snapshots,
+    write_snapshot,
+    write_snapshots_of_rolls,
+    write_transaction_indexes,
+)
+from kafkapy._speedups.log_describe cimport (
+    describe_aborted,
+    describe_counters,
+    describe_epochs,
+    describe_followers,
+    describe_producers,
+    describe_segments,
+    hold_segments,
+)
+from kafkapy._speedups.log_leadership cimport follow, follower_fetched, lead
 from kafkapy._speedups.log_read cimport read_batches
-from kafkapy._speedups.log_recovery cimport EpochEntry, epochs_assign
 from kafkapy._speedups.log_state cimport (
-    RECENT_BATCHES,
     active_segment,
     advance_high_watermark_locked,
     condition_holds_locked,
     end_offset_for_epoch_locked,
     fire,
-    floor_segment,
-    forget_batches_locked,
     lock_settled,
     log_new,
     set_high_watermark_locked,
     set_offline_locked,
     switch_segment_locked,
     take_waiters_locked,
-    update_last_stable_offset_locked,
 )
 from kafkapy._speedups.posix cimport (
     atomic_add,
-    atomic_load,
     pthread_mutex_destroy,
     pthread_mutex_lock,
     pthread_mutex_unlock,
@@ -60,31 +62,22 @@ from kafkapy._speedups.producer_state cimport (
     ORIGIN_CLIENT,
     ORIGIN_COORDINATOR,
     ORIGIN_REPLICATION,
-    CompletedTransaction,
-    ProducerEntry,
-    producer_dict,
     producer_expire,
-    producer_snapshot_write,
     producer_state_free,
 )
 from kafkapy._speedups.segment cimport (
-    segment_find,
-    segment_find_timestamp,
+    segment_detach,
     segment_new,
-    segment_open,
     segment_ref,
     segment_seal,
     segment_trim,
-    segment_truncate,
     segment_unref,
 )
-from kafkapy._speedups.wire cimport ByteBuffer, buffer_free, buffer_init
 
 from kafkapy.errors import error_for
 
 cdef enum:
     ERROR_OFFSET_OUT_OF_RANGE = 1
-    FORCE_ROLL_LIMIT = 0x7FFFFFFF
 
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -101,6 +94,8 @@ cdef void log_unref(LogState* log) noexcept nogil:
         segment_unref(log.segments[i])
     segment_unref(log.prepared)
     producer_state_free(log.own.history.producers)
+    pthread_mutex_destroy(&log.own.sealing)
+    pthread_mutex_destroy(&log.own.aborted_file)
     del log.own
     pthread_mutex_destroy(&log.mutex)
     del log
@@ -138,26 +133,7 @@ cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcep
 
 
 cdef void log_follower_position(LogState* log, int32_t replica_id, int64_t log_end_offset) noexcept nogil:
-    cdef vector[Waiter] woken
-    cdef unordered_map[int32_t, Follower].iterator found
-    cdef Follower fresh
-    pthread_mutex_lock(&log.mutex)
-    found = log.own.followers.find(replica_id)
-    if found == log.own.followers.end():
-        fresh.log_end_offset = -1
-        fresh.caught_up_ms = 0
-        fresh.in_sync = False
-        log.own.followers[replica_id] = fresh
-        found = log.own.followers.find(replica_id)
-    deref(found).second.log_end_offset = log_end_offset
-    if log_end_offset >= log.log_end_offset:
-        deref(found).second.caught_up_ms = wall_clock_ms()
-    if deref(found).second.in_sync:
-        advance_high_watermark_locked(log)
-        if not log.waiters.empty():
-            take_waiters_locked(log, False, &woken)
-    pthread_mutex_unlock(&log.mutex)
-    fire(&woken)
+    follower_fetched(log, replica_id, log_end_offset)
 
 
 cdef void wake_changed(LogState* log, bint every) noexcept nogil:
@@ -291,33 +267,14 @@ cdef class PartitionLog:
 
     def segments(self):
         """(base offset, size in bytes, max timestamp in ms or -1, created ms, sealed) of each segment, oldest first."""
-        cdef vector[SegmentState*] held
-        cdef size_t i
-        with nogil:
-            self.hold_segments(&held)
-        found = [(held[i].base_offset, held[i].size, held[i].max_timestamp, held[i].created_ms, held[i].sealed)
-                 for i in range(held.size())]
-        for i in range(held.size()):
-            segment_unref(held[i])
-        return found
+        return describe_segments(self.state)
 
     cdef void hold_segments(self, vector[SegmentState*]* out) noexcept nogil:
-        cdef size_t i
-        pthread_mutex_lock(&self.state.mutex)
-        out[0] = self.state.segments
-        for i in range(out.size()):
-            segment_ref(out[0][i])
-        pthread_mutex_unlock(&self.state.mutex)
+        hold_segments(self.state, out)
 
     def counters(self):
         """The log's counters as a dict; read without a lock, so they may be of slightly different moments."""
-        cdef LogCounters* c = &self.state.counters
-        return {
-            "bytes_in": atomic_load(&c.bytes_in), "bytes_out": atomic_load(&c.bytes_out), "messages_in": atomic_load(&c.messages_in),
-            "produce_requests": atomic_load(&c.produce_requests), "fetch_requests": atomic_load(&c.fetch_requests),
-            "failed_produce_requests": atomic_load(&c.failed_produce_requests),
-            "failed_fetch_requests": atomic_load(&c.failed_fetch_requests), "bytes_rejected": atomic_load(&c.bytes_rejected),
-        }
+        return describe_counters(&self.state.counters)
 
     # ---- configuration and leadership ----
 
@@ -346,60 +303,20 @@ cdef class PartitionLog:
 
     def become_leader(self, int leader_id, int leader_epoch, object in_sync_replicas=()):
         """This broker leads from here. `in_sync_replicas`: ids of the ISR, with or without this broker's own."""
-        cdef vector[Waiter] woken
         cdef vector[int32_t] in_sync
-        cdef Follower fresh
-        cdef size_t i
         cdef bint changed
-        cdef unordered_map[int32_t, Follower].iterator at
         for replica in in_sync_replicas:
             if replica != leader_id:
                 in_sync.push_back(replica)
-        fresh.log_end_offset = -1
-        fresh.caught_up_ms = wall_clock_ms()
-        fresh.in_sync = True
         with nogil:
-            lock_settled(self.state)
-            if not self.state.leader or self.state.leader_epoch != leader_epoch:
-                # Positions that followers of an earlier leader had are not to be trusted.
-                self.state.own.followers.clear()
-            at = self.state.own.followers.begin()
-            while at != self.state.own.followers.end():
-                deref(at).second.in_sync = False
-                inc(at)
-            for i in range(in_sync.size()):
-                at = self.state.own.followers.find(in_sync[i])
-                if at == self.state.own.followers.end():
-                    self.state.own.followers[in_sync[i]] = fresh
-                else:
-                    deref(at).second.in_sync = True
-            self.state.leader = True
-            self.state.leader_id = leader_id
-            self.state.leader_epoch = leader_epoch
-            self.state.in_sync_replicas = <int32_t>in_sync.size() + 1
-            changed = epochs_assign(&self.state.own.history.epochs, leader_epoch, self.state.log_end_offset)
-            if changed:
-                self.state.own.epochs_version += 1
-            advance_high_watermark_locked(self.state)
-            take_waiters_locked(self.state, False, &woken)
-            pthread_mutex_unlock(&self.state.mutex)
-            fire(&woken)
+            changed = lead(self.state, leader_id, leader_epoch, &in_sync)
         if changed:
             self.write_leader_epochs()
 
     def become_follower(self, int leader_id, int leader_epoch):
         """Another broker leads (-1: none). Waiting requests are woken and will be answered NOT_LEADER_OR_FOLLOWER."""
-        cdef vector[Waiter] woken
         with nogil:
-            lock_settled(self.state)
-            self.state.leader = False
-            self.state.leader_id = leader_id
-            self.state.leader_epoch = leader_epoch
-            self.state.in_sync_replicas = 0
-            self.state.own.followers.clear()
-            take_waiters_locked(self.state, True, &woken)
-            pthread_mutex_unlock(&self.state.mutex)
-            fire(&woken)
+            follow(self.state, leader_id, leader_epoch)
 
     def set_high_watermark(self, int64_t offset):
         """Follower or start-up: takes over a high watermark, kept within [log start, log end]. Returns what it became."""
@@ -429,28 +346,11 @@ cdef class PartitionLog:
 
     def followers(self):
         """Replica id to (log end offset or -1, ms when it last reached the log end, in sync)."""
-        cdef unordered_map[int32_t, Follower] copy
-        cdef unordered_map[int32_t, Follower].iterator at
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            copy = self.state.own.followers
-            pthread_mutex_unlock(&self.state.mutex)
-        found = {}
-        at = copy.begin()
-        while at != copy.end():
-            found[deref(at).first] = (deref(at).second.log_end_offset, deref(at).second.caught_up_ms, deref(at).second.in_sync)
-            inc(at)
-        return found
+        return describe_followers(self.state)
 
     def leader_epochs(self):
         """[(epoch, start offset), ...], ascending."""
-        cdef vector[EpochEntry] copy
-        cdef size_t i
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            copy = self.state.own.history.epochs
-            pthread_mutex_unlock(&self.state.mutex)
-        return [(copy[i].epoch, copy[i].start_offset) for i in range(copy.size())]
+        return describe_epochs(self.state)
 
     def offset_for_leader_epoch(self, int epoch):
         """(largest known epoch <= epoch, its end offset); (-1, -1) when unknown (OffsetForLeaderEpoch, KIP-101/279)."""
@@ -499,33 +399,11 @@ cdef class PartitionLog:
         return appended
 
     cdef object append(self, bytes batches, const AppendOptions* options, int origin):
-        # Offsets are patched in place, so the bytes are copied first.
-        cdef object copy = PyBytes_FromStringAndSize(PyBytes_AS_STRING(batches), len(batches))
-        cdef uint8_t* data
-        cdef int64_t size = len(batches)
-        cdef AppendResult result
-        cdef AppendStatus status
-        if size <= 1:
-            copy = bytearray(batches)       # short bytes objects are shared by the interpreter
-            data = <uint8_t*>(<char*>copy)
-        else:
-            data = <uint8_t*>PyBytes_AS_STRING(copy)
         while True:
-            with nogil:
-                status = append_batches(self.state, data, size, options, NULL, origin, &result)
-            if status == LOG_PARK_SEGMENT:
-                self.prepare_segment()
-                continue
-            break
-        if status == LOG_PARK_VALIDATE:
-            raise error_for(76, "the records have to be validated or converted first")
-        if status == LOG_REFUSED:
-            problems = [(result.record_errors[i].batch_index, result.record_errors[i].problem) for i in range(result.record_error_count)]
-            free(result.record_errors)
-            error = error_for(result.error, result.message.decode() if result.message != NULL else None)
-            error.record_errors = problems
-            raise error
-        return result.base_offset, result.last_offset, result.log_append_time_ms
+            appended = append_bytes(self.state, batches, options, origin)
+            if appended is not None:
+                return appended
+            self.prepare_segment()
 
     def read(self, int64_t offset, int max_bytes=1 << 20, *, bint min_one_batch=True, int isolation=READ_LOG_END, bint leader_only=False):
         """Whole or cut batches from `offset` on: (bytes, high watermark, last stable offset, log start offset, aborted).
@@ -533,66 +411,14 @@ cdef class PartitionLog:
         `isolation`: 0 up to the high watermark, 1 up to the last stable offset, 2 up to the log end. `aborted` is a list of (producer id,
         first offset), or None unless isolation is 1. Raises OffsetOutOfRangeError, NotLeaderOrFollowerError, KafkaStorageError.
         """
-        cdef ReadResult result
-        cdef int64_t got = 0
-        cdef uint8_t* at
-        with nogil:
-            read_batches(self.state, offset, max_bytes, min_one_batch, <FetchIsolation>isolation, -1, -1, leader_only, &result)
-        if result.error:
-            raise error_for(result.error)
-        aborted = None
-        if result.aborted_count >= 0:
-            aborted = [(result.aborted[i].producer_id, result.aborted[i].first_offset) for i in range(result.aborted_count)]
-        free(result.aborted)
-        data = b""
-        if result.segment != NULL:
-            data = PyBytes_FromStringAndSize(NULL, result.length)
-            at = <uint8_t*>PyBytes_AS_STRING(data)
-            with nogil:
-                got = file_read(result.segment.fd, at, result.length, result.position)
-                segment_unref(result.segment)
-            if got < 0:
-                raise OSError(-got, strerror(<int>-got).decode())
-            if got < result.length:
-                data = data[:got]
-        return data, result.high_watermark, result.last_stable_offset, result.log_start_offset, aborted
+        return read_bytes(self.state, offset, max_bytes, min_one_batch, isolation, leader_only)
 
     def find_timestamp(self, int64_t timestamp, int64_t end_offset=-1):
         """The first batch at or above the log start whose max timestamp is at least `timestamp` (ms): its bytes, or None.
 
         The record itself is found by the caller (kafkapy.log.timestamps), because the batch may be compressed. `end_offset`: look below it only.
         """
-        cdef vector[SegmentState*] held
-        cdef SegmentState* found = NULL
-        cdef BatchPosition at
-        cdef int64_t start, limit, got
-        cdef size_t i
-        cdef uint8_t* buffer
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            start = self.state.log_start_offset
-            limit = self.state.log_end_offset if end_offset < 0 else end_offset
-            held = self.state.segments
-            for i in range(held.size()):
-                segment_ref(held[i])
-            pthread_mutex_unlock(&self.state.mutex)
-            for i in range(held.size()):
-                if found == NULL and held[i].max_timestamp >= timestamp and held[i].base_offset < limit:
-                    if segment_find_timestamp(held[i], timestamp, start, held[i].size, &at) == SCAN_FOUND and at.base_offset < limit:
-                        found = held[i]
-                        segment_ref(found)
-            for i in range(held.size()):
-                segment_unref(held[i])
-        if found == NULL:
-            return None
-        data = PyBytes_FromStringAndSize(NULL, at.size)
-        buffer = <uint8_t*>PyBytes_AS_STRING(data)
-        with nogil:
-            got = file_read(found.fd, buffer, at.size, at.position)
-            segment_unref(found)
-        if got != at.size:
-            raise OSError(-got if got < 0 else EIO, "cannot read the batch")
-        return data
+        return find_timestamp_bytes(self.state, timestamp, end_offset)
 
     # ---- segments ----
 
@@ -654,6 +480,7 @@ cdef class PartitionLog:
         The producer state and the files follow. OSError, then the log is offline.
         """
         cdef vector[int64_t] removed
+        cdef LogCut cut
         cdef int64_t before = self.log_end_offset
         cdef int failure
         if offset >= before:
@@ -662,10 +489,21 @@ cdef class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return True
         with nogil:
-            failure = truncate_log(self.state, offset, &removed)
+            failure = begin_truncation(self.state, offset, &cut, &removed)
         if failure:
             raise OSError(failure, strerror(failure).decode(), self.storage.directory)
-        self.storage.delete_segments(list(removed), delay_ms=0)
+        try:
+            # The newest first, as begin_truncation lists them.
+            self.storage.delete_segments(list(removed), delay_ms=0)
+        except OSError as error:
+            failure = error.errno or EIO
+            raise
+        finally:
+            with nogil:
+                failure = finish_truncation(self.state, &cut, failure)
+        if failure:
+            raise OSError(failure, strerror(failure).decode(), self.storage.directory)
+        self.rewrite_transaction_indexes(max(segment[0] for segment in self.segments()))
         self.write_leader_epochs()
         self.reload_producers()
         return True
@@ -693,18 +531,7 @@ cdef class PartitionLog:
         from kafkapy._speedups.log_loading import rebuild_producers
 
         self.write_rolled_snapshots()
-        end = self.log_end_offset
-        snapshots = []
-        for name in self.storage.names():
-            stem, dot, suffix = name.partition(".")
-            if suffix == "snapshot" and stem.isdigit():
-                if int(stem) > end:
-                    self.storage.remove_file(name)
-                else:
-                    data = self.storage.read_file(name)
-                    if data is not None:
-                        snapshots.append((int(stem), data))
-        rebuild_producers(self, snapshots, wall_clock_ms())
+        rebuild_producers(self, usable_snapshots(self.storage, self.log_end_offset), wall_clock_ms())
 
     def delete_records(self, int64_t offset):
         """Moves the log start up to `offset` (-1: the high watermark) and returns it. Segments below go with the next retention run.
@@ -738,11 +565,16 @@ cdef class PartitionLog:
         return bases
 
     def flush(self):
-        """Syncs everything up to the log end and moves the recovery point there; returns it. OSError, then the log is offline."""
+        """Syncs everything up to the log end and moves the recovery point there; returns it. OSError, then the log is offline.
+
+        Below the recovery point nothing is read again after a crash. So what was derived from there, leader epochs first of all, is on disk before.
+        """
         cdef int failure
+        cdef int64_t end = self.log_end_offset
         if self.storage.directory:
+            self.storage.sync()
             with nogil:
-                failure = flush_log(self.state)
+                failure = flush_log(self.state, end)
             if failure:
                 raise OSError(failure, strerror(failure).decode(), self.storage.directory)
         return self.recovery_point
@@ -758,29 +590,11 @@ cdef class PartitionLog:
 
     def aborted_transactions(self, int64_t start=0, int64_t end=0x7FFFFFFFFFFFFFFF):
         """(producer id, first offset, last offset, last stable offset) of transactions whose abort marker is in [start, end)."""
-        cdef vector[CompletedTransaction] copy
-        cdef size_t i
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            copy = self.state.own.history.aborted
-            pthread_mutex_unlock(&self.state.mutex)
-        return [(copy[i].producer_id, copy[i].first_offset, copy[i].last_offset, copy[i].last_stable_offset)
-                for i in range(copy.size()) if start <= copy[i].last_offset < end]
+        return describe_aborted(self.state, start, end)
 
     def producers(self):
         """What is known of each producer, as dicts (DescribeProducers)."""
-        cdef unordered_map[int64_t, ProducerEntry] copy
-        cdef unordered_map[int64_t, ProducerEntry].iterator at
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            copy = self.state.own.history.producers.producers
-            pthread_mutex_unlock(&self.state.mutex)
-        found = []
-        at = copy.begin()
-        while at != copy.end():
-            found.append(producer_dict(&deref(at).second))
-            inc(at)
-        return found
+        return describe_producers(self.state)
 
     def expire_producers(self, int64_t now_ms):
         """Forgets producers idle for producer.id.expiration.ms without an open transaction; how many."""
@@ -791,40 +605,21 @@ cdef class PartitionLog:
             pthread_mutex_unlock(&self.state.mutex)
         return count
 
+    def rewrite_transaction_indexes(self, int64_t first_base):
+        """Makes the .txnindex of segments from `first_base` on say what is known of aborted transactions: after a truncation or recovery. OSError."""
+        if self.storage.directory:
+            write_transaction_indexes(self.state, self.storage, first_base)
+
     def take_producer_snapshot(self):
         """Writes `<log end>.snapshot`, unless one of that offset was written; its offset, or None."""
-        cdef ByteBuffer buffer
-        cdef int64_t offset
-        cdef bint taken = False
         if not self.storage.directory:
             return None
         self.write_rolled_snapshots()
-        buffer_init(&buffer)
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            offset = self.state.log_end_offset
-            if offset > self.state.own.history.producers.snapshot_offset:
-                producer_snapshot_write(self.state.own.history.producers, &buffer)
-                self.state.own.history.producers.snapshot_offset = offset
-                taken = not buffer.error
-            pthread_mutex_unlock(&self.state.mutex)
-        try:
-            if taken:
-                self.storage.write_file(f"{offset:020d}.snapshot", PyBytes_FromStringAndSize(<char*>buffer.data, buffer.size), sync=False)
-        finally:
-            buffer_free(&buffer)
-        return offset if taken else None
+        return write_snapshot(self.state, self.storage)
 
     def write_rolled_snapshots(self):
         """Writes the producer snapshots that rolls have left."""
-        cdef vector[ProducerSnapshot] taken
-        cdef size_t i
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            taken.swap(self.state.own.snapshots)
-            pthread_mutex_unlock(&self.state.mutex)
-        for i in range(taken.size()):
-            self.storage.write_file(f"{taken[i].offset:020d}.snapshot", <bytes>taken[i].data, sync=False)
+        write_snapshots_of_rolls(self.state, self.storage)
 
     def go_offline(self, int failure):
         """The log directory has failed: every operation answers KAFKA_STORAGE_ERROR from here."""
@@ -839,13 +634,23 @@ cdef class PartitionLog:
     def mark_deleted(self):
         """The partition is deleted: requests are answered NOT_LEADER_OR_FOLLOWER. Files are the log manager's business."""
         cdef vector[Waiter] woken
+        cdef vector[SegmentState*] held
+        cdef size_t i
         with nogil:
             lock_settled(self.state)
             self.state.deleted = True
             self.state.leader = False
+            self.state.own.unwritten.clear()
             take_waiters_locked(self.state, True, &woken)
+            held = self.state.segments
+            for i in range(held.size()):
+                segment_ref(held[i])
             pthread_mutex_unlock(&self.state.mutex)
             fire(&woken)
+            for i in range(held.size()):
+                # A new topic may get the name, and with it these paths.
+                segment_detach(held[i], 2)
+                segment_unref(held[i])
 
     def close(self):
         """Clean end: nothing is taken any more, indexes are cut to size, a waiting segment is removed. Does not sync; see flush. OSError."""
@@ -868,7 +673,7 @@ cdef class PartitionLog:
                 self.storage.remove_file((<bytes>prepared.path).decode().rpartition("/")[2])
             segment_unref(prepared)
         with nogil:
-            self.hold_segments(&held)
+            hold_segments(self.state, &held)
             for i in range(held.size()):
                 if failure == 0 and not self.state.deleted and not self.state.offline_errno:
                     failure = segment_trim(held[i]) if i + 1 == held.size() else segment_seal(held[i], False)

@@ -22,6 +22,7 @@ from kafkapy._speedups.file_records cimport (
     scan_start,
 )
 from kafkapy._speedups.index cimport (
+    index_detach,
     index_flush_pending,
     index_has_pending,
     index_sync,
@@ -41,7 +42,7 @@ from kafkapy._speedups.index cimport (
     time_index_new,
     time_index_truncate,
 )
-from kafkapy._speedups.posix cimport atomic_add
+from kafkapy._speedups.posix cimport atomic_add, atomic_load
 
 
 cdef void segment_ref(SegmentState* s) noexcept nogil:
@@ -244,6 +245,14 @@ cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil:
         if failure == 0:
             failure = index_sync(&s.time_index.file)
     return failure
+
+
+cdef void segment_detach(SegmentState* s, int64_t own) noexcept nogil:
+    # A reader took its reference under the log's mutex, before the segment was taken out; it may not have opened the file yet.
+    if atomic_load(&s.references) > own and not s.path.empty():
+        segment_open(s)
+    index_detach(&s.offset_index.file)
+    index_detach(&s.time_index.file)
 
 
 cdef int64_t segment_first_timestamp(SegmentState* s) noexcept nogil:

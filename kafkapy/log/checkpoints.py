@@ -24,6 +24,7 @@ __all__ = [
     "CheckpointError",
     "read_checkpoint",
     "sync_directory",
+    "sync_file",
     "write_atomically",
     "write_checkpoint",
 ]
@@ -44,6 +45,18 @@ class CheckpointError(OSError):
 def sync_directory(directory: Path) -> None:
     """fsync of a directory, so that names created or changed in it survive a power failure."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """fsync of a file; nothing happens when it is not there. OSError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
     try:
         os.fsync(fd)
     finally:

@@ -8,7 +8,6 @@ files and decides. Runs on the recovery threads of LogManager; the log is known 
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,6 @@ __all__ = ["LoadReport", "finish_interrupted_work", "load_log", "read_topic_id",
 logger = logging.getLogger("kafka.log.LogLoader")
 
 PARTITION_METADATA_FILE = "partition.metadata"
-ABORTED_ENTRY = struct.Struct(">hqqqq")
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 
@@ -49,7 +47,8 @@ class LoadReport:
 def read_topic_id(storage: LogStorage) -> UUID:
     """The id in partition.metadata, or the zero id. ValueError when the file is malformed."""
     data = storage.read_file(PARTITION_METADATA_FILE)
-    if data is None:
+    if not data:
+        # Empty is what a power failure leaves of a file that was not synced yet.
         return ZERO_UUID
     fields = dict(line.split(": ", 1) for line in data.decode().splitlines() if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
@@ -58,8 +57,10 @@ def read_topic_id(storage: LogStorage) -> UUID:
 
 
 def write_topic_id(storage: LogStorage, topic_id: UUID) -> None:
-    """Writes partition.metadata, not synced: a broker that lost it to a power failure learns the id again from the
-    controller. OSError."""
+    """Writes partition.metadata; the first flush syncs it. OSError.
+
+    A broker that loses it to a power failure before has no synced batch either, and learns the id again from the
+    controller."""
     content = f"version: 0\ntopic_id: {uuid_to_string(topic_id)}\n"
     storage.write_file(PARTITION_METADATA_FILE, content.encode(), sync=False)
 
@@ -168,7 +169,7 @@ def load_log(
     if log.log_end_offset == log.log_start_offset and not log.segments():
         log.roll()
     if first_recovered >= 0:
-        _rewrite_transaction_indexes(log, storage, first_recovered)
+        log.rewrite_transaction_indexes(first_recovered)
         log.write_leader_epochs()
         log.seal_segments()
     log.set_high_watermark(high_watermark)
@@ -183,6 +184,7 @@ def _load_producers(log: PartitionLog, storage: LogStorage, first_recovered: int
     """
     limit = log.log_end_offset if first_recovered < 0 else first_recovered
     snapshots: list[tuple[int, bytes]] = []
+    _remove_stray_snapshots(log, storage)
     for name in storage.names():
         stem, _, suffix = name.partition(".")
         if not stem.isdigit():
@@ -203,14 +205,13 @@ def _load_producers(log: PartitionLog, storage: LogStorage, first_recovered: int
     report.snapshot_offset = rebuild_producers(log, usable, time.time_ns() // 1_000_000)
 
 
-def _rewrite_transaction_indexes(log: PartitionLog, storage: LogStorage, first_recovered: int) -> None:
-    bases = [segment[0] for segment in log.segments()]
-    for base, end in zip(bases, [*bases[1:], 1 << 62], strict=True):
-        if base < first_recovered:
-            continue
-        name = f"{base:020d}.txnindex"
-        entries = log.aborted_transactions(base, end)
-        if entries:
-            storage.write_file(name, b"".join(ABORTED_ENTRY.pack(0, *entry) for entry in entries))
-        else:
-            storage.remove_file(name)
+def _remove_stray_snapshots(log: PartitionLog, storage: LogStorage) -> None:
+    """Keeps the snapshots taken at rolls, and the newest one. Each clean stop leaves one at the log end of its time, and
+    they would add up. Source: ProducerStateManager.removeStraySnapshots."""
+    bases = {segment[0] for segment in log.segments()}
+    stems = (name.partition(".") for name in storage.names())
+    offsets = sorted(int(stem) for stem, _, suffix in stems if suffix == "snapshot" and stem.isdigit())
+    newest = max((offset for offset in offsets if offset <= log.log_end_offset), default=-1)
+    for offset in offsets:
+        if offset not in bases and offset != newest:
+            storage.remove_file(f"{offset:020d}.snapshot")

@@ -53,6 +53,7 @@ class LogDir:
         """Why the directory is offline, or None."""
         self._lock_fd = -1
         self._files = threading.Lock()
+        self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
     def __repr__(self) -> str:
         return f"<LogDir {self.path}{' offline' if self.failure else ''}>"
@@ -67,6 +68,8 @@ class LogDir:
         fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The kind of lock that Apache Kafka takes on the same file.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EAGAIN, errno.EACCES):
@@ -107,7 +110,19 @@ class LogDir:
             except CheckpointError as error:
                 logger.warning("%s is ignored: %s", error.filename, error.strerror)
                 found.append({})
+        self._written = {RECOVERY_POINT_FILE: found[0], LOG_START_OFFSET_FILE: found[1]}
         return found[0], found[1], found[2]
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Takes a partition out of the recovery points and log starts that were read or written last, and of their files
+        when it is there: a new partition of that name must not inherit the log start of a deleted one. OSError."""
+        for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE):
+            with self._files:
+                known = self._written.get(name)
+                if known is not None and tp in known:
+                    offsets = {other: offset for other, offset in known.items() if other != tp}
+                    write_checkpoint(self.path / name, offsets)
+                    self._written[name] = offsets
 
     def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
         """OSError."""
@@ -124,3 +139,4 @@ class LogDir:
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         with self._files:
             write_checkpoint(self.path / name, offsets)
+            self._written[name] = offsets

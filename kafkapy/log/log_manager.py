@@ -10,6 +10,7 @@ manager.shutdown(broker_epoch)
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 import uuid
@@ -41,6 +42,8 @@ KAFKA_STORAGE_ERROR = 56
 INCONSISTENT_TOPIC_ID = 103
 DELETE_SUFFIX = "-delete"
 NEVER = (1 << 63) - 1
+NOT_THE_DISK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Failures that say nothing about a directory."""
 
 
 class Scheduler(Protocol):
@@ -91,7 +94,8 @@ class LogManager:
         self._lock = RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._by_id: dict[int, PartitionLog] = {}
-        self._places: dict[TopicPartition, tuple[LogDir, str]] = {}
+        # The backend that has the log; the configuration may name another one by now.
+        self._places: dict[TopicPartition, tuple[LogDir, str, StorageBackend]] = {}
         self._counts = {log_dir.path: 0 for log_dir in self.dirs}
         self._last_flush: dict[TopicPartition, float] = {}
         self._tasks: list[Any] = []
@@ -196,7 +200,7 @@ class LogManager:
             other = self._places.get(tp)
             if other is not None:
                 raise OSError(17, f"{tp} is in two log directories: {other[0].path} and {log_dir.path}")
-            self._add(tp, log, log_dir, name)
+            self._add(tp, log, log_dir, name, backend)
         return report.recovered_segments
 
     def _finish_delete(self, log_dir: LogDir, backend: StorageBackend, name: str) -> int:
@@ -282,6 +286,7 @@ class LogManager:
                 raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be created: no log directory works")
             log_dir = min(live, key=lambda candidate: self._counts[candidate.path])
             try:
+                log_dir.forget(tp)
                 storage = backend.open_log(log_dir.path, name, create=True)
                 if topic_id != ZERO_UUID:
                     write_topic_id(storage, topic_id)
@@ -294,9 +299,11 @@ class LogManager:
                     producer_id_expiration_ms=self._producer_expiration_ms(),
                 )
             except OSError as error:
+                if error.errno in NOT_THE_DISK:
+                    raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be created: {error.strerror}") from error
                 self.fail_dir(log_dir.path, error)
                 continue
-            self._add(tp, log, log_dir, name)
+            self._add(tp, log, log_dir, name, backend)
             logger.info("Created log for partition %s in %s", tp, log_dir.path)
             return log
 
@@ -309,10 +316,9 @@ class LogManager:
                 return False
             self._by_id.pop(log.id, None)
             self._last_flush.pop(tp, None)
-            log_dir, name = self._places.pop(tp)
+            log_dir, name, backend = self._places.pop(tp)
             self._counts[log_dir.path] -= 1
             log.mark_deleted()
-            backend = self._backend(log.config)
             # Kafka's name; cut so that a long topic name still fits in 255 bytes.
             suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
             renamed = f"{name[: 255 - len(suffix)]}{suffix}"
@@ -340,10 +346,12 @@ class LogManager:
             if tp.topic == topic:
                 log.update_config(config)
 
-    def _add(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir, name: str) -> None:
+    def _add(
+        self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir, name: str, backend: StorageBackend
+    ) -> None:
         self._logs[tp] = log
         self._by_id[log.id] = log
-        self._places[tp] = (log_dir, name)
+        self._places[tp] = (log_dir, name, backend)
         self._counts[log_dir.path] += 1
         self._last_flush[tp] = time.monotonic()
 
@@ -382,9 +390,15 @@ class LogManager:
     def on_log_offline(self, handle: int, argument: int, text: bytes = b"") -> None:
         """A log met a disk error; `argument` is the errno. Its whole directory goes offline."""
         log = self._by_id.get(handle)
-        place = self._places.get(TopicPartition(log.topic, log.partition)) if log is not None else None
-        if place is not None:
-            self.fail_dir(place[0].path, OSError(argument, text.decode(errors="replace")))
+        path = self._path_of(log) if log is not None else None
+        if path is not None:
+            self.fail_dir(path, OSError(argument, text.decode(errors="replace")))
+
+    def _path_of(self, log: PartitionLog) -> Path | None:
+        """The directory of this very log; None when it is deleted, even if there is a new one of its name."""
+        with self._lock:
+            place = self._places.get(TopicPartition(log.topic, log.partition))
+            return place[0].path if place is not None and log.id in self._by_id else None
 
     def _on_segment_worker(self, handle: int, work: Callable[[PartitionLog], None]) -> None:
         log = self._by_id.get(handle)
@@ -392,14 +406,14 @@ class LogManager:
             self._segments.submit(self._guarded, log, work)
 
     def _guarded(self, log: PartitionLog, work: Callable[[PartitionLog], None]) -> None:
-        place = self._places.get(TopicPartition(log.topic, log.partition))
-        if place is None:
+        if self._path_of(log) is None:
             return
         try:
             work(log)
         except OSError as error:
-            if TopicPartition(log.topic, log.partition) in self._places:
-                self.fail_dir(place[0].path, error)
+            path = self._path_of(log)
+            if path is not None:
+                self.fail_dir(path, error)
         except Exception:
             logger.exception("Background work on %s failed", log)
 
@@ -535,6 +549,9 @@ def _flush(log: PartitionLog) -> None:
 
 
 def _close_log(log: PartitionLog) -> OSError | None:
+    if log.offline_errno:
+        # The event may still be on its way; without this the directory would be marked as closed cleanly.
+        return OSError(log.offline_errno, f"{log.topic}-{log.partition} is offline")
     try:
         log.close()
         log.flush()

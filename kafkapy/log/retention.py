@@ -63,8 +63,9 @@ def _by_size(log: PartitionLog, retention_bytes: int) -> int:
 
 def _delete_while(log: PartitionLog, due: Callable[[int, int, int], bool], why: str) -> int:
     """Deletes the oldest segments as long as due(size, max timestamp, created) says so."""
-    segments = log.segments()
+    # The offsets come first: a record that is appended after them is not below them, however old its segment looked.
     log_end, high_watermark = log.log_end_offset, log.high_watermark
+    segments = log.segments()
     end = -1
     for number, (_, size, max_timestamp, created_ms, _) in enumerate(segments):
         is_active = number + 1 == len(segments)

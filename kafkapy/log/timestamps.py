@@ -7,14 +7,19 @@ loop for small batches. Source: kafka.log.UnifiedLog.fetchOffsetByTimestamp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkapy._speedups.memory_records import Record
 from kafkapy.records.batches import iter_records
+from kafkapy.records.legacy import decode_message_set
 
 if TYPE_CHECKING:
     from kafkapy._speedups.partition_log import PartitionLog
 
 __all__ = ["TimestampOffset", "offset_for_timestamp", "offset_of_max_timestamp"]
+
+MAGIC_AT: Final = 16
 
 
 class TimestampOffset(NamedTuple):
@@ -33,15 +38,31 @@ def offset_for_timestamp(log: PartitionLog, timestamp: int, *, end_offset: int =
     if batch is None:
         return None
     start = log.log_start_offset
-    epoch = int.from_bytes(batch[12:16], "big", signed=True)
-    for record in iter_records(batch):
+    epoch = _leader_epoch(batch)
+    for record in _records(batch):
         if record.timestamp >= timestamp and start <= record.offset < limit:
             return TimestampOffset(record.timestamp, record.offset, epoch)
     # The header's max timestamp promised one, but it lies outside the bounds (deleted records): the batches behind
     # may hold another.
-    return _later_batches(
-        log, timestamp, int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1, limit
-    )
+    return _later_batches(log, timestamp, _next_offset(batch), limit)
+
+
+def _is_legacy(batch: bytes) -> bool:
+    return batch[MAGIC_AT] < 2
+
+
+def _records(batch: bytes) -> Iterable[Record]:
+    return decode_message_set(batch) if _is_legacy(batch) else iter_records(batch)
+
+
+def _leader_epoch(batch: bytes) -> int:
+    return -1 if _is_legacy(batch) else int.from_bytes(batch[12:16], "big", signed=True)
+
+
+def _next_offset(batch: bytes) -> int:
+    """A message of format v0 or v1 stands for the last offset inside it."""
+    base = int.from_bytes(batch[:8], "big")
+    return base + 1 if _is_legacy(batch) else base + int.from_bytes(batch[23:27], "big") + 1
 
 
 def _later_batches(log: PartitionLog, timestamp: int, offset: int, limit: int) -> TimestampOffset | None:
@@ -49,11 +70,11 @@ def _later_batches(log: PartitionLog, timestamp: int, offset: int, limit: int) -
         data = log.read(offset, 1, min_one_batch=True)[0]
         if not data:
             return None
-        epoch = int.from_bytes(data[12:16], "big", signed=True)
-        for record in iter_records(data):
+        epoch = _leader_epoch(data)
+        for record in _records(data):
             if record.timestamp >= timestamp and offset <= record.offset < limit:
                 return TimestampOffset(record.timestamp, record.offset, epoch)
-        offset = int.from_bytes(data[:8], "big") + int.from_bytes(data[23:27], "big") + 1
+        offset = _next_offset(data)
     return None
 
 

@@ -67,6 +67,11 @@ class LogStorage(Protocol):
         """Replaces a small file at once: whoever reads it, also after a crash, sees all of the old or all of the new
         content."""
 
+    def sync(self) -> None:
+        """Puts on disk what `write_file` and `write_leader_epochs` left unsynced, and the partition directory's own name.
+
+        Called by a flush before the recovery point moves."""
+
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
         """Replaces the leader-epoch-checkpoint by these (epoch, start offset) pairs."""
 

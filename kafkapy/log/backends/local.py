@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkapy.log.backends.base import LogStorage, SegmentFile, StorageBackend
-from kafkapy.log.checkpoints import write_atomically
+from kafkapy.log.checkpoints import sync_directory, sync_file, write_atomically
 from kafkapy.log.epochs import LEADER_EPOCH_FILE, format_leader_epochs
 from kafkapy.plugins import hookimpl
 
@@ -33,12 +33,16 @@ class LocalLogStorage:
     `later(function, delay_ms)` runs the final removal of files (the broker's scheduler); without it they go at once.
     """
 
-    def __init__(self, directory: Path, later: Callable[[Callable[[], None], int], None] | None = None) -> None:
+    def __init__(
+        self, directory: Path, later: Callable[[Callable[[], None], int], None] | None = None, *, created: bool = False
+    ) -> None:
         self.directory = str(directory)
         self._path = directory
         self._later = later
         self._lock = threading.Lock()
         self._prepared = 0
+        self._unsynced: set[str] = set()
+        self._created = created
 
     def prepare_segment(self) -> tuple[int, str]:
         with self._lock:
@@ -85,10 +89,32 @@ class LocalLogStorage:
             return None
 
     def write_file(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        if not sync:
+            with self._lock:
+                self._unsynced.add(name)
         write_atomically(self._path / name, data, sync=sync)
 
+    def sync(self) -> None:
+        with self._lock:
+            names, self._unsynced = self._unsynced, set()
+            created, self._created = self._created, False
+        try:
+            for name in names:
+                sync_file(self._path / name)
+            if names:
+                sync_directory(self._path)
+            if created:
+                sync_directory(self._path.parent)
+        except OSError:
+            with self._lock:
+                self._unsynced |= names
+                self._created |= created
+            if self._path.exists():
+                raise
+            # Deleted, which renames the directory: there is nothing left to keep.
+
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
-        # Not synced, as in Kafka: after a power failure recovery reads the epochs from the batches again.
+        # Not synced here but by the flush that moves the recovery point: until then recovery reads the epochs from the batches.
         self.write_file(LEADER_EPOCH_FILE, format_leader_epochs(epochs), sync=False)
 
     def names(self) -> list[str]:
@@ -112,7 +138,7 @@ class LocalBackend:
             directory.mkdir(exist_ok=True)
         elif not directory.is_dir():
             raise FileNotFoundError(2, "no such partition directory", str(directory))
-        return LocalLogStorage(directory, self.later)
+        return LocalLogStorage(directory, self.later, created=create)
 
     def list_logs(self, log_dir: Path) -> list[str]:
         with os.scandir(log_dir) as entries:
@@ -120,6 +146,8 @@ class LocalBackend:
 
     def rename_log(self, log_dir: Path, old: str, new: str) -> None:
         (log_dir / old).rename(log_dir / new)
+        # A deleted partition that came back after a power failure would be taken for a new topic of that name.
+        sync_directory(log_dir)
 
     def delete_log(self, log_dir: Path, name: str) -> None:
         # A writer that was on its way may add a file while the directory is emptied, so try again before giving up.

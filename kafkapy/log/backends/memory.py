@@ -46,6 +46,9 @@ class MemoryLogStorage:
     def write_file(self, name: str, data: bytes, *, sync: bool = True) -> None:
         self._files[name] = bytes(data)
 
+    def sync(self) -> None:
+        """Nothing: there is no disk."""
+
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
         self.write_file(LEADER_EPOCH_FILE, format_leader_epochs(epochs))
 

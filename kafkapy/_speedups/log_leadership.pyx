@@ -1,0 +1,91 @@
+"""Leadership of a partition log (see log_leadership.pxd). Source: kafka.cluster.Partition.makeLeader, makeFollower, updateFollowerFetchState."""
+
+from cython.operator cimport dereference as deref, preincrement as inc
+from libc.stdint cimport int32_t, int64_t
+from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.log_recovery cimport epochs_assign
+from kafkapy._speedups.log_state cimport (
+    advance_high_watermark_locked,
+    fire,
+    lock_settled,
+    take_waiters_locked,
+)
+from kafkapy._speedups.partition_log cimport Follower, LogState, Waiter
+from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
+
+
+cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[int32_t]* in_sync) noexcept nogil:
+    cdef vector[Waiter] woken
+    cdef unordered_map[int32_t, Follower].iterator at
+    cdef Follower fresh
+    cdef size_t i
+    cdef bint changed, new_epoch
+    fresh.log_end_offset = -1
+    fresh.caught_up_ms = wall_clock_ms()
+    fresh.in_sync = True
+    lock_settled(log)
+    new_epoch = not log.leader or log.leader_epoch != leader_epoch
+    if new_epoch:
+        # Positions that followers of an earlier leader had are not to be trusted.
+        log.own.followers.clear()
+    at = log.own.followers.begin()
+    while at != log.own.followers.end():
+        deref(at).second.in_sync = False
+        inc(at)
+    for i in range(in_sync.size()):
+        at = log.own.followers.find(in_sync[0][i])
+        if at == log.own.followers.end():
+            log.own.followers[in_sync[0][i]] = fresh
+        else:
+            deref(at).second.in_sync = True
+    log.leader = True
+    log.leader_id = leader_id
+    log.leader_epoch = leader_epoch
+    log.in_sync_replicas = <int32_t>in_sync.size() + 1
+    changed = epochs_assign(&log.own.history.epochs, leader_epoch, log.log_end_offset)
+    if changed:
+        log.own.epochs_version += 1
+    advance_high_watermark_locked(log)
+    # Requests that wait were checked against the epoch before: all look again.
+    take_waiters_locked(log, new_epoch, &woken)
+    pthread_mutex_unlock(&log.mutex)
+    fire(&woken)
+    return changed
+
+
+cdef void follow(LogState* log, int32_t leader_id, int32_t leader_epoch) noexcept nogil:
+    cdef vector[Waiter] woken
+    lock_settled(log)
+    log.leader = False
+    log.leader_id = leader_id
+    log.leader_epoch = leader_epoch
+    log.in_sync_replicas = 0
+    log.own.followers.clear()
+    take_waiters_locked(log, True, &woken)
+    pthread_mutex_unlock(&log.mutex)
+    fire(&woken)
+
+
+cdef void follower_fetched(LogState* log, int32_t replica_id, int64_t log_end_offset) noexcept nogil:
+    cdef vector[Waiter] woken
+    cdef unordered_map[int32_t, Follower].iterator found
+    cdef Follower fresh
+    pthread_mutex_lock(&log.mutex)
+    found = log.own.followers.find(replica_id)
+    if found == log.own.followers.end():
+        fresh.log_end_offset = -1
+        fresh.caught_up_ms = 0
+        fresh.in_sync = False
+        log.own.followers[replica_id] = fresh
+        found = log.own.followers.find(replica_id)
+    deref(found).second.log_end_offset = log_end_offset
+    if log_end_offset >= log.log_end_offset:
+        deref(found).second.caught_up_ms = wall_clock_ms()
+    if deref(found).second.in_sync:
+        advance_high_watermark_locked(log)
+        if not log.waiters.empty():
+            take_waiters_locked(log, False, &woken)
+    pthread_mutex_unlock(&log.mutex)
+    fire(&woken)
