@@ -48,7 +48,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         results.append(Result(name=found, topic_id=topic_id))
     # A topic that is meant twice, under its name and its id, is deleted by neither.
     meant = [result.name for result in results if result.name is not None]
-    twice += [result for result in results if meant.count(result.name) > 1 and result.topic_id != ZERO_UUID]
+    twice += [each for each in results if each.name and meant.count(each.name) > 1 and each.topic_id != ZERO_UUID]
     results = [result for result in results if result.name is None or meant.count(result.name) == 1]
     for result in twice:
         _fail(result, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")

@@ -288,9 +288,9 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
             else:
                 yield from differences(ours[key], theirs[key], here)
     elif isinstance(ours, list) and isinstance(theirs, list):
-        names = [named(ours), named(theirs)]
-        if all(names):
-            yield from differences(*names, path)
+        by_name, others_by_name = named(ours), named(theirs)
+        if by_name and others_by_name:
+            yield from differences(by_name, others_by_name, path)
         elif len(ours) == len(theirs):
             for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
                 yield from differences(one, other, f"{path}[{number}]")

@@ -26,7 +26,7 @@ class Reader:
             return FetchRequest.Topic(topic_id=self.ids.get(name, NOWHERE), partitions=partitions)
         return FetchRequest.Topic(topic=name, partitions=partitions)
 
-    def partition(self, offset: int, index: int = 0, size: int = 1 << 20, **more: int) -> Any:
+    def partition(self, offset: int, index: int = 0, size: int = 1 << 20, **more: Any) -> Any:
         return FetchRequest.Topic.Partition(partition=index, fetch_offset=offset, partition_max_bytes=size, **more)
 
     def ask(self, label: str, *topics: tuple[str, list[Any]], **fields: Any) -> Any:

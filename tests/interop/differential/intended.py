@@ -80,6 +80,13 @@ INTENDED = [
         "An empty name is an invalid name; Kafka fails with UNKNOWN_SERVER_ERROR.",
     ),
     Intended(
+        "^(DESCRIBE_CONFIGS|CREATE_TOPICS) v0 ",
+        r"<(log\.)?(message\.timestamp\.after\.max\.ms|num\.recovery\.threads\.per\.data\.dir|"
+        r"group\.coordinator\.(append\.linger\.ms|threads)|group\.share\.partition\.max\.record\.locks|"
+        r"remote\.log\.manager\..*thread\.pool\.size)>\.value",
+        "Defaults are those of 4.x (KIP-1030); version 0 is served by 3.9 only.",
+    ),
+    Intended(
         "^DESCRIBE_CONFIGS v0 ",
         "is_default: True, theirs False",
         "Kafka never sets the field of version 0 since there are config sources.",

@@ -5,6 +5,8 @@ ListOffsets, DeleteRecords, OffsetForLeaderEpoch, InitProducerId, DescribeProduc
 
 from __future__ import annotations
 
+from typing import Any
+
 from interop.differential.exchanges import Peer, scenario
 
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
@@ -19,7 +21,7 @@ from kafkapy.records.batches import RecordBatchBuilder
 T0 = 1_700_000_000_000
 
 
-def records(*timestamps: int, codec: int = 0, **producer: int) -> bytes:
+def records(*timestamps: int, codec: int = 0, **producer: Any) -> bytes:
     """One batch with a record for each timestamp in ms."""
     builder = RecordBatchBuilder()
     for number, timestamp in enumerate(timestamps):
@@ -146,8 +148,8 @@ def offset_for_leader_epoch(peer: Peer, version: int) -> None:
 def init_producer_id(peer: Peer, version: int) -> None:
     peer.producer_id()
 
-    def ask(label: str, **fields: object) -> None:
-        values = {"transactional_id": None, "transaction_timeout_ms": 60_000} | fields
+    def ask(label: str, **fields: Any) -> None:
+        values: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 60_000} | fields
         peer.call(label, InitProducerIdRequest(**values), version)
 
     ask("plain")

@@ -229,7 +229,7 @@ def produce_rules_of_topics(peer: Peer, version: int) -> None:
         return
     now = int(time.time() * 1000)
 
-    def topic(suffix: str, **configs: str) -> Callable[..., Any]:
+    def topic(suffix: str, **configs: Any) -> Callable[..., Any]:
         name = f"pt-{version}-{suffix}"
         return Producer(peer, version, name, peer.create_topic(name, **configs)).ask
 
@@ -273,11 +273,11 @@ def produce_rules_of_topics(peer: Peer, version: int) -> None:
     send("max.message.bytes, large but compressed", builder.build(1))
     send("max.message.bytes, acks 0", builder.build(), acks=0)
 
-    for codec in ("gzip", "zstd", "lz4", "snappy", "uncompressed", "producer"):
-        send = topic(codec, compression_type=codec)
+    for kind in ("gzip", "zstd", "lz4", "snappy", "uncompressed", "producer"):
+        send = topic(kind, compression_type=kind)
         for given in range(5):
-            send(f"topic of {codec}, codec {given}", records(T0, T0 + 1, codec=given))
-        what_is_there(peer, f"topic of {codec}", f"pt-{version}-{codec}")
+            send(f"topic of {kind}, codec {given}", records(T0, T0 + 1, codec=given))
+        what_is_there(peer, f"topic of {kind}", f"pt-{version}-{kind}")
     topic("isr", min_insync_replicas="2")("min.insync.replicas 2", records(T0))
     topic("isr1", min_insync_replicas="2")("min.insync.replicas 2, acks 1", records(T0), acks=1)
 

@@ -22,6 +22,9 @@ from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.registry import ApiKeys
 
+MetadataTopic = MetadataRequest.Topic
+NewTopic = CreateTopicsRequest.Topic
+Assigned = NewTopic.Assignment
 NOWHERE = UUID(int=0xDEAD)
 LONG = "x" * 250
 BAD_NAMES = {
@@ -50,52 +53,56 @@ def api_versions(peer: Peer, version: int) -> None:
 @scenario(ApiKeys.METADATA)
 def metadata(peer: Peer, version: int) -> None:
     topic_id = peer.create_topic(f"md-{version}", 3)
-    Topic = MetadataRequest.Topic
 
-    def ask(label: str, topics: list[Topic] | None, auto: bool = False, **more: Any) -> None:
+    def ask(label: str, topics: list[MetadataTopic] | None, auto: bool = False, **more: Any) -> None:
         if version < 4:
             auto = True
         peer.call(label, MetadataRequest(topics=topics, allow_auto_topic_creation=auto, **more), version)
 
     if version > 0:
         ask("empty list", [])
-    ask("one", [Topic(name=f"md-{version}")])
-    ask("twice", [Topic(name=f"md-{version}"), Topic(name=f"md-{version}")])
+    ask("one", [MetadataTopic(name=f"md-{version}")])
+    ask("twice", [MetadataTopic(name=f"md-{version}"), MetadataTopic(name=f"md-{version}")])
     for label, name in BAD_NAMES.items():
         if label != "249 characters":
-            ask(f"name {label}", [Topic(name=name)])
-            ask(f"auto-created name {label}", [Topic(name=name)], auto=True)
+            ask(f"name {label}", [MetadataTopic(name=name)])
+            ask(f"auto-created name {label}", [MetadataTopic(name=name)], auto=True)
     if version >= 4:
-        ask("missing", [Topic(name="md-missing")])
-        ask("missing and there", [Topic(name="md-missing"), Topic(name=f"md-{version}")])
-    ask("null name", [Topic(name=None)])
-    ask("id", [Topic(name=None, topic_id=topic_id)])
-    ask("id and its name", [Topic(name=f"md-{version}", topic_id=topic_id)])
-    ask("id and another name", [Topic(name="other", topic_id=topic_id)])
-    ask("unknown id", [Topic(name=None, topic_id=NOWHERE)])
-    ask("unknown id and id", [Topic(name=None, topic_id=NOWHERE), Topic(name=None, topic_id=topic_id)])
-    ask("id and name", [Topic(name=None, topic_id=topic_id), Topic(name=f"md-{version}")])
-    ask("operations of topics", [Topic(name=f"md-{version}")], include_topic_authorized_operations=True)
+        ask("missing", [MetadataTopic(name="md-missing")])
+        ask("missing and there", [MetadataTopic(name="md-missing"), MetadataTopic(name=f"md-{version}")])
+    ask("null name", [MetadataTopic(name=None)])
+    ask("id", [MetadataTopic(name=None, topic_id=topic_id)])
+    ask("id and its name", [MetadataTopic(name=f"md-{version}", topic_id=topic_id)])
+    ask("id and another name", [MetadataTopic(name="other", topic_id=topic_id)])
+    ask("unknown id", [MetadataTopic(name=None, topic_id=NOWHERE)])
+    ask("unknown id and id", [MetadataTopic(name=None, topic_id=NOWHERE), MetadataTopic(name=None, topic_id=topic_id)])
+    ask("id and name", [MetadataTopic(name=None, topic_id=topic_id), MetadataTopic(name=f"md-{version}")])
+    ask("operations of topics", [MetadataTopic(name=f"md-{version}")], include_topic_authorized_operations=True)
     if version >= 8:
-        ask("operations of missing topics", [Topic(name="md-missing")], include_topic_authorized_operations=True)
-        ask("operations of bad topics", [Topic(name=".")], include_topic_authorized_operations=True)
-    ask("operations of unknown ids", [Topic(name=None, topic_id=NOWHERE)], include_topic_authorized_operations=True)
+        ask(
+            "operations of missing topics", [MetadataTopic(name="md-missing")], include_topic_authorized_operations=True
+        )
+        ask("operations of bad topics", [MetadataTopic(name=".")], include_topic_authorized_operations=True)
+    ask(
+        "operations of unknown ids",
+        [MetadataTopic(name=None, topic_id=NOWHERE)],
+        include_topic_authorized_operations=True,
+    )
     ask("operations of cluster", [], include_cluster_authorized_operations=True)
 
 
 @scenario(ApiKeys.CREATE_TOPICS)
 def create_topics(peer: Peer, version: int) -> None:
-    Topic = CreateTopicsRequest.Topic
 
-    def topic(name: str, partitions: int = 1, replicas: int = 1, assignments: Any = (), configs: Any = ()) -> Topic:
+    def topic(name: str, partitions: int = 1, replicas: int = 1, assignments: Any = (), configs: Any = ()) -> NewTopic:
         pairs = configs.items() if isinstance(configs, dict) else configs
-        return Topic(
+        return NewTopic(
             name=name, num_partitions=partitions, replication_factor=replicas,
-            assignments=[Topic.Assignment(partition_index=index, broker_ids=list(ids)) for index, ids in assignments],
-            configs=[Topic.Config(name=key, value=value) for key, value in pairs],
+            assignments=[Assigned(partition_index=index, broker_ids=list(ids)) for index, ids in assignments],
+            configs=[NewTopic.Config(name=key, value=value) for key, value in pairs],
         )  # fmt: skip
 
-    def ask(label: str, *topics: Topic, validate_only: bool = False) -> None:
+    def ask(label: str, *topics: NewTopic, validate_only: bool = False) -> None:
         peer.call(label, CreateTopicsRequest(topics=list(topics), validate_only=validate_only), version)
 
     p = f"ct-{version}"
