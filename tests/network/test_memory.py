@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,35 @@ def test_replies_larger_than_the_socket_buffer_arrive_whole(network, size):
         client.send()
     for client in clients:
         assert client.receive()[1] == answer
+
+
+@pytest.mark.parametrize("size", [10, 70_000, 300_000])
+def test_records_come_whole_through_the_smallest_send_buffer(network, size):
+    """Header, file region and trailer are cut wherever the socket happens to be full."""
+    net = network(socket_send_buffer_bytes=1)
+    net.topic("t")
+    batch = net.batch(bytes(range(256)) * (size // 256) + b"end")
+    client = net.client()
+    client.send_bytes(net.produce_frame("t", batch))
+    assert net.produced(client.receive()[1]).error_code == 0
+    client.send_bytes(b"".join(net.fetch_frame("t", correlation_id=number) for number in range(5)))
+    for number in range(5):
+        correlation, payload = client.receive()
+        records = bytes(net.fetched(payload).records)
+        # The broker fills in offset and leader epoch, neither of which the CRC covers.
+        assert (correlation, records[8:12], records[16:]) == (number, batch[8:12], batch[16:])
+
+
+def test_large_and_small_requests_follow_each_other_whole(network):
+    net = network(socket_request_max_bytes=16 * MEBIBYTE)
+    client = net.client()
+    sizes = [0, 9_000, 130_000, 1, 128 * 1024, 2 * MEBIBYTE - 14, 3, 2 * MEBIBYTE, 5 * MEBIBYTE + 1, 64 * 1024, 7]
+    bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
+    sender = threading.Thread(
+        target=lambda: [client.send_bytes(client.frame(body, correlation_id=n)) for n, body in enumerate(bodies)]
+    )
+    sender.start()
+    for number, body in enumerate(bodies):
+        assert client.receive() == (number, body)
+    sender.join()
+    assert net.server.memory_pool.used == 0

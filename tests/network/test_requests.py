@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from kafkapy._speedups.network_request import NetworkRequest
+from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
 
 
 def collect(net):
@@ -294,6 +295,32 @@ def test_a_waiting_fetch_is_woken_by_a_produce_on_any_processor(network, threads
         producer.receive()
         for consumer in consumers:
             assert b"turn-%d" % turn in bytes(net.fetched(consumer.receive()[1]).records)
+
+
+def test_a_waiting_fetch_that_names_a_partition_often_is_answered_for_each(network, eventually):
+    net = network()
+    net.topic("t")
+    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=60_000,
+        min_bytes=1,
+        max_bytes=1 << 25,
+        session_epoch=-1,
+        topics=[FetchRequest.Topic(topic="t", partitions=[partition] * 2000)],
+    )
+    waiting, producing = [net.client() for _ in range(3)], net.client()
+    for client in waiting:
+        client.send(request.encode(12), key=1, version=12)
+    eventually(lambda: sum(info["in_flight"] for info in net.server.connections()) == 3)
+    waiting.pop().close()
+    eventually(lambda: len(net.server.connections()) == 3)
+    producing.send_bytes(net.produce_frame("t", net.batch(b"value")))
+    assert net.produced(producing.receive()[1]).error_code == 0
+    for client in waiting:
+        answers = FetchResponse.decode(client.receive()[1][1:], 12).responses[0].partitions
+        assert len(answers) == 2000 and all(answer.error_code == 0 and answer.high_watermark == 1 for answer in answers)
+        assert all(answer.records for answer in answers)
 
 
 def test_a_waiting_fetch_is_answered_empty_when_its_time_is_over(network):
