@@ -26,6 +26,7 @@ from kafkapy.config.topic import LogConfig
 from kafkapy.errors import error_for
 from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.backends.local import LocalBackend
+from kafkapy.log.cleaner import LogCleaner
 from kafkapy.log.loader import load_log, read_topic_id, write_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError
 from kafkapy.log.retention import apply_retention
@@ -102,6 +103,8 @@ class LogManager:
         # Its own threads: a produce that waits for a segment must not wait behind a slow flush.
         self._segments = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-log-segment")
         self._closed = False
+        self.cleaner = LogCleaner(lambda: self.config, self.logs, self.dir_of, self._cleaning_failed)
+        self._cleaner_runs = False
 
     # ---- start ----
 
@@ -227,6 +230,9 @@ class LogManager:
             schedule("highwatermark-checkpoint", self.checkpoint_high_watermarks, watermark_ms, watermark_ms),
             schedule("PeriodicProducerExpirationCheck", self.expire_producers, expiry_ms, expiry_ms),
         ]
+        if config.get_bool("log.cleaner.enable"):
+            self._cleaner_runs = True
+            self.cleaner.start()
 
     # ---- the table of logs ----
 
@@ -319,6 +325,7 @@ class LogManager:
             log_dir, name, backend = self._places.pop(tp)
             self._counts[log_dir.path] -= 1
             log.mark_deleted()
+            self._forget_cleaned(log_dir.path, tp)
             # Kafka's name; cut so that a long topic name still fits in 255 bytes.
             suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
             renamed = f"{name[: 255 - len(suffix)]}{suffix}"
@@ -339,6 +346,12 @@ class LogManager:
 
         self._later(remove, delay)
         return True
+
+    def _forget_cleaned(self, directory: Path, tp: TopicPartition) -> None:
+        try:
+            self.cleaner.manager.forget(directory, tp)
+        except OSError as error:
+            self.fail_dir(directory, error)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Gives all logs of a topic a new configuration."""
@@ -425,11 +438,12 @@ class LogManager:
     # ---- background work (worker threads) ----
 
     def apply_retention(self) -> int:
-        """Deletes what retention allows, everywhere; how many segments."""
+        """Deletes what retention allows, everywhere; how many segments. Compacted logs are the cleaner's while it
+        runs."""
         now_ms = time.time_ns() // 1_000_000
         deleted = 0
         for log in self.logs().values():
-            if not log.offline_errno:
+            if not log.offline_errno and not (self._cleaner_runs and "compact" in log.config.cleanup_policy):
 
                 def work(log: PartitionLog) -> None:
                     nonlocal deleted
@@ -509,6 +523,11 @@ class LogManager:
         if self._on_log_dir_failure is not None:
             self._on_log_dir_failure(path, affected)
 
+    def _cleaning_failed(self, tp: TopicPartition, error: OSError) -> None:
+        place = self._places.get(tp)
+        if place is not None:
+            self.fail_dir(place[0].path, error)
+
     # ---- stop ----
 
     def shutdown(self, broker_epoch: int = -1) -> None:
@@ -523,6 +542,7 @@ class LogManager:
                 by_dir[self._places[tp][0].path].append(log)
         for task in self._tasks:
             task.cancel()
+        self.cleaner.shutdown()
         self._segments.shutdown(wait=True)
         threads = self.config.get_int("num.recovery.threads.per.data.dir")
         with ThreadPoolExecutor(max_workers=max(1, threads * len(self.dirs)), thread_name_prefix="log-closing") as pool:

@@ -1,4 +1,4 @@
-"""Compaction: the newest record of each key stays, with its offset; tombstones, transactions and producers as in Kafka."""
+"""Compaction: the newest record of each key stays, with its offset; tombstones, transactions, producers as in Kafka."""
 
 from __future__ import annotations
 

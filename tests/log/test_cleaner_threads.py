@@ -1,0 +1,157 @@
+"""The cleaner threads of a log manager: what they pick, checkpoints, retention, logs that cannot be cleaned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.topic import LogConfig
+from kafkapy.log.cleaner import Cleaner
+from kafkapy.log.cleaner_manager import log_to_clean
+from kafkapy.log.log_manager import LogManager
+from kafkapy.records.batches import RecordBatchBuilder, iter_records
+from kafkapy.types import TopicPartition
+
+
+class NoScheduler:
+    def schedule(self, name: str, fn: Callable[[], Any], delay_ms: int = 0, period_ms: int = -1) -> Any:
+        return self
+
+    def cancel(self) -> None:
+        return None
+
+
+@pytest.fixture
+def manage(tmp_path: Path) -> Iterator[Callable[..., LogManager]]:
+    made = []
+
+    def make(**keys: str) -> LogManager:
+        names = {"log.dirs": str(tmp_path / "logs"), "broker.id": "1", "log.cleaner.backoff.ms": "10"}
+        names |= {name.replace("_", "."): value for name, value in keys.items()}
+        manager = LogManager(BrokerConfig(names), scheduler=NoScheduler())
+        made.append(manager)
+        manager.acquire()
+        manager.load()
+        return manager
+
+    yield make
+    for manager in made:
+        manager.shutdown()
+
+
+def compacted(**overrides: str) -> LogConfig:
+    keys = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": "2000"}
+    return LogConfig.create(overrides=keys | {name.replace("_", "."): value for name, value in overrides.items()})
+
+
+def fill(log: Any, count: int = 100, *, timestamp: int = 1_600_000_000_000) -> None:
+    log.become_leader(1, 0, (1,))
+    for number in range(count):
+        builder = RecordBatchBuilder()
+        builder.append(timestamp, b"k%d" % (number % 3), b"%d" % number)
+        log.append_as_leader(builder.build())
+    log.roll()
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "gave up waiting"
+        time.sleep(0.01)
+
+
+def test_a_dirty_log_is_cleaned_and_its_checkpoint_survives(manage: Any, tmp_path: Path) -> None:
+    tp = TopicPartition("orders", 0)
+    manager = manage(log_cleaner_threads="2")
+    log = manager.get_or_create(tp, config=compacted())
+    plain = manager.get_or_create(TopicPartition("plain", 0), config=LogConfig.create())
+    fill(log)
+    fill(plain)
+    manager.start()
+    wait_for(lambda: manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) == 100)
+    records = list(iter_records(log.read(0, 1 << 20, isolation=2)[0]))
+    assert [record.offset for record in records] == [97, 98, 99]
+    assert plain.log_start_offset == 0 and plain.segments()[0][1] > 0
+    assert manager.cleaner.dead_threads == 0
+    manager.shutdown()
+    assert (tmp_path / "logs" / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 100\n"
+    manager = manage(log_cleaner_enable="false")
+    target = log_to_clean(tp, manager.get(tp), manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp), 0)
+    assert (target.first_dirty_offset, target.cleanable_bytes, target.is_due) == (100, 0, False)
+    manager.delete(tp, delay_ms=0)
+    assert manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) is None
+
+
+def test_a_log_that_cannot_be_cleaned_is_marked_and_others_go_on(manage: Any, tmp_path: Path) -> None:
+    manager = manage()
+    bad, good = TopicPartition("bad", 0), TopicPartition("good", 0)
+    for tp in (bad, good):
+        fill(manager.get_or_create(tp, config=compacted()))
+    path = next((tmp_path / "logs" / "bad-0").glob("00000000000000000000.log"))
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    manager.start()
+    wait_for(lambda: manager.cleaner.manager.checkpoints.get(tmp_path / "logs", good) == 100)
+    wait_for(lambda: manager.cleaner.manager.uncleanable)
+    assert list(manager.cleaner.manager.uncleanable) == [bad]
+    assert manager.cleaner.manager.uncleanable_bytes(0) > 0
+    assert manager.offline_dirs == []
+
+
+def test_compacted_and_deleted_logs_lose_old_segments(manage: Any) -> None:
+    manager = manage()
+    log = manager.get_or_create(
+        TopicPartition("both", 0), config=compacted(cleanup_policy="compact,delete", retention_ms="1000")
+    )
+    fill(log)
+    assert manager.apply_retention() == len(log.segments()) - 1 or log.log_start_offset == 100
+    manager.start()
+    wait_for(lambda: log.log_start_offset == 100)
+
+
+def test_compaction_lags_and_the_ratio_decide(manage: Any) -> None:
+    manager = manage()
+    tp = TopicPartition("orders", 0)
+    log = manager.get_or_create(tp, config=compacted())
+    now = 1_600_000_000_000
+    fill(log, timestamp=now)
+
+    def target(checkpoint: int | None = None, **overrides: str) -> Any:
+        log.update_config(compacted(**overrides))
+        return log_to_clean(tp, log, checkpoint, now + 1000)
+
+    assert target().first_uncleanable_offset == 100
+    assert target().is_due
+    assert target(min_compaction_lag_ms="1001").first_uncleanable_offset == 0
+    assert not target(min_compaction_lag_ms="1001").is_due
+    assert target(min_compaction_lag_ms="999").is_due
+    last = log.segments()[-2][0]
+    assert not target(last, min_cleanable_dirty_ratio="0.9").is_due
+    assert target(last, min_cleanable_dirty_ratio="0.9", max_compaction_lag_ms="999").is_due
+    assert not target(last, min_cleanable_dirty_ratio="0.9", max_compaction_lag_ms="1001").is_due
+    assert target(1000).first_dirty_offset == 0  # a checkpoint above the log end is not to be trusted
+    log.delete_records(50)
+    assert target(3).first_dirty_offset == 50
+
+
+def test_one_works_on_a_log_at_a_time(manage: Any) -> None:
+    manager = manage()
+    tp = TopicPartition("orders", 0)
+    fill(manager.get_or_create(tp, config=compacted()))
+    cleaner = manager.cleaner
+    assert cleaner.manager.claim(tp)
+    assert cleaner.manager.grab_filthiest(0) is None
+    assert not cleaner.clean_filthiest(0, Cleaner(1 << 20))
+    cleaner.manager.release(tp)
+    with cleaner.manager.paused(tp):
+        assert cleaner.manager.grab_filthiest(0) is None
+    assert cleaner.clean_filthiest(0, Cleaner(1 << 20))
+    assert not cleaner.clean_filthiest(0, Cleaner(1 << 20))
+    cleaner.manager.truncated(tp, 10)
+    assert cleaner.manager.grab_filthiest(0).first_dirty_offset == 10
