@@ -64,6 +64,8 @@ from kafkapy.types import CompressionType, TopicPartition
 
 RELOAD_PAUSE_MS: Final = 500
 """Before a load that has failed, or a timeout that could not be written, is tried again."""
+LONGEST_RELOAD_PAUSE_MS: Final = 30_000
+"""Before a load that fails again and again is tried once more: the pause doubles up to this."""
 RECORD_OVERHEAD: Final = 64
 """More than a record takes in a batch beside its key and value."""
 BATCH_OVERHEAD: Final = 61
@@ -253,7 +255,7 @@ class CoordinatorRuntime(Generic[S]):
             self._unload(hosted)
         self.timer.close()
 
-    def _load(self, partition: TopicPartition, leader_epoch: int) -> None:
+    def _load(self, partition: TopicPartition, leader_epoch: int, pause_ms: int = RELOAD_PAUSE_MS) -> None:
         hosted: _Hosted[S] = _Hosted(partition, leader_epoch)
         number = partition.partition
         hosted.timer = ShardTimer(self.timer, lambda operation: self.write(number, operation), hosted)
@@ -273,7 +275,8 @@ class CoordinatorRuntime(Generic[S]):
             hosted.state = ShardState.FAILED
             hosted.load = None
             self._logger.error("%s cannot be loaded: %s", partition, error, exc_info=_unexpected(error))
-            self.timer.schedule(hosted, RELOAD_PAUSE_MS, lambda: self._reload(hosted))
+            longer = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS)
+            self.timer.schedule(hosted, pause_ms, lambda: self._reload(hosted, pause_ms=longer))
 
         self._hosted[number] = hosted
         hosted.load = Load(partition, hosted.shard, self._types, self._writer, self.clock, done, failed)
@@ -295,10 +298,10 @@ class CoordinatorRuntime(Generic[S]):
         if hosted.state is ShardState.ACTIVE:
             hosted.shard.on_unloaded()
 
-    def _reload(self, hosted: _Hosted[S], error: KafkaError | None = None) -> None:
+    def _reload(self, hosted: _Hosted[S], error: KafkaError | None = None, pause_ms: int = RELOAD_PAUSE_MS) -> None:
         if self._hosted.get(hosted.partition.partition) is hosted:
             self._unload(hosted, error)
-            self._load(hosted.partition, hosted.leader_epoch)
+            self._load(hosted.partition, hosted.leader_epoch, pause_ms)
 
     # --- operations -------------------------------------------------------------------------------------------------
 
@@ -500,7 +503,12 @@ class CoordinatorRuntime(Generic[S]):
         self.timer.cancel(pending)
         if pending.after is not None:
             after, pending.after = pending.after, None
-            after(None)
+            try:
+                after(None)
+            except Exception:
+                # Those behind it in the queue have nothing to do with it.
+                self._logger.exception("What follows on a write could not be done")
+                pending.later.fail(errors.UnknownServerError())
         reply = pending.reply
         if isinstance(reply, Later):
             reply.then(lambda done: _hand_over(done, pending.later))

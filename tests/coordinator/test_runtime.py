@@ -163,6 +163,17 @@ def test_after_comes_before_the_reply_and_only_when_committed(bench: Bench) -> N
     assert wrote.done
 
 
+def test_an_after_that_fails_keeps_nobody_else_waiting(bench: Bench) -> None:
+    def fail(error: BaseException | None) -> None:
+        raise ValueError(error)
+
+    first, second = bench.put("a", 1, after=fail), bench.put("b", 2)
+    bench.clock.run()
+    assert isinstance(first.error, errors.UnknownServerError)
+    assert second.result() == "b"
+    assert bench.shard.values == {"a": 1, "b": 2}
+
+
 def test_what_is_not_replicated_in_time_is_answered_with_an_error_and_stays(bench: Bench) -> None:
     seen: list[BaseException | None] = []
     bench.writer.replicate = False

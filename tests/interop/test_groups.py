@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -177,6 +178,39 @@ def test_a_static_member_that_restarts_causes_no_rebalance(broker: Any, topic: s
     assert {each.group_instance_id for each in described.members} == {"one", "two"}
     for each in (first, second):
         each.stop()
+
+
+KILLED = """
+import sys
+from interop.members import ConfluentMember
+
+member = ConfluentMember(*sys.argv[1:]).start()
+while not member.partitions:
+    pass
+print("reading", flush=True)
+member._thread.join()
+"""
+
+
+def test_the_partitions_of_a_killed_member_are_taken_over(broker: Any, topic: str) -> None:
+    source = Source(broker.bootstrap, topic)
+    survivor = ConfluentMember(broker.bootstrap, topic, topic).start()
+    wait_until_shared([survivor])
+    path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
+    command = [sys.executable, "-c", KILLED, broker.bootstrap, topic, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == b"reading\n"
+        wait_for(lambda: len(survivor.partitions) == PARTITIONS // 2, [survivor], "the partitions are not shared")
+        source.send(60)
+        victim.kill()
+    source.send(60)
+    wait_until_shared([survivor])
+    # What the victim had read and not committed is read again: nothing is missing, whatever it had got.
+    source.send(60)
+    late = {value for value in source.sent if int(value) >= 60}
+    wait_for(lambda: late <= set(survivor.values), [survivor], "records are missing")
+    survivor.stop()
 
 
 # --- commits --------------------------------------------------------------------------------------------------------

@@ -150,6 +150,7 @@ class ClassicRebalance:
         group.next_generation(self._clock.time_ms())
         if group.state is EMPTY:
             logger.info("Group %s with generation %d is now empty", group.group_id, group.generation_id)
+            self._rebalanced(group)
             return [group_metadata(group, {})]
         logger.info(
             "Stabilized group %s generation %d with %d members",

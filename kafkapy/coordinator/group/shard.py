@@ -45,7 +45,7 @@ ApplyRecord = Callable[[CoordinatorRecord], None]
 
 
 class GroupEvent(NamedTuple):
-    """A classic group has become stable."""
+    """A group has become stable in a new generation, or empty."""
 
     group_id: str
     generation_id: int

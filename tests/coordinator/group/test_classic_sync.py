@@ -154,6 +154,7 @@ def test_offset_commits_count_as_heartbeats(bench: Bench) -> None:
 def test_the_last_member_leaves_an_empty_group_of_a_new_generation(bench: Bench) -> None:
     members, generation = bench.stable_group(2)
     assert bench.leave(*members) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert [(each.generation_id, len(each.members)) for each in bench.events] == [(generation, 2), (generation + 1, 0)]
     group = bench.classic()
     assert (group.state, group.generation_id, group.protocol_name) == (
         ClassicGroupState.EMPTY,
