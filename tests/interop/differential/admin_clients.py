@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import aiokafka
@@ -16,13 +17,14 @@ from aiokafka.admin.config_resource import ConfigResource as AioResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioResourceType
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from confluent_kafka import Producer, TopicCollection, TopicPartition
-from confluent_kafka import admin as confluent
+from confluent_kafka import admin as confluent_admin_client
 from interop.differential.exchanges import Peer, scenario
 from interop.differential.offsets import T0
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
 
 from kafkapy.protocol.registry import ApiKeys
 
+confluent: Any = confluent_admin_client  # its types are incomplete
 NO_VALUE = {
     "port", "cluster_id", "topic_id", "throttle_time_ms", "error_message", "message", "log_dir", "total_bytes",
     "usable_bytes", "is_cordoned", "is_fenced",
@@ -60,7 +62,7 @@ def noted(peer: Peer, label: str, work: Callable[[], Any]) -> None:
     try:
         peer.note(label, simple(work()))
     except Exception as error:  # which one it is, is what is compared
-        code = error.args[0] if error.args else None
+        code: Any = error.args[0] if error.args else None
         peer.note(label, [type(error).__name__, code.name() if hasattr(code, "name") else None])
 
 
@@ -98,7 +100,7 @@ def confluent_admin(peer: Peer, version: int) -> None:
     noted(peer, "validate", lambda: results(client.create_topics([topic(2, 1, name + "v")], validate_only=True)))
     for count in (3, 1):
         wanted = [confluent.NewPartitions(name, count), confluent.NewPartitions(name + "-missing", 3)]
-        noted(peer, f"{count} partitions", lambda wanted=wanted: results(client.create_partitions(wanted)))
+        noted(peer, f"{count} partitions", partial(results, client.create_partitions(wanted)))
     peer.wait_for_topic(name)
     noted(peer, "configs", lambda: configs(resource))
     missing = confluent.ConfigResource(confluent.ResourceType.TOPIC, name + "-missing")
@@ -120,8 +122,8 @@ def confluent_admin(peer: Peer, version: int) -> None:
         noted(
             peer,
             f"offsets {label}",
-            lambda asked=asked: results(
-                client.list_offsets(asked), lambda found: (found.offset, found.timestamp, found.leader_epoch)
+            partial(
+                results, client.list_offsets(asked), lambda found: (found.offset, found.timestamp, found.leader_epoch)
             ),
         )
     for offset in (4, 400):
@@ -129,7 +131,7 @@ def confluent_admin(peer: Peer, version: int) -> None:
         noted(
             peer,
             f"delete records before {offset}",
-            lambda gone=gone: results(client.delete_records(gone), lambda found: found.low_watermark),
+            partial(results, client.delete_records(gone), lambda found: found.low_watermark),
         )
     both = TopicCollection([name, name + "-missing"])
     noted(
