@@ -325,6 +325,7 @@ class LogManager:
             log_dir, name, backend = self._places.pop(tp)
             self._counts[log_dir.path] -= 1
             log.mark_deleted()
+            log.storage.retire()
             self._forget_cleaned(log_dir.path, tp)
             # Kafka's name; cut so that a long topic name still fits in 255 bytes.
             suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"

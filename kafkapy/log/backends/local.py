@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -43,9 +44,18 @@ class LocalLogStorage:
         self._prepared = 0
         self._unsynced: set[str] = set()
         self._created = created
+        self._changes = threading.Lock()
+        """Held while files are changed, and to retire."""
+        self._retired = False
+
+    def retire(self) -> None:
+        with self._changes, self._lock:
+            self._retired = True
 
     def prepare_segment(self) -> tuple[int, str]:
         with self._lock:
+            if self._retired:
+                raise FileNotFoundError(errno.ENOENT, "the partition is deleted", self.directory)
             self._prepared += 1
             path = f"{self.directory}/{self._prepared}.{PREPARED_NAME}"
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path
@@ -62,16 +72,8 @@ class LocalLogStorage:
 
     def delete_segments(self, base_offsets: Sequence[int], *, delay_ms: int) -> None:
         """Kafka's way: renamed with .deleted now, so that a crash finishes the job, and removed after the delay."""
-        renamed: list[Path] = []
-        for base_offset in base_offsets:
-            for suffix in (*SEGMENT_SUFFIXES, ".snapshot"):
-                path = self._path / f"{base_offset:020d}{suffix}"
-                marked = path.with_name(path.name + DELETED_SUFFIX)
-                try:
-                    path.rename(marked)
-                except FileNotFoundError:
-                    continue
-                renamed.append(marked)
+        with self._changes:
+            renamed = [] if self._retired else self._mark_deleted(base_offsets)
 
         def remove() -> None:
             for path in renamed:
@@ -82,6 +84,19 @@ class LocalLogStorage:
         else:
             self._later(remove, delay_ms)
 
+    def _mark_deleted(self, base_offsets: Sequence[int]) -> list[Path]:
+        renamed: list[Path] = []
+        for base_offset in base_offsets:
+            for suffix in (*SEGMENT_SUFFIXES, ".snapshot"):
+                path = self._path / f"{base_offset:020d}{suffix}"
+                marked = path.with_name(path.name + DELETED_SUFFIX)
+                try:
+                    path.rename(marked)
+                except FileNotFoundError:
+                    continue
+                renamed.append(marked)
+        return renamed
+
     def read_file(self, name: str) -> bytes | None:
         try:
             return (self._path / name).read_bytes()
@@ -89,10 +104,13 @@ class LocalLogStorage:
             return None
 
     def write_file(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        if not sync:
-            with self._lock:
-                self._unsynced.add(name)
-        write_atomically(self._path / name, data, sync=sync)
+        with self._changes:
+            if self._retired:
+                return
+            if not sync:
+                with self._lock:
+                    self._unsynced.add(name)
+            write_atomically(self._path / name, data, sync=sync)
 
     def sync(self) -> None:
         with self._lock:
@@ -109,9 +127,8 @@ class LocalLogStorage:
             with self._lock:
                 self._unsynced |= names
                 self._created |= created
-            if self._path.exists():
+            if not self._retired:
                 raise
-            # Deleted, which renames the directory: there is nothing left to keep.
 
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
         # Not synced here but by the flush that moves the recovery point: until then recovery reads the epochs from the batches.
@@ -121,7 +138,9 @@ class LocalLogStorage:
         return sorted(path.name for path in self._path.iterdir())
 
     def remove_file(self, name: str) -> None:
-        (self._path / name).unlink(missing_ok=True)
+        with self._changes:
+            if not self._retired:
+                (self._path / name).unlink(missing_ok=True)
 
 
 class LocalBackend:

@@ -49,6 +49,9 @@ class MemoryLogStorage:
     def sync(self) -> None:
         """Nothing: there is no disk."""
 
+    def retire(self) -> None:
+        """Nothing: the files belong to this object, not to a name."""
+
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
         self.write_file(LEADER_EPOCH_FILE, format_leader_epochs(epochs))
 
