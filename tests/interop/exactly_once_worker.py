@@ -6,6 +6,7 @@ both in one transaction. To be killed at any time, and started again; it ends by
 
 from __future__ import annotations
 
+import os
 import sys
 
 import confluent_kafka
@@ -34,6 +35,16 @@ def main(bootstrap: str, source: str, target: str, name: str) -> None:
             "linger.ms": 5,
         }
     )
+    try:
+        run(consumer, producer, source, target)
+    except confluent_kafka.KafkaException as error:
+        print(f"{error}", file=sys.stderr, flush=True)
+        # Not by way of the clients' end: librdkafka may wait for ever there for a broker that went away.
+        os._exit(1)
+
+
+def run(consumer: confluent_kafka.Consumer, producer: confluent_kafka.Producer, source: str, target: str) -> None:
+    """Pass records on."""
     producer.init_transactions(60)
     consumer.subscribe([source])
     while True:
@@ -51,8 +62,4 @@ def main(bootstrap: str, source: str, target: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except confluent_kafka.KafkaException as error:
-        print(f"{error}", file=sys.stderr, flush=True)
-        sys.exit(1)
+    main(*sys.argv[1:])
