@@ -27,6 +27,8 @@ FIRST_WITH_PRODUCER_FENCED = 4
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A producer id, or the error."""
     transactional_id = request.transactional_id
+    if transactional_id == "":
+        return _error(ErrorCode.INVALID_REQUEST)
     if transactional_id is not None:
         if not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             return _error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

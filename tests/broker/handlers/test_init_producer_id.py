@@ -31,6 +31,11 @@ def test_id_and_epoch_belong_together(client: Any) -> None:
     assert client(request(producer_epoch=5), 3).error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("version", range(7))
+def test_an_empty_transactional_id_is_refused(client: Any, version: int) -> None:
+    assert client(request(""), version).error_code == ErrorCode.INVALID_REQUEST
+
+
 def test_a_transactional_id_keeps_its_producer_id_and_gets_new_epochs(client: Any) -> None:
     client.coordinate_transactions("orders")
     first = client(request("orders"), 4)
