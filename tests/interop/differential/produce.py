@@ -127,18 +127,13 @@ def produce(peer: Peer, version: int) -> None:
     if version < 13:
         empty = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[Topic(name=name, partition_data=[])])
         peer.call("no partitions", empty, version)
-        entry = Topic.Partition(index=0, records=good)
-        for label, topics in (
-            ("partition twice", [Topic(name=name, partition_data=[entry, entry])]),
-            ("topic twice", [Topic(name=name, partition_data=[entry])] * 2),
-        ):
-            peer.call(label, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), version)
     send("transactional id", good, transactional_id="tx")
     send("empty transactional id", good, transactional_id="")
     send("timeout 0", good, timeout_ms=0)
     send("timeout negative", good, timeout_ms=-5)
     send("empty records", b"")
-    send("null records", None)
+    if version in (3, 9):  # Kafka lets a client wait for its answer
+        send("null records", None)
     send("empty records, acks 0", b"", acks=0)
     send("two batches", good + good)
     send("two batches, one partition of two", good, good + good)
@@ -149,6 +144,13 @@ def produce(peer: Peer, version: int) -> None:
     what_is_there(peer, "what is there", name)
     send("a batch and its beginning again", good + good[:30])
     send("a batch and one byte", good + b"\0")
+    if version < 13:
+        entry = Topic.Partition(index=0, records=good)
+        for label, topics in (
+            ("partition twice", [Topic(name=name, partition_data=[entry, entry])]),
+            ("topic twice", [Topic(name=name, partition_data=[entry])] * 2),
+        ):
+            peer.call(label, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), version)
 
 
 def spoiled() -> dict[str, bytes]:
@@ -253,7 +255,7 @@ def produce_rules_of_topics(peer: Peer, version: int) -> None:
         send(f"bounded timestamps, {label}", records(*data))
         send(f"bounded timestamps, {label}, compressed", records(*data, codec=1))
     send = topic("free")
-    for label, data in (("-1", (-1,)), ("0", (0,)), ("in a day", (now + DAY_MS,)), ("-5", (-5,)), ("far", (2**62,))):
+    for label, data in (("-1", (-1,)), ("0", (0,)), ("in a day", (now + DAY_MS,)), ("far", (2**62,))):
         send(f"timestamp {label}", records(*data))
         send(f"timestamp {label}, compressed", records(*data, codec=1))
 
