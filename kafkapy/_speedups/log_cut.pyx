@@ -6,6 +6,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.file_records cimport SCAN_END, SCAN_FOUND, BatchPosition, ScanStatus, file_sync, path_sync
+from kafkapy._speedups.index cimport index_sync
 from kafkapy._speedups.log_append cimport write_aborted_transactions
 from kafkapy._speedups.log_state cimport (
     ERROR_OFFSET_OUT_OF_RANGE,
@@ -231,7 +232,7 @@ cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
     cdef vector[Waiter] woken
     cdef int64_t end, recovery_point, truncations
     cdef size_t i
-    cdef bint new_names = False
+    cdef bint new_names = False, closing
     cdef int failure = 0
     # Markers below the recovery point are not read again after a crash, so what they aborted must be in the file by then.
     failure = write_aborted_transactions(log)
@@ -242,7 +243,8 @@ cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
     end = limit if limit < log.log_end_offset else log.log_end_offset
     recovery_point = log.recovery_point
     truncations = log.own.truncations
-    if recovery_point < end and not log.offline_errno and not log.deleted:
+    closing = log.own.closed
+    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted:
         for i in range(log.segments.size()):
             if i + 1 == log.segments.size() or log.segments[i + 1].base_offset > recovery_point:
                 segment_ref(log.segments[i])
@@ -253,6 +255,11 @@ cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
     for i in range(held.size()):
         if failure == 0 and held[i].size > 0:
             failure = sync_segment(log, held[i], i + 1 < held.size())
+            if failure == 0 and closing:
+                # After a clean stop the indexes are believed.
+                failure = index_sync(&held[i].offset_index.file)
+                if failure == 0:
+                    failure = index_sync(&held[i].time_index.file)
     # A segment got its name by a rename; lost to a power failure, the file would count as one that was never used.
     if failure == 0 and new_names and not log.own.directory.empty():
         failure = path_sync(log.own.directory)

@@ -5,6 +5,7 @@ from libcpp.string cimport string
 
 from kafkapy._speedups.file_records cimport (
     SCAN_CORRUPT,
+    SCAN_END,
     SCAN_ERROR,
     SCAN_FOUND,
     BatchPosition,
@@ -129,6 +130,13 @@ cdef void segment_after_append(SegmentState* s) noexcept nogil:
         index_flush_pending(&s.time_index.file)
 
 
+cdef bint begins_at_or_below(SegmentState* s, int64_t position, int64_t limit, int64_t offset) noexcept nogil:
+    """Whether a walk from there may have met the offset: at `position` stands a batch that does not begin above it."""
+    cdef BatchScan scan
+    scan_start(&scan, s.fd, position, limit)
+    return scan_next(&scan) == SCAN_FOUND and scan.header.base_offset <= offset
+
+
 cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil:
     cdef int64_t position
     cdef ScanStatus status
@@ -136,7 +144,8 @@ cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, Bat
         return SCAN_ERROR
     position = offset_index_lookup(s.offset_index, offset) if offset > s.base_offset else 0
     status = scan_for_offset(s.fd, position, limit, offset, out)
-    if position > 0 and (status == SCAN_CORRUPT or (status == SCAN_FOUND and out.base_offset > offset)):
+    if position > 0 and (status == SCAN_CORRUPT or (status == SCAN_FOUND and out.base_offset > offset)
+                         or (status == SCAN_END and not begins_at_or_below(s, position, limit, offset))):
         # A damaged index entry led into the middle of a batch or too far; the data itself is the truth.
         status = scan_for_offset(s.fd, 0, limit, offset, out)
     return status

@@ -33,6 +33,9 @@ def parse_leader_epochs(data: bytes) -> list[tuple[int, int]]:
         if line:
             epoch, offset = line.split(" ")
             entries.append((int(epoch), int(offset)))
-    if len(entries) != int(lines[1]) or sorted(entries) != entries:
+    ascending = all(
+        low[0] < high[0] and low[1] <= high[1] for low, high in zip([(-1, 0), *entries], entries, strict=False)
+    )
+    if len(entries) != int(lines[1]) or not ascending:
         raise ValueError("the leader epochs do not add up")
     return entries

@@ -206,8 +206,8 @@ def _load_producers(log: PartitionLog, storage: LogStorage, first_recovered: int
 
 
 def _remove_stray_snapshots(log: PartitionLog, storage: LogStorage) -> None:
-    """Keeps the snapshots taken at rolls, and the newest one. Each clean stop leaves one at the log end of its time, and
-    they would add up. Source: ProducerStateManager.removeStraySnapshots."""
+    """Keeps the snapshots taken at rolls, and the newest one. Each clean stop leaves one at the log end of its time,
+    and they would add up. Source: ProducerStateManager.removeStraySnapshots."""
     bases = {segment[0] for segment in log.segments()}
     stems = (name.partition(".") for name in storage.names())
     offsets = sorted(int(stem) for stem, _, suffix in stems if suffix == "snapshot" and stem.isdigit())

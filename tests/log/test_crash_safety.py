@@ -25,7 +25,7 @@ from kafkapy.types import CompressionType, TopicPartition
 ORDERS = TopicPartition("orders", 0)
 NOW = time.time_ns() // 1_000_000
 
-# Says which files were synced, and fails writes to files whose path begins with what the file KP_FULL says: half is written.
+# Says which files were synced, and fails writes to files whose path begins with what the file KP_FULL says, half way.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

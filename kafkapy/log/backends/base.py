@@ -68,13 +68,13 @@ class LogStorage(Protocol):
         content."""
 
     def sync(self) -> None:
-        """Puts on disk what `write_file` and `write_leader_epochs` left unsynced, and the partition directory's own name.
+        """Puts on disk what `write_file` and `write_leader_epochs` left unsynced, and the directory's own name.
 
         Called by a flush before the recovery point moves."""
 
     def retire(self) -> None:
-        """The partition is deleted, and its directory is about to be renamed. Once this returns no method changes a file:
-        a new partition may get the name, while work on this one is still on its way."""
+        """The partition is deleted, its directory about to be renamed. Once this returns no method changes a file: a
+        new partition may get the name, while work on this one is still on its way."""
 
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
         """Replaces the leader-epoch-checkpoint by these (epoch, start offset) pairs."""

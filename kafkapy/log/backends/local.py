@@ -131,7 +131,7 @@ class LocalLogStorage:
                 raise
 
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
-        # Not synced here but by the flush that moves the recovery point: until then recovery reads the epochs from the batches.
+        # The flush that moves the recovery point syncs it: until then recovery reads the epochs from the batches.
         self.write_file(LEADER_EPOCH_FILE, format_leader_epochs(epochs), sync=False)
 
     def names(self) -> list[str]:
