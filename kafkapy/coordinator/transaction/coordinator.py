@@ -77,7 +77,7 @@ class TransactionCoordinator:
 
     def _make_shard(self, context: ShardContext[TransactionShard]) -> TransactionShard:
         epoch = self._leader_epochs.get(context.partition, 0)
-        return TransactionShard(context, epoch, self.config, self.completions.start)
+        return TransactionShard(context, epoch, self.config, self.completions.start, self.completions.forget)
 
     def _run(self, partition: int, operation: Operation[TransactionShard, T]) -> Later[T]:
         return self.runtime.write(partition, operation)

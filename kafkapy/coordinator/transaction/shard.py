@@ -51,6 +51,7 @@ class TransactionShard:
     control loop's thread.
 
     `prepared` is called with each transaction whose outcome is decided and committed: its markers are to be written.
+    `forget` is called when that is not this shard's work any more.
     Operations that may need a new producer id get one, or return None as their reply to be called again with one.
     """
 
@@ -60,6 +61,7 @@ class TransactionShard:
         coordinator_epoch: int,
         config: TransactionConfig,
         prepared: Prepared,
+        forget: Callable[[TransactionShard], None] = lambda _: None,
     ) -> None:
         self.partition = context.partition
         self.coordinator_epoch = coordinator_epoch
@@ -69,6 +71,7 @@ class TransactionShard:
         self.unloaded = False
         self._config = config
         self._prepared = prepared
+        self._forget = forget
         self._last_epochs: dict[str, tuple[ProducerIdAndEpoch, int]] = {}
         """The epoch that a producer had before it asked for the current one: it may ask again. Lost with the broker, as
         in Kafka."""
@@ -98,6 +101,7 @@ class TransactionShard:
     def on_unloaded(self) -> None:
         """See Shard."""
         self.unloaded = True
+        self._forget(self)
 
     def _resume_later(self, transactional_id: str, delay_ms: int) -> None:
         def resume(shard: TransactionShard, now_ms: int) -> Result[None]:

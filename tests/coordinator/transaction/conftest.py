@@ -103,6 +103,8 @@ class Bench:
     def begin(self, request: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Have a request do what it does before anything is written."""
         task = self.loop.create_task(request)
+        # Nobody asks for the answers of a coordinator that has crashed.
+        task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         self.loop.run_until_complete(asyncio.sleep(0))
         return task
 

@@ -404,6 +404,19 @@ def test_the_end_of_a_replaced_coordinator_is_left_to_its_successor(bench: Any) 
     assert bench.crash().state("t").state is COMPLETE_COMMIT
 
 
+def test_who_does_not_coordinate_any_more_ends_nothing(bench: Any) -> None:
+    producer = bench.init()
+    bench.add(producer, A)
+    unable(bench, A)
+    bench.end(producer)
+    assert len(bench.coordinator.completions) == 1
+    bench.coordinator.on_leadership_change(TopicPartition("__transaction_state", 0), 9, False)
+    assert len(bench.coordinator.completions) == 0
+    able(bench)
+    assert bench.partitions.markers == []
+    assert bench.init() is ErrorCode.NOT_COORDINATOR
+
+
 def test_a_deleted_partition_is_not_waited_for(bench: Any) -> None:
     producer = bench.init()
     bench.add(producer, A, B)
