@@ -181,6 +181,8 @@ class _Hosted(Generic[S]):
         self.unwritten: deque[_Pending] = deque()
         self.uncommitted: deque[_Pending] = deque()
         self.flush_due = False
+        self.loaded_end = 0
+        """The end of the log when it was loaded. Not all of that need be committed yet, and what is not may be lost."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -265,6 +267,7 @@ class CoordinatorRuntime(Generic[S]):
         def done() -> None:
             load = hosted.load
             hosted.load = None
+            hosted.loaded_end = self._writer.end_offset(partition)
             hosted.state = ShardState.ACTIVE
             hosted.shard.on_loaded(self.clock.time_ms())
             if load is not None and load.records:
@@ -402,8 +405,9 @@ class CoordinatorRuntime(Generic[S]):
         if not writes:
             if hosted.unwritten:
                 hosted.unwritten.append(pending)
-            elif hosted.uncommitted:
-                pending.end_offset = hosted.uncommitted[-1].end_offset
+            elif hosted.uncommitted or self._writer.high_watermark(hosted.partition) < hosted.loaded_end:
+                waits_for = hosted.uncommitted[-1].end_offset if hosted.uncommitted else hosted.loaded_end
+                pending.end_offset = waits_for
                 hosted.uncommitted.append(pending)
                 self._limit_wait(hosted, pending)
             else:

@@ -59,6 +59,12 @@ class PartitionWriter(Protocol):
     def high_watermark(self, partition: TopicPartition) -> int:
         """The offset below which everything is committed; -1 for a partition that is not hosted."""
 
+    def end_offset(self, partition: TopicPartition) -> int:
+        """The offset after the last record, committed or not; -1 for a partition that is not hosted.
+
+        on_committed's listeners are called for it as for an append.
+        """
+
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         """The largest batch that the partition takes."""
 
@@ -113,16 +119,28 @@ class PartitionLogWriter:
         """See PartitionWriter."""
         log = self._log(partition)
         _, last_offset, _ = log.append_as_leader(batches, required_acks=-1, leader_epoch=leader_epoch)
-        if log.high_watermark <= last_offset:
+        self._watch(partition, log, last_offset + 1)
+        return last_offset + 1
+
+    def _watch(self, partition: TopicPartition, log: PartitionLog, end_offset: int) -> None:
+        if log.high_watermark < end_offset:
             # The event is asked for before the caller looks at the high watermark, so none is missed in between.
             log.announce_high_watermark = True
             self._waiting[log.id] = partition
-        return last_offset + 1
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
         log = self._replicas.log(partition)
         return -1 if log is None else log.high_watermark
+
+    def end_offset(self, partition: TopicPartition) -> int:
+        """See PartitionWriter."""
+        log = self._replicas.log(partition)
+        if log is None:
+            return -1
+        end = log.log_end_offset
+        self._watch(partition, log, end)
+        return end
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""

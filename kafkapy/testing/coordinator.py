@@ -139,6 +139,10 @@ class MemoryWriter:
         """See PartitionWriter."""
         return self._committed.get(partition, 0)
 
+    def end_offset(self, partition: TopicPartition) -> int:
+        """See PartitionWriter."""
+        return self.ends.get(partition, 0)
+
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
         return self.max_bytes

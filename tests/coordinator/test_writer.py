@@ -180,3 +180,15 @@ def test_records_of_a_kind_not_known_are_skipped(tmp_path: Path) -> None:
     broker.hosted.append_as_leader(builder.build())
     broker.start()
     assert broker.offsets() == {"a": 1}
+
+
+def test_what_was_loaded_but_not_replicated_is_not_shown_yet(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, isr=(1, 2))
+    assert broker.hosted is not None
+    assert not broker.commit("a", 1).done
+    broker.start()
+    read = broker.coordinator.read("a", lambda shard, _: broker.offsets())
+    assert not read.done
+    broker.hosted.follower_position(2, broker.hosted.log_end_offset)
+    broker.drain()
+    assert read.result() == {"a": 1}
