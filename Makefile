@@ -25,7 +25,7 @@ help:
 	@echo 'perf          kafkapy beside Apache Kafka and the limit of the machine; docs/performance.md'
 	@echo 'perf-smoke    the same in under a minute, kafkapy and the limit only'
 	@echo 'bench         micro-benchmarks (BENCH=codec for one)'
-	@echo 'interop-java  the command-line tools of Apache Kafka against the broker'
+	@echo 'interop-java  Apache Kafka beside the broker: its command-line tools, and every answer compared'
 	@echo 'wheel         a wheel in dist/'
 	@echo 'docs          write docs/configuration.md anew'
 	@echo 'clean         remove what was built, but not .venv'
