@@ -115,7 +115,10 @@ class LogDir:
 
     def forget(self, tp: TopicPartition) -> None:
         """Takes a partition out of the recovery points and log starts that were read or written last, and of their
-        files when it is there: a new partition of that name must not inherit the log start of a deleted one. OSError."""
+        files when it is there: a new partition of that name must not inherit the log start of a deleted one.
+
+        OSError.
+        """
         for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE):
             with self._files:
                 known = self._written.get(name)

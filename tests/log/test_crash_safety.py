@@ -84,7 +84,8 @@ def manage(tmp_path: Path) -> Any:
     def make() -> LogManager:
         path = tmp_path / "server.properties"
         path.write_text(f"broker.id=1\nlog.dirs={tmp_path / 'logs'}\n")
-        manager = LogManager(BrokerConfig.load(str(path)), backends={"local": LocalBackend(), "memory": MemoryBackend()})
+        backends = {"local": LocalBackend(), "memory": MemoryBackend()}
+        manager = LogManager(BrokerConfig.load(str(path)), backends=backends)
         manager.acquire()
         manager.load()
         return manager

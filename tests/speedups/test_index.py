@@ -1,4 +1,4 @@
-"""Offset and time index files: format, and every cut and many flipped bits; lookups stay right because the data is the truth."""
+"""Offset and time index files: format, every cut and many flipped bits; lookups stay right, the data is the truth."""
 
 from __future__ import annotations
 

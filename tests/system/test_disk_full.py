@@ -1,4 +1,4 @@
-"""One of two log directories has a disk error: its partitions answer KAFKA_STORAGE_ERROR, the other directory lives on, no half batch is served."""
+"""One of two log directories has a disk error: it is offline, the other lives on, no half batch is served."""
 
 from __future__ import annotations
 
