@@ -8,6 +8,7 @@ import pytest
 from broker.handlers.transactions import Producer, read_committed
 
 from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -35,6 +36,21 @@ def test_the_end_can_be_asked_for_again_but_not_changed(client: Any, topic_name:
     producer.wait_for("CompleteCommit")
     assert producer.end().error_code == ErrorCode.NONE
     assert producer.end(committed=False).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_topic_that_was_deleted_meanwhile_does_not_keep_a_transaction_from_ending(
+    client: Any, topic_name: str
+) -> None:
+    client.create_topic(topic_name)
+    client.create_topic(f"{topic_name}-kept")
+    producer = Producer(client, f"end-{topic_name}")
+    producer.add((topic_name, [0]), (f"{topic_name}-kept", [0]))
+    producer.produce(f"{topic_name}-kept", b"seen")
+    deleted = client(DeleteTopicsRequest(topic_names=[topic_name], timeout_ms=30_000), 5).responses[0]
+    assert deleted.error_code == ErrorCode.NONE
+    assert producer.end().error_code == ErrorCode.NONE
+    producer.wait_for("CompleteCommit")
+    assert read_committed(client, f"{topic_name}-kept")[0] == [b"seen"]
 
 
 def test_what_cannot_be_ended(client: Any, topic_name: str) -> None:
