@@ -10,7 +10,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stddef cimport size_t
 
-import crc32c as _package
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 
 cdef extern from "Python.h":
     int PyBUF_READ
@@ -28,6 +29,27 @@ cdef enum:
     REFLECTED_POLYNOMIAL = 0x82F63B78
     ALL_ONES = 0xFFFFFFFF
     SELF_TEST_SIZE = 3 * 8192 + 3 * 256 + 40     # past the block sizes of the interleaved routine
+
+
+cdef object load_extension():
+    """The extension module of the `crc32c` package; the package itself when its files are laid out in another way. ImportError.
+
+    Importing the package brings argparse and importlib.metadata with it, some twenty milliseconds of every start.
+    """
+    name = "crc32c._crc32c"
+    package = PathFinder.find_spec("crc32c")
+    spec = PathFinder.find_spec(name, package.submodule_search_locations) if package is not None else None
+    if spec is not None:
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if hasattr(module, "crc32c"):
+            return module
+    import crc32c
+
+    return crc32c
+
+
+_package = load_extension()
 
 cdef uint32_t table[256]
 cdef crc_routine routine = NULL
@@ -102,9 +124,9 @@ cdef str choose():
     cdef bytes path
     make_table()
     try:
-        from crc32c import _crc32c as extension
+        extension = _package if _package.__name__ == "crc32c._crc32c" else _package._crc32c
         path = extension.__file__.encode("utf-8", "surrogateescape")
-    except (ImportError, AttributeError):
+    except AttributeError:
         return "package"
     library = dlopen(<const char*>path, RTLD_NOW | RTLD_LOCAL)
     if library == NULL:
