@@ -110,6 +110,10 @@ METRICS: Final = (
                "Groups coordinated here, by protocol and state."),
     MetricSpec("kafka_coordinator_group_groupmetadatamanager_numoffsets", GAUGE, (),
                "Committed offsets held for the groups coordinated here."),
+    MetricSpec("kafka_coordinator_transaction_transactionstatemanager_numtransactionalids", GAUGE, ("state",),
+               "Transactional ids coordinated here, by the state of their transaction."),
+    MetricSpec("kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions", GAUGE, (),
+               "Transactions whose outcome is decided and not yet in all of their partitions."),
     MetricSpec("kafkapy_controlloop_lagms", GAUGE, (), "Ms by which the control loop was late at its last beat."),
     MetricSpec("kafkapy_controlloop_maxlagms", GAUGE, (), "Largest lag of the control loop since the start, in ms."),
     MetricSpec("kafkapy_eventqueue_dropped", COUNTER, (),
@@ -160,6 +164,7 @@ class BrokerCollector(Collector):
         self._controller(add)
         self._requests(add, families["kafka_network_requestmetrics_totaltimems"])
         self._groups(add)
+        self._transactions(add)
         self._network(add)
         return list(families.values())
 
@@ -223,6 +228,15 @@ class BrokerCollector(Collector):
         for (protocol, state), count in coordinator.count_states().items():
             add("kafka_coordinator_group_groupmetadatamanager_numgroups", count, protocol.value, state)
         add("kafka_coordinator_group_groupmetadatamanager_numoffsets", coordinator.count_offsets())
+
+    def _transactions(self, add: Any) -> None:
+        coordinator = self._server.context.coordinators.transaction
+        for state, count in coordinator.count_states().items():
+            add("kafka_coordinator_transaction_transactionstatemanager_numtransactionalids", count, state)
+        add(
+            "kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions",
+            len(coordinator.completions),
+        )
 
     def _requests(self, add: Any, histogram: Any) -> None:
         for key, counters in self._server.socket_server.counters()["apis"].items():

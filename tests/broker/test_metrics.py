@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkapy.broker.metrics import METRICS, BrokerCollector, reference
 from kafkapy.broker.server import KafkaServer
+from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,6 +77,18 @@ def test_traffic_is_counted_by_topic_and_by_request(scraped: Any) -> None:
         count = found["kafka_network_requestmetrics_totaltimems_count", (("request", request),)]
         assert count == 1
     assert ("process_resident_memory_bytes", ()) in found
+
+
+def test_transactional_ids_are_counted_by_state(scraped: Any) -> None:
+    _, client, address = scraped
+    for name in ("one", "two"):
+        client.coordinate_transactions(name)
+        assert client(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000), 4).error_code == 0
+    found = scrape(address)
+    counted = "kafka_coordinator_transaction_transactionstatemanager_numtransactionalids"
+    assert {labels: value for (name, labels), value in found.items() if name == counted} == {(("state", "Empty"),): 2}
+    unfinished = "kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions"
+    assert found[unfinished, ()] == 0
 
 
 def test_other_paths_are_not_found(scraped: Any) -> None:
