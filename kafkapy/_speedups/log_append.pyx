@@ -174,7 +174,8 @@ cdef int check_records(uint8_t* data, const LogConfigState* config, const Append
             return refuse(result, ERROR_INVALID_RECORD, "A batch with a producer id needs a sequence number.")
         if codec > CODEC_ZSTD:
             return refuse(result, ERROR_CORRUPT_MESSAGE, "The compression codec is not known.")
-        if codec == CODEC_ZSTD and 0 <= options.api_version < ZSTD_SINCE_VERSION:
+        # A validated batch has the codec of the topic, whatever the client sent.
+        if codec == CODEC_ZSTD and 0 <= options.api_version < ZSTD_SINCE_VERSION and not options.validated:
             return refuse(result, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "Produce before version 7 may not use zstd.")
         if header.attributes & TIMESTAMP_TYPE_FLAG and not config.log_append_time:
             # A batch as it was read from a topic with LogAppendTime: its type becomes that of this topic, as in Kafka.
