@@ -224,6 +224,8 @@ def test_what_the_client_says_of_itself_is_listed(network, eventually):
     net.handler = handler
     client = net.client()
     client.ask()
+    # The bytes are counted just after they were sent.
+    eventually(lambda: net.server.connections()[0]["bytes_out"])
     (info,) = net.server.connections()
     assert (info["software_name"], info["software_version"], info["principal"]) == ("librdkafka", "2.5.3", "User:alice")
     assert (
