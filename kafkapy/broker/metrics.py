@@ -59,6 +59,18 @@ METRICS: Final = (
     MetricSpec("kafka_log_log_logstartoffset", GAUGE, _PARTITION, "First offset of a partition."),
     MetricSpec("kafka_log_log_logendoffset", GAUGE, _PARTITION, "Offset the next record of a partition gets."),
     MetricSpec("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, (), "Log directories that have failed."),
+    MetricSpec("kafka_log_logcleanermanager_uncleanablepartitionscount", GAUGE, (),
+               "Compacted partitions that cannot be cleaned; the log says why."),
+    MetricSpec("kafka_log_logcleanermanager_uncleanablebytes", GAUGE, (),
+               "Bytes waiting for compaction in partitions that cannot be cleaned."),
+    MetricSpec("kafka_log_logcleanermanager_maxdirtypercent", GAUGE, (),
+               "Share of the dirtiest log that may be cleaned, in percent, when the cleaner last looked."),
+    MetricSpec("kafka_log_logcleaner_maxcompactiondelaysecs", GAUGE, (),
+               "Seconds by which a log exceeds max.compaction.lag.ms."),
+    MetricSpec("kafka_log_logcleaner_cleanerrecopypercent", GAUGE, (),
+               "Bytes that the last cleanings wrote, of those they read, in percent."),
+    MetricSpec("kafka_log_logcleaner_maxcleantimesecs", GAUGE, (), "Seconds of the longest of the last cleanings."),
+    MetricSpec("kafka_log_logcleaner_deadthreadcount", GAUGE, (), "Cleaner threads that have ended."),
     MetricSpec("kafka_server_replicamanager_partitioncount", GAUGE, (), "Partitions on this broker."),
     MetricSpec("kafka_server_replicamanager_leadercount", GAUGE, (), "Partitions this broker leads."),
     MetricSpec("kafka_server_replicamanager_offlinereplicacount", GAUGE, (),
@@ -188,6 +200,8 @@ class BrokerCollector(Collector):
             for name, counter in _TOPIC_COUNTERS.items():
                 add(f"kafka_server_brokertopicmetrics_{name}", totals.get(counter, 0), topic)
         add("kafka_log_logmanager_offlinelogdirectorycount", len(self._server.context.log_manager.offline_dirs))
+        for name, figure in self._server.context.log_manager.cleaner.figures().items():
+            add(name, figure)
 
     def _replicas(self, add: Any) -> None:
         server = self._server

@@ -201,6 +201,21 @@ class LogCleaner:
         """Threads that have ended while the broker runs."""
         return 0 if self._stopping.is_set() else sum(not thread.is_alive() for thread in self._threads)
 
+    def figures(self) -> dict[str, float]:
+        """The cleaner's metrics by name. Any thread."""
+        manager, last = self.manager, list(self.last_stats.values())
+        read = sum(stats.figures.get("bytes_read", 0) for stats in last)
+        written = sum(stats.figures.get("bytes_written", 0) for stats in last)
+        return {
+            "kafka_log_logcleanermanager_uncleanablepartitionscount": len(manager.uncleanable),
+            "kafka_log_logcleanermanager_uncleanablebytes": manager.uncleanable_bytes(time.time_ns() // 1_000_000),
+            "kafka_log_logcleanermanager_maxdirtypercent": 100 * manager.dirtiest_ratio,
+            "kafka_log_logcleaner_maxcompactiondelaysecs": manager.max_compaction_delay_ms / 1000,
+            "kafka_log_logcleaner_cleanerrecopypercent": 100 * written / read if read else 0.0,
+            "kafka_log_logcleaner_maxcleantimesecs": max((stats.seconds for stats in last), default=0.0),
+            "kafka_log_logcleaner_deadthreadcount": self.dead_threads,
+        }
+
     def _run(self, number: int, cleaner: Cleaner) -> None:
         while not self._stopping.is_set():
             worked = False
