@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy.config.broker_keys import (
@@ -234,12 +235,7 @@ class LogConfig:
 
         ConfigError when an override is unknown or not allowed.
         """
-        values: dict[str, Any] = TOPIC_CONFIG_DEF.defaults() if broker is None else broker_defaults(broker)
-        values.update(parse_overrides(overrides or {}))
-        arguments: dict[str, Any] = {
-            name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**arguments, overridden=frozenset(overrides or ()))
+        return _effective(broker, tuple(sorted((overrides or {}).items())))
 
     def get(self, name: str) -> Any:
         """The value of a key by Kafka's name. KeyError when there is no such key."""
@@ -292,6 +288,17 @@ class LogConfig:
         """Bytes that stay on local disk."""
         tiered = self.remote_storage_enable and self.local_retention_bytes != -2
         return self.local_retention_bytes if tiered else self.retention_bytes
+
+
+@lru_cache(maxsize=128)
+def _effective(broker: BrokerConfig | None, overrides: tuple[tuple[str, str], ...]) -> LogConfig:
+    """Most topics of a broker share one configuration: it is made once for them, not for each partition."""
+    values: dict[str, Any] = TOPIC_CONFIG_DEF.defaults() if broker is None else broker_defaults(broker)
+    values.update(parse_overrides(dict(overrides)))
+    arguments: dict[str, Any] = {
+        name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    return LogConfig(**arguments, overridden=frozenset(name for name, _ in overrides))
 
 
 def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Any]:

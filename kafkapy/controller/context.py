@@ -55,6 +55,8 @@ class ControllerContext:
         self.shutting_down_brokers: set[int] = set()
         self.topic_ids: dict[str, UUID] = {}
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
+        """Changed by put_topic and remove_topic alone."""
+        self._partitions: dict[str, list[TopicPartition]] = {}
         self.leadership: dict[TopicPartition, PartitionState] = {}
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: dict[str, dict[Replica, ReplicaStatus]] = {}
@@ -82,11 +84,12 @@ class ControllerContext:
         """Add a topic, or its added partitions."""
         self.topic_ids[topic] = topic_id
         self.assignments[topic] = dict(assignment.partitions)
+        self._partitions[topic] = [TopicPartition(topic, number) for number in assignment.partitions]
 
     def remove_topic(self, topic: str) -> None:
         """Forget everything about a topic."""
-        for number in self.assignments.pop(topic, {}):
-            partition = TopicPartition(topic, number)
+        self.assignments.pop(topic, None)
+        for partition in self._partitions.pop(topic, ()):
             self.leadership.pop(partition, None)
             self.partition_status.pop(partition, None)
             for partitions in self.offline_dir_partitions.values():
@@ -99,11 +102,11 @@ class ControllerContext:
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic."""
-        return [TopicPartition(topic, number) for number in self.assignments.get(topic, ())]
+        return list(self._partitions.get(topic, ()))
 
     def all_partitions(self) -> list[TopicPartition]:
         """Every partition of the cluster."""
-        return [TopicPartition(topic, number) for topic, each in self.assignments.items() for number in each]
+        return [partition for each in self._partitions.values() for partition in each]
 
     def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
         """The brokers assigned to a partition, the preferred leader first."""

@@ -50,6 +50,8 @@ T = TypeVar("T")
 FILE_NAME: Final = "kafkapy-metadata.db"
 APPLICATION_ID: Final = 0x6B706D31  # "kpm1"
 SCHEMA_VERSION: Final = 1
+PATHS_AT_ONCE: Final = 250
+"""Nodes read by one statement; SQLite's limit of variables has been 999 for long."""
 _SCHEMA = """
 CREATE TABLE znode (
     path TEXT PRIMARY KEY, parent TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
@@ -210,16 +212,20 @@ class EmbeddedStore(MetadataStore):
 
     def _get_many(self, paths: list[str]) -> list[tuple[bytes, Stat] | None]:
         connection = self._open_connection()
-        found: list[tuple[bytes, Stat] | None] = []
+        found: dict[str, tuple[bytes, Stat]] = {}
         try:
-            for path in paths:
-                row = connection.execute(
-                    "SELECT value, version, created, modified, created_ms, owner FROM znode WHERE path=?", (path,)
-                ).fetchone()
-                found.append(None if row is None else (row[0], Stat(*row[1:])))
+            for start in range(0, len(paths), PATHS_AT_ONCE):
+                chunk = paths[start : start + PATHS_AT_ONCE]
+                rows = connection.execute(
+                    "SELECT path, value, version, created, modified, created_ms, owner FROM znode "
+                    f"WHERE path IN ({','.join('?' * len(chunk))})",
+                    chunk,
+                )
+                for path, value, *stat in rows:
+                    found[path] = (value, Stat(*stat))
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        return found
+        return [found.get(path) for path in paths]
 
     async def exists(self, path: str) -> Stat | None:
         """The stat, or None where there is no node."""

@@ -20,6 +20,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, unquote
 from uuid import UUID
@@ -271,7 +272,16 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 def decode_partition_state(partition: TopicPartition, data: bytes, version: int) -> PartitionState:
     """The value; `version` is the node's."""
-    what = f"the state of partition {partition}"
+    try:
+        return _partition_state(data, version)
+    except ValueError as error:
+        raise ValueError(f"the state of partition {partition} cannot be read: {error}") from None
+
+
+@lru_cache(maxsize=1024)
+def _partition_state(data: bytes, version: int) -> PartitionState:
+    """Thousands of partitions have the same leader, ISR and epochs, and then share one state."""
+    what = "the node"
     value = _decode(data, what)
     return PartitionState(
         leader=_field(value, "leader", int, what),

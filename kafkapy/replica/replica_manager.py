@@ -188,7 +188,8 @@ class ReplicaManager:
         loaded = manager.get(topic_partition)
         if loaded is not None:
             # Loaded at the start, perhaps before the topic's settings were known.
-            loaded.update_config(config)
+            if loaded.config is not config:
+                loaded.update_config(config)
         elif not is_new and manager.offline_dirs:
             # It may well be on the failed directory: an empty one elsewhere would hide that its records are gone.
             raise errors.KafkaStorageError(f"The log of {topic_partition} may be on a log directory that is offline")
