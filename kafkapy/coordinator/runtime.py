@@ -11,11 +11,11 @@ For the author of a coordinator
 
     runtime = CoordinatorRuntime(
         "GroupCoordinator", GROUP_METADATA_TOPIC, Shard, RecordTypes({1: (OffsetCommitKey, OffsetCommitValue), ...}),
-        writer, clock, partition_count=lambda: 50, write_timeout_ms=5000,
+        writer, clock, partition_count=lambda: 50, write_timeout_ms=lambda: 5000,
     )
     replica_manager.leadership_listeners.append(runtime.on_leadership_change)   # loads and unloads shards
 
-    partition = runtime.partition_for(group_id)     # raises NOT_COORDINATOR and the like only when used
+    partition = runtime.partition_for(group_id)     # arithmetic only: whether it is led here shows when it is used
     reply = await runtime.write(partition, lambda shard, now_ms: shard.commit_offsets(request, now_ms)).wait()
     reply = await runtime.read(partition, lambda shard, now_ms: shard.fetch_offsets(request)).wait()
     await runtime.complete_transaction(partition, producer_id, producer_epoch, coordinator_epoch, committed).wait()
@@ -33,6 +33,12 @@ operation's records are applied, so this is left to disks that break.
 
 Errors that reach callers: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (too few replicas in
 sync, or the write timeout has passed), MESSAGE_TOO_LARGE, and what the operation raised.
+
+A shard is loaded up to the end of its log. What of that is not replicated yet may be lost with the leadership, so the
+first replies after a load wait until it is.
+
+`complete_transaction` writes the marker that ends a producer's transaction in a partition, and then has the shard apply
+it; records of a transaction are written by a `Result` with a `producer`, and come to `apply` with its id.
 
 Timeouts: `context.timer.schedule(key, delay_ms, operation)` runs a write operation later; scheduling a key again moves
 it. They end with the shard.
