@@ -27,6 +27,10 @@ from kafkapy.testing.broker_process import BrokerProcess
 from kafkapy.types import TopicPartition
 
 TIMEOUT_S = 30
+STUCK_S = 45
+"""More than any of the worker's own timeouts: librdkafka can wait for ever in send_offsets_to_transaction when a broker
+was killed meanwhile, with nothing on its way. As one who looks after programs would do, the worker is then replaced.
+"""
 WORKER = Path(__file__).with_name("exactly_once_worker.py")
 SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
@@ -325,15 +329,22 @@ def exactly_once(tmp_path: Path, count: int, kills: int) -> None:
         )
         reader.assign([confluent_kafka.TopicPartition("output", number, 0) for number in range(partitions)])
         received: list[tuple[bytes, int]] = []
-        stop = time.monotonic() + 120 + count / 1000
+        stop = time.monotonic() + 180 + count / 1000
         # Each kill comes after another share of the records, wherever the worker is then.
         at = sorted(dice.randrange(count // 20, count * 9 // 10) for _ in range(kills))
         killed = 0
+        last, last_at = 0, time.monotonic()
         while len(received) < count and time.monotonic() < stop:
             if worker is None or worker.poll() is not None:
                 with (tmp_path / "worker.log").open("ab") as log:
                     worker = subprocess.Popen(command, stdout=log, stderr=log)
             received += [(m.key(), int(m.value())) for m in reader.consume(1000, 0.05) if m.error() is None]
+            if len(received) > last:
+                last, last_at = len(received), time.monotonic()
+            elif time.monotonic() - last_at > STUCK_S and worker.poll() is None:
+                worker.kill()
+                worker.wait()
+                last_at = time.monotonic()
             if killed < kills and len(received) >= at[killed]:
                 killed += 1
                 time.sleep(dice.random() * 0.2)
