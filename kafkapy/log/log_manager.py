@@ -14,8 +14,9 @@ import errno
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,6 +44,8 @@ KAFKA_STORAGE_ERROR = 56
 INCONSISTENT_TOPIC_ID = 103
 DELETE_SUFFIX = "-delete"
 NEVER = (1 << 63) - 1
+LOADS_AT_ONCE = 16
+"""Logs that a recovery thread loads in one piece of work."""
 NOT_THE_DISK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Failures that say nothing about a directory."""
 
@@ -141,9 +144,9 @@ class LogManager:
             pools.append((log_dir, pool, self._submit_loads(log_dir, pool)))
         for log_dir, pool, futures in pools:
             for future in futures:
-                try:
-                    recovered += future.result()
-                except OSError as error:
+                segments, failures = future.result()
+                recovered += segments
+                for error in failures:
                     self.fail_dir(log_dir.path, error)
             pool.shutdown()
         seconds = time.monotonic() - started
@@ -160,17 +163,18 @@ class LogManager:
             return []
         if not clean and names:
             logger.warning("Log directory %s was not closed cleanly: its logs are recovered", log_dir.path)
-        futures = []
+        jobs: list[Callable[[], int]] = []
         for name, backend in names:
             if name.endswith(DELETE_SUFFIX):
-                futures.append(pool.submit(self._finish_delete, log_dir, backend, name))
+                jobs.append(partial(self._finish_delete, log_dir, backend, name))
                 continue
             tp = parse_directory_name(name)
             if tp is None:
                 logger.warning("%s in %s is no partition's directory and is left alone", name, log_dir.path)
                 continue
-            futures.append(pool.submit(self._load_one, log_dir, backend, name, tp, clean, offsets))
-        return futures
+            jobs.append(partial(self._load_one, log_dir, backend, name, tp, clean, offsets))
+        starts = range(0, len(jobs), LOADS_AT_ONCE)
+        return [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
 
     def _load_one(
         self,
@@ -220,10 +224,11 @@ class LogManager:
         checkpoint_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
         start_ms = config.get_int("log.flush.start.offset.checkpoint.interval.ms")
         retention_ms = config.get_int("log.retention.check.interval.ms")
+        initial_ms = config.get_int("log.initial.task.delay.ms")
         expiry_ms = config.get_int("producer.id.expiration.check.interval.ms")
         watermark_ms = config.get_int("replica.high.watermark.checkpoint.interval.ms")
         self._tasks = [
-            schedule("kafka-log-retention", self.apply_retention, 30_000, retention_ms),
+            schedule("kafka-log-retention", self.apply_retention, initial_ms, retention_ms),
             schedule("kafka-log-flusher", self.flush_dirty_logs, flush_ms, flush_ms),
             schedule("kafka-recovery-point-checkpoint", self.checkpoint_recovery_points, checkpoint_ms, checkpoint_ms),
             schedule("kafka-log-start-offset-checkpoint", self.checkpoint_log_starts, start_ms, start_ms),
@@ -271,6 +276,8 @@ class LogManager:
         with self._lock:
             log = self._logs.get(tp)
             if log is not None:
+                if log.topic_id == topic_id.bytes:
+                    return log
                 known = uuid.UUID(bytes=log.topic_id)
                 if topic_id != ZERO_UUID and known == ZERO_UUID:
                     write_topic_id(log.storage, topic_id)
@@ -563,6 +570,17 @@ class LogManager:
                     self.fail_dir(log_dir.path, error)
             log_dir.release()
         logger.info("Shutdown of the log manager complete")
+
+
+def _run_all(jobs: Sequence[Callable[[], int]]) -> tuple[int, list[OSError]]:
+    """The sum of what the jobs return, and the failures; one does not keep the others from running."""
+    total, failures = 0, []
+    for job in jobs:
+        try:
+            total += job()
+        except OSError as error:
+            failures.append(error)
+    return total, failures
 
 
 def _flush(log: PartitionLog) -> None:
