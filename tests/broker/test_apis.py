@@ -23,7 +23,7 @@ def frame(api_key: int, version: int, body: bytes = b"") -> bytes:
     ("what", "data"),
     [
         ("a key that does not exist", frame(999, 0)),
-        ("an API that is not served", frame(16, 0)),
+        ("an API that is not served", frame(76, 0)),
         ("a version that is too new", frame(3, 99)),
         ("a truncated body", encode_request(3, 12, 1, "test", MetadataRequest(topics=None))[:-2]),
         ("bytes behind the body", encode_request(60, 1, 1, "test", DescribeClusterRequest()) + b"\x00"),
