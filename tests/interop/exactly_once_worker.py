@@ -45,7 +45,7 @@ def main(bootstrap: str, source: str, target: str, name: str) -> None:
 
 def run(consumer: confluent_kafka.Consumer, producer: confluent_kafka.Producer, source: str, target: str) -> None:
     """Pass records on."""
-    producer.init_transactions(60)
+    producer.init_transactions(15)
     consumer.subscribe([source])
     while True:
         messages = [message for message in consumer.consume(BATCH, 0.2) if message.error() is None]
@@ -57,8 +57,8 @@ def run(consumer: confluent_kafka.Consumer, producer: confluent_kafka.Producer, 
             producer.produce(target, value=message.value(), key=message.key(), partition=message.partition())
             positions[message.partition()] = message.offset() + 1
         offsets = [confluent_kafka.TopicPartition(source, number, offset) for number, offset in positions.items()]
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
-        producer.commit_transaction(30)
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 10)
+        producer.commit_transaction(10)
 
 
 if __name__ == "__main__":

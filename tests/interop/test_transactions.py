@@ -27,7 +27,7 @@ from kafkapy.testing.broker_process import BrokerProcess
 from kafkapy.types import TopicPartition
 
 TIMEOUT_S = 30
-STUCK_S = 45
+STUCK_S = 20
 """More than any of the worker's own timeouts: librdkafka can wait for ever in send_offsets_to_transaction when a broker
 was killed meanwhile, with nothing on its way. As one who looks after programs would do, the worker is then replaced.
 """
