@@ -284,6 +284,9 @@ cdef class PartitionLog:
         c.max_message_bytes = config.max_message_bytes
         c.segment_bytes = config.segment_bytes
         c.segment_ms = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            # Only a closed segment can be cleaned (LogConfig.maxSegmentMs, KIP-354).
+            c.segment_ms = min(config.segment_ms, config.max_compaction_lag_ms)
         c.segment_jitter_ms = config.segment_jitter_ms
         c.index_interval_bytes = config.index_interval_bytes
         c.segment_index_bytes = config.segment_index_bytes

@@ -90,6 +90,17 @@ def test_what_was_not_read_into_the_map_is_left_alone(logs: Any) -> None:
     assert contents(log) == [(0, b"k", b"1"), (1, b"k", b"2")]
 
 
+def test_max_compaction_lag_closes_the_active_segment(logs: Any) -> None:
+    for policy, segments in (("compact", 2), ("delete", 1)):
+        log = logs.open(cleanup_policy=policy, max_compaction_lag_ms=1000)
+        log.append_as_leader(keyed((b"k", b"1"), timestamp=NOW))
+        log.append_as_leader(keyed((b"k", b"2"), timestamp=NOW + 1000))
+        assert len(log.segments()) == 1
+        log.append_as_leader(keyed((b"k", b"3"), timestamp=NOW + 1001))
+        assert len(log.segments()) == segments
+        log.truncate_fully_and_start_at(0)
+
+
 def test_records_without_a_key_go_and_are_counted(logs: Any) -> None:
     log = logs.open()
     log.append_as_leader(keyed((None, b"1"), (b"k", b"2")))
