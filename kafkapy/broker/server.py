@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import signal
 import threading
 import time
@@ -516,8 +517,8 @@ def _topics_on_disk(log_manager: LogManager) -> list[str]:
     """The topics that the log directories hold partitions of."""
     topics: dict[str, None] = {}
     for log_dir in log_manager.live_dirs:
-        for path in log_dir.path.iterdir():
-            partition = parse_directory_name(path.name)
+        for name in os.listdir(log_dir.path):  # noqa: PTH208
+            partition = parse_directory_name(name)
             if partition is not None:
                 topics[partition.topic] = None
     return list(topics)

@@ -31,6 +31,7 @@ logger = logging.getLogger("kafka.log.LogLoader")
 
 PARTITION_METADATA_FILE = "partition.metadata"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+LEFTOVER_SUFFIXES = (".deleted", ".tmp", ".cleaned", ".swap")
 
 
 @dataclass(slots=True)
@@ -63,6 +64,15 @@ def write_topic_id(storage: LogStorage, topic_id: UUID) -> None:
     controller."""
     content = f"version: 0\ntopic_id: {uuid_to_string(topic_id)}\n"
     storage.write_file(PARTITION_METADATA_FILE, content.encode(), sync=False)
+
+
+def list_files(storage: LogStorage) -> list[str]:
+    """The names of a partition's files, after what a crash left half done was ended. OSError."""
+    names = storage.names()
+    if storage.directory and any(name.endswith(LEFTOVER_SUFFIXES) for name in names):
+        finish_interrupted_work(Path(storage.directory))
+        names = storage.names()
+    return names
 
 
 def finish_interrupted_work(directory: Path) -> None:
@@ -138,14 +148,13 @@ def load_log(
         topic_id=topic_id.bytes,
         producer_id_expiration_ms=producer_id_expiration_ms,
     )
-    if storage.directory:
-        finish_interrupted_work(Path(storage.directory))
-    segments = storage.segments()
+    names = list_files(storage)
+    segments = storage.segments(names)
     if not segments and log_start_offset == 0:
         log.roll()
         return log, report
     epochs: list[tuple[int, int]] = []
-    data = storage.read_file(LEADER_EPOCH_FILE)
+    data = storage.read_file(LEADER_EPOCH_FILE) if LEADER_EPOCH_FILE in names else None
     if data is not None:
         try:
             epochs = parse_leader_epochs(data)
@@ -165,7 +174,9 @@ def load_log(
         storage.delete_segments(report.deleted_segments, delay_ms=0)
     if report.cut_bytes:
         logger.warning("%s: %d bytes behind the last whole batch are cut off", tp, report.cut_bytes)
-    _load_producers(log, storage, first_recovered, report)
+    if report.deleted_segments or first_recovered >= 0:
+        names = storage.names()
+    _load_producers(log, storage, names, first_recovered, report)
     if log.log_end_offset == log.log_start_offset and not log.segments():
         log.roll()
     if first_recovered >= 0:
@@ -176,18 +187,20 @@ def load_log(
     return log, report
 
 
-def _load_producers(log: PartitionLog, storage: LogStorage, first_recovered: int, report: LoadReport) -> None:
+def _load_producers(
+    log: PartitionLog, storage: LogStorage, names: list[str], first_recovered: int, report: LoadReport
+) -> None:
     """Aborted transactions from their files, the producer state from a snapshot, and both from batches behind the
-    snapshot.
+    snapshot. `names` are the partition's files.
 
     What was recovered was perhaps not synced, so nothing derived from it is taken from a file.
     """
     limit = log.log_end_offset if first_recovered < 0 else first_recovered
     snapshots: list[tuple[int, bytes]] = []
-    _remove_stray_snapshots(log, storage)
-    for name in storage.names():
+    stray = _remove_stray_snapshots(log, storage, names)
+    for name in names:
         stem, _, suffix = name.partition(".")
-        if not stem.isdigit():
+        if not stem.isdigit() or name in stray:
             continue
         if suffix == "txnindex" and (first_recovered < 0 or int(stem) < first_recovered):
             data = storage.read_file(name)
@@ -205,13 +218,16 @@ def _load_producers(log: PartitionLog, storage: LogStorage, first_recovered: int
     report.snapshot_offset = rebuild_producers(log, usable, time.time_ns() // 1_000_000)
 
 
-def _remove_stray_snapshots(log: PartitionLog, storage: LogStorage) -> None:
+def _remove_stray_snapshots(log: PartitionLog, storage: LogStorage, names: list[str]) -> set[str]:
     """Keeps the snapshots taken at rolls, and the newest one. Each clean stop leaves one at the log end of its time,
-    and they would add up. Source: ProducerStateManager.removeStraySnapshots."""
-    bases = {segment[0] for segment in log.segments()}
-    stems = (name.partition(".") for name in storage.names())
+    and they would add up. The names of those removed. Source: ProducerStateManager.removeStraySnapshots."""
+    stems = (name.partition(".") for name in names)
     offsets = sorted(int(stem) for stem, _, suffix in stems if suffix == "snapshot" and stem.isdigit())
+    if not offsets:
+        return set()
+    bases = {segment[0] for segment in log.segments()}
     newest = max((offset for offset in offsets if offset <= log.log_end_offset), default=-1)
-    for offset in offsets:
-        if offset not in bases and offset != newest:
-            storage.remove_file(f"{offset:020d}.snapshot")
+    stray = {f"{offset:020d}.snapshot" for offset in offsets if offset not in bases and offset != newest}
+    for name in sorted(stray):
+        storage.remove_file(name)
+    return stray

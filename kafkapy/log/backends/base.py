@@ -53,8 +53,11 @@ class LogStorage(Protocol):
         the path is "".
         """
 
-    def segments(self) -> list[SegmentFile]:
-        """What exists, by base offset; the leftovers of a crash (.deleted, .cleaned, .swap) have been dealt with."""
+    def segments(self, names: Sequence[str] | None = None) -> list[SegmentFile]:
+        """What exists, by base offset; the leftovers of a crash (.deleted, .cleaned, .swap) have been dealt with.
+
+        `names` is what `names()` has just said, where the caller knows it: a start with many partitions lists each
+        directory once."""
 
     def delete_segments(self, base_offsets: Sequence[int], *, delay_ms: int) -> None:
         """Removes the files of those segments, at once for readers of the directory, for good after the delay."""

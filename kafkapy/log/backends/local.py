@@ -24,6 +24,7 @@ __all__ = ["LocalBackend", "LocalLogStorage", "register_storage_backends"]
 LOG_SUFFIX = ".log"
 SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 DELETED_SUFFIX = ".deleted"
+READ_SIZE = 1 << 16
 PREPARED_NAME = "next-segment.deleted"
 """The file that waits to become a segment. The suffix makes Kafka, and us after a crash, throw an unused one away."""
 
@@ -60,14 +61,13 @@ class LocalLogStorage:
             path = f"{self.directory}/{self._prepared}.{PREPARED_NAME}"
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path
 
-    def segments(self) -> list[SegmentFile]:
+    def segments(self, names: Sequence[str] | None = None) -> list[SegmentFile]:
         found = []
-        with os.scandir(self.directory) as entries:
-            for entry in entries:
-                stem, dot, suffix = entry.name.partition(".")
-                if suffix == "log" and dot and stem.isdigit():
-                    status = entry.stat()
-                    found.append(SegmentFile(int(stem), status.st_size, status.st_mtime_ns // 1_000_000))
+        for name in self.names() if names is None else names:
+            stem, _, suffix = name.partition(".")
+            if suffix == "log" and stem.isdigit():
+                status = os.stat(f"{self.directory}/{name}")  # noqa: PTH116
+                found.append(SegmentFile(int(stem), status.st_size, status.st_mtime_ns // 1_000_000))
         return sorted(found, key=lambda segment: segment.base_offset)
 
     def delete_segments(self, base_offsets: Sequence[int], *, delay_ms: int) -> None:
@@ -99,9 +99,18 @@ class LocalLogStorage:
 
     def read_file(self, name: str) -> bytes | None:
         try:
-            return (self._path / name).read_bytes()
+            fd = os.open(f"{self.directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        # Not a file object: thousands of these small files are read at a start.
+        try:
+            data = piece = os.read(fd, READ_SIZE)
+            while len(piece) == READ_SIZE:
+                piece = os.read(fd, READ_SIZE)
+                data += piece
+            return data
+        finally:
+            os.close(fd)
 
     def write_file(self, name: str, data: bytes, *, sync: bool = True) -> None:
         with self._changes:
@@ -135,7 +144,7 @@ class LocalLogStorage:
         self.write_file(LEADER_EPOCH_FILE, format_leader_epochs(epochs), sync=False)
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self._path.iterdir())
+        return sorted(os.listdir(self.directory))  # noqa: PTH208 - no Path for each of many thousand files
 
     def remove_file(self, name: str) -> None:
         with self._changes:

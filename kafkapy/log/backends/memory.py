@@ -33,7 +33,7 @@ class MemoryLogStorage:
     def prepare_segment(self) -> tuple[int, str]:
         return os.memfd_create(f"kafkapy:{self._name}"[:200], os.MFD_CLOEXEC), ""
 
-    def segments(self) -> list[SegmentFile]:
+    def segments(self, names: Sequence[str] | None = None) -> list[SegmentFile]:
         """None: a log in memory begins empty."""
         return []
 
