@@ -1,3 +1,6 @@
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class CleanerThrottle:
     def __init__(self, bytes_per_second: float = ...) -> None: ...
     bytes_per_second: float

@@ -1,12 +1,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import disjoint_base
+
 from kafkapy._speedups.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.offset_map import OffsetMap
 from kafkapy._speedups.partition_log import PartitionLog
 
 class CleaningStopped(Exception): ...
 
+@disjoint_base
 class CleanedSegment:
     @property
     def base_offset(self) -> int: ...
@@ -14,6 +17,7 @@ class CleanedSegment:
     def size(self) -> int: ...
     def aborted_transactions(self) -> list[tuple[int, int, int, int]]: ...
 
+@disjoint_base
 class LogCleaning:
     def __init__(
         self,

@@ -1,7 +1,8 @@
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 def siphash128(key: bytes, data: Buffer) -> bytes: ...
 
+@disjoint_base
 class OffsetMap:
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None: ...
     @property
