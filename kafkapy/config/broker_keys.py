@@ -157,8 +157,9 @@ SOCKET_KEYS = (
       "Requests that may wait for the control plane before the network threads stop reading."),
     K("queued.max.request.bytes", LONG, -1, None, MEDIUM,
       "Bytes of requests that may be held in memory before the network threads stop reading. -1: no limit."),
-    K("num.network.threads", INT, 3, at_least(1), HIGH, "Network threads (processors), shared by all listeners.",
-      CLUSTER),
+    K("num.network.threads", INT, 3, at_least(1), HIGH,
+      "Network threads (processors), shared by all listeners. When not set: 3, or as many as there are usable cores "
+      "where those are fewer.", CLUSTER),
 )
 
 LOG_KEYS = (

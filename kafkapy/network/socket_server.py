@@ -53,6 +53,13 @@ THREAD_END_S: Final = 5.0
 """How long a thread may take to end beyond the time it was given to answer what is in flight, in seconds."""
 
 
+def usable_cores(most: int) -> int:
+    """How many cores this process may run on, at most `most`. A Processor never waits for Python or for a disk, so a
+    second one on the same core only adds switches between them.
+    """
+    return min(most, len(os.sched_getaffinity(0)))
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
     """listener.name.<name>.max.connections and .max.connection.creation.rate (per second, 0: unlimited)."""
@@ -87,7 +94,7 @@ class SocketServerConfig:
         return cls(
             listeners=config.listeners,
             inter_broker_listener_name=config.inter_broker_listener_name,
-            num_network_threads=config.get_int("num.network.threads"),
+            num_network_threads=_set_or(config, "num.network.threads", usable_cores(3)),
             socket_send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
             socket_receive_buffer_bytes=_set_or(config, "socket.receive.buffer.bytes", SYSTEM_BUFFER),
             socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
