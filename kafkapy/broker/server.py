@@ -112,14 +112,15 @@ class KafkaServer:
 
     # --- for programs -------------------------------------------------------------------------------------------
 
-    def run(self) -> int:
-        """Run the broker on this thread until SIGTERM or SIGINT: 0 after a clean stop.
+    def run(self, on_started: Callable[[], None] | None = None) -> int:
+        """Run the broker on this thread until SIGTERM or SIGINT: 0 after a clean stop. `on_started` is called when it
+        accepts clients.
 
         StartupError (or another KafkaError) when it cannot start.
         """
         loop = _new_loop()
         try:
-            loop.run_until_complete(self._run(signals=True))
+            loop.run_until_complete(self._run(signals=True, on_started=on_started))
         finally:
             loop.close()
         return 0

@@ -6,46 +6,72 @@ says why), 2 for a command line that cannot be understood.
 
 from __future__ import annotations
 
+import gc
 import sys
-from typing import NoReturn
-
-import click
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 from kafkapy.config.properties import Properties, load_properties
 from kafkapy.errors import KafkaError
 from kafkapy.tools.log_setup import configure_logging
-from kafkapy.version import __version__
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("properties", required=False, type=click.Path(dir_okay=False))
-@click.option(
-    "--override",
-    "overrides",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Set one configuration key, over the file. May be given any number of times; the last one wins.",
-)
-@click.option(
-    "--logging",
-    "logging_file",
-    metavar="FILE",
-    help="A logging file, as config/logging.properties. Default: $KAFKAPY_LOGGING, else INFO on stderr.",
-)
-@click.version_option(__version__, prog_name="kafkapy-server")
-def main(properties: str | None, overrides: tuple[str, ...], logging_file: str | None) -> None:
-    """Run a kafkapy broker.
+class Arguments(NamedTuple):
+    """What a command line says."""
 
-    PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties; without one every key has
-    its default. Port 0 in `listeners` takes a free port, and the log says which one.
+    properties: str | None
+    overrides: tuple[str, ...]
+    logging_file: str | None
 
-    Example: kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override
-    log.dirs=/tmp/data
+
+def main() -> None:
+    """The program `kafkapy-server`. Ends by SystemExit."""
+    arguments = plain_arguments(sys.argv[1:])
+    if arguments is None:
+        from kafkapy.tools.server_command import command
+
+        command(prog_name="kafkapy-server")
+    else:
+        run_broker(*arguments)
+
+
+def plain_arguments(given: Sequence[str]) -> Arguments | None:
+    """What an ordinary command line says; None for anything else, which is click's to answer: help, the version,
+    mistakes.
+
+    A broker that is started as ever does without importing click, a twentieth of its start.
     """
+    properties: str | None = None
+    overrides: list[str] = []
+    logging_file: str | None = None
+    rest = iter(given)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name in ("--override", "--logging"):
+            if not equals:
+                value = next(rest, "-")
+            if value.startswith("-"):
+                return None
+            if name == "--override":
+                overrides.append(value)
+            else:
+                logging_file = value
+        elif argument.startswith("-") or properties is not None or Path(argument).is_dir():
+            return None
+        else:
+            properties = argument
+    return Arguments(properties, tuple(overrides), logging_file)
+
+
+def run_broker(properties: str | None, overrides: Sequence[str], logging_file: str | None) -> NoReturn:
+    """Run a broker until it is told to stop. SystemExit with the exit code."""
     try:
         configure_logging(logging_file)
         raw = load_properties(properties) if properties is not None else Properties()
         raw.override(overrides)
+        # Nearly everything that a start makes stays: looking it through for garbage again and again is lost time.
+        gc.disable()
         # The broker is imported late, so that --help and a wrong file are answered at once.
         from kafkapy.broker.server import KafkaServer
         from kafkapy.config.broker import BrokerConfig
@@ -54,13 +80,19 @@ def main(properties: str | None, overrides: tuple[str, ...], logging_file: str |
         disabled = [name.strip() for name in raw.get("kafkapy.plugins.disabled", "").split(",") if name.strip()]
         plugins = PluginManager.load(disabled)
         server = KafkaServer(BrokerConfig.from_properties(raw, plugins.broker_config_def()), plugins)
-        code = server.run()
+        code = server.run(_started)
     except KafkaError as error:
         _fail(str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
     sys.exit(code)
+
+
+def _started() -> None:
+    """Garbage is collected from here on; what is there now, modules and partitions, is not looked at any more."""
+    gc.freeze()
+    gc.enable()
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -1,0 +1,38 @@
+"""The command line of `kafkapy-server`, with its help, version and error messages. See kafkapy/tools/server.py, which
+imports this module only for what it does not understand itself.
+"""
+
+from __future__ import annotations
+
+import click
+
+from kafkapy.tools.server import run_broker
+from kafkapy.version import __version__
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("properties", required=False, type=click.Path(dir_okay=False))
+@click.option(
+    "--override",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set one configuration key, over the file. May be given any number of times; the last one wins.",
+)
+@click.option(
+    "--logging",
+    "logging_file",
+    metavar="FILE",
+    help="A logging file, as config/logging.properties. Default: $KAFKAPY_LOGGING, else INFO on stderr.",
+)
+@click.version_option(__version__, prog_name="kafkapy-server")
+def command(properties: str | None, overrides: tuple[str, ...], logging_file: str | None) -> None:
+    """Run a kafkapy broker.
+
+    PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties; without one every key has
+    its default. Port 0 in `listeners` takes a free port, and the log says which one.
+
+    Example: kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override
+    log.dirs=/tmp/data
+    """
+    run_broker(properties, overrides, logging_file)

@@ -1,0 +1,39 @@
+"""The ordinary command lines of kafkapy-server mean without click what they mean with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkapy.tools import server_command
+from kafkapy.tools.server import plain_arguments
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "server.properties",
+        "server.properties --override a=b",
+        "--override a=b=c --override=d=e server.properties --override f=",
+        "--logging log.properties --logging=other.properties",
+    ],
+)
+def test_plain_lines_mean_what_click_says(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(server_command, "run_broker", lambda *arguments: said.append(arguments))
+    server_command.command(line.split(), standalone_mode=False)
+    assert [plain_arguments(line.split())] == said
+
+
+@pytest.mark.parametrize(
+    "line", ["--help", "-h", "--version", "a b", "--override", "--override --logging x", "--unknown", "--", "-"]
+)
+def test_all_else_is_left_to_click(line: str) -> None:
+    assert plain_arguments(line.split()) is None
+
+
+def test_a_directory_is_no_properties_file(tmp_path: Path) -> None:
+    assert plain_arguments([str(tmp_path)]) is None
