@@ -211,7 +211,9 @@ cdef class PartitionLog:
     cdef readonly object events         # EventQueue, kept alive
     cdef readonly object storage        # LogStorage
     cdef readonly object config         # the LogConfig last given
+    cdef int32_t replica_count          # of the partition; 0: not known
     cdef object __weakref__
 
+    cdef int32_t effective_min_in_sync(self, object config) except? -1
     cdef void hold_segments(self, vector[SegmentState*]* out) noexcept nogil
     cdef object append(self, bytes batches, const AppendOptions* options, int origin)

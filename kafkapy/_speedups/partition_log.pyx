@@ -294,9 +294,9 @@ cdef class PartitionLog:
         c.log_append_time = config.message_timestamp_type == "LogAppendTime"
         c.compacted = "compact" in config.cleanup_policy
         c.validate_compressed = getattr(config, "kafkapy_validate_compressed", "") == "full"
-        c.timestamp_before_max_ms = config.message_timestamp_before_max_ms
-        c.timestamp_after_max_ms = config.message_timestamp_after_max_ms
-        c.min_in_sync_replicas = config.min_insync_replicas
+        c.timestamp_before_max_ms = config.timestamp_before_max_ms
+        c.timestamp_after_max_ms = config.timestamp_after_max_ms
+        c.min_in_sync_replicas = self.effective_min_in_sync(config)
         c.flush_messages = config.flush_messages
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
@@ -304,14 +304,28 @@ cdef class PartitionLog:
             pthread_mutex_unlock(&self.state.mutex)
         self.config = config
 
-    def become_leader(self, int leader_id, int leader_epoch, object in_sync_replicas=()):
-        """This broker leads from here. `in_sync_replicas`: ids of the ISR, with or without this broker's own."""
+    cdef int32_t effective_min_in_sync(self, object config) except? -1:
+        """min.insync.replicas, but never more than the partition has replicas (Partition.effectiveMinIsr)."""
+        cdef int32_t wanted = config.min_insync_replicas
+        return min(wanted, self.replica_count) if self.replica_count > 0 else wanted
+
+    def become_leader(self, int leader_id, int leader_epoch, object in_sync_replicas=(), int32_t replica_count=0):
+        """This broker leads from here. `in_sync_replicas`: ids of the ISR, with or without this broker's own.
+
+        min.insync.replicas asks for no more than `replica_count` replicas; 0 leaves it as it is configured.
+        """
         cdef vector[int32_t] in_sync
         cdef bint changed
+        cdef int32_t min_in_sync
+        self.replica_count = replica_count
+        min_in_sync = self.effective_min_in_sync(self.config)
         for replica in in_sync_replicas:
             if replica != leader_id:
                 in_sync.push_back(replica)
         with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            self.state.config.min_in_sync_replicas = min_in_sync
+            pthread_mutex_unlock(&self.state.mutex)
             changed = lead(self.state, leader_id, leader_epoch, &in_sync)
         if changed:
             self.write_leader_epochs()

@@ -173,7 +173,8 @@ class ReplicaManager:
             try:
                 log = partition.log or self._open_log(partition, each.is_new)
                 if each.state.leader == self.broker_id:
-                    log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr)
+                    replicas = len(each.replicas)
+                    log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr, replicas)
                 else:
                     log.become_follower(each.state.leader, each.state.leader_epoch)
                 outcomes.append(log)

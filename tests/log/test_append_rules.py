@@ -201,3 +201,24 @@ def test_the_index_files_are_kafkas(logs: Any, batch: Any) -> None:
     assert index == b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries)
     assert times == b"".join((5000 + n).to_bytes(8, "big") + (3 * n + 2).to_bytes(4, "big") for n in range(1, 4))
     assert min(path.name for path in logs.directory.iterdir()) == f"{0:020d}.index"
+
+
+def test_the_deprecated_key_bounds_timestamps_both_ways(logs: Any, batch: Any) -> None:
+    log = logs.open(message_timestamp_difference_max_ms=100)
+    log.append_as_leader(batch(1, timestamp=900), api_version=9, now_ms=1000)
+    for timestamp in (899, 1101):
+        with pytest.raises(InvalidTimestampError):
+            log.append_as_leader(batch(1, timestamp=timestamp), api_version=9, now_ms=1000)
+
+
+def test_min_insync_replicas_asks_for_no_more_than_there_are(logs: Any, batch: Any) -> None:
+    log = logs.open(min_insync_replicas=2)
+    with pytest.raises(NotEnoughReplicasError):
+        log.append_as_leader(batch(1), required_acks=-1, api_version=9)
+    log.become_leader(1, 1, (1,), 1)
+    log.append_as_leader(batch(1), required_acks=-1, api_version=9)
+    log.update_config(log.config)
+    log.append_as_leader(batch(1), required_acks=-1, api_version=9)
+    log.become_leader(1, 2, (1,), 3)
+    with pytest.raises(NotEnoughReplicasError):
+        log.append_as_leader(batch(1), required_acks=-1, api_version=9)

@@ -85,8 +85,9 @@ class MemoryBroker:
             "message_timestamp_type": "CreateTime",
             "cleanup_policy": ["delete"],
             "kafkapy_validate_compressed": "header",
-            "message_timestamp_before_max_ms": (1 << 63) - 1,
-            "message_timestamp_after_max_ms": (1 << 63) - 1,
+            "max_compaction_lag_ms": (1 << 63) - 1,
+            "timestamp_before_max_ms": (1 << 63) - 1,
+            "timestamp_after_max_ms": (1 << 63) - 1,
             "min_insync_replicas": 1,
             "flush_messages": (1 << 63) - 1,
         }

@@ -238,9 +238,4 @@ INTENDED = [
         "'the connection was closed', theirs 'an answer'",
         "A request that is not as the protocol says closes the connection; Kafka overlooks these.",
     ),
-    Intended(
-        "^PRODUCE .*: min.insync.replicas 2$",
-        "error_code: 19, theirs 0|base_offset|log_start_offset|error_message",
-        "Known gap: Kafka asks for no more replicas in sync than the partition has.",
-    ),
 ]
