@@ -23,7 +23,14 @@ ONLY = {name for name in os.environ.get("KAFKAPY_EXT", "").split(",") if name}
 JOBS = os.cpu_count() or 1
 VARIANT = "-".join(word for word in ("cython", "debug" if DEBUG else "", SANITIZE) if word)
 
-compile_args = ["-std=c++17", "-pthread", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function", "-Wno-sign-compare"]
+compile_args = [
+    "-std=c++17",
+    "-pthread",
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-Wno-unused-function",
+    "-Wno-sign-compare",
+]
 link_args = ["-pthread"]
 if DEBUG or SANITIZE:
     compile_args += ["-O1", "-g", "-fno-omit-frame-pointer"]

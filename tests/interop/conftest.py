@@ -1,4 +1,5 @@
-"""Brokers for the interop suite: kafkapy by default, or Apache Kafka itself when KAFKAPY_INTEROP_PEER names a release (3.9, 4.x).
+"""Brokers for the interop suite: kafkapy by default, or Apache Kafka itself when KAFKAPY_INTEROP_PEER names a release
+(3.9, 4.x).
 
 Running the suite against Apache Kafka proves the tests; running it against kafkapy proves the broker.
 """

@@ -1,4 +1,6 @@
-"""Producer snapshots: Kafka's format, and every cut or flipped bit is noticed; sequence numbers at their end and over epochs."""
+"""Producer snapshots: Kafka's format, and every cut or flipped bit is noticed; sequence numbers at their end and over
+epochs.
+"""
 
 from __future__ import annotations
 
