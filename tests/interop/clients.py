@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -53,6 +54,11 @@ class Client:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
+
+    @classmethod
+    def available(cls) -> bool:
+        """Whether the client is installed; Python's clients always are."""
+        return True
 
     def create_topic(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
         raise NotImplementedError
@@ -404,6 +410,10 @@ class KcatClient(Client):
     name = "kcat"
     binary_safe = False
     creates_topics_with_config = False
+
+    @classmethod
+    def available(cls) -> bool:
+        return shutil.which("kcat") is not None
 
     def _run(self, *arguments: str, data: bytes | None = None) -> bytes:
         done = subprocess.run(

@@ -41,6 +41,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(params=clients.ALL, ids=lambda kind: kind.name)
 def client(request: pytest.FixtureRequest, broker: Any) -> clients.Client:
     """Each foreign client in turn, connected to the module's broker."""
+    if not request.param.available():
+        pytest.skip(f"{request.param.name} is not installed")
     made: clients.Client = request.param(broker.bootstrap)
     return made
 

@@ -25,7 +25,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port = free.getsockname()[1]
     config = directory / "zoo.cfg"
     config.write_text(
-        f"tickTime=200\ndataDir={directory}\nclientPortAddress=127.0.0.1\nclientPort={port}\nadmin.enableServer=false\n"
+        f"tickTime=1000\ndataDir={directory}\nclientPortAddress=127.0.0.1\nclientPort={port}\nadmin.enableServer=false\n"
     )
     command = [
         "java",
