@@ -75,12 +75,12 @@ def hammer(broker: Any, frames: Iterator[bytes], threads: int = 3) -> int:
     address = (host, int(port))
     lock = threading.Lock()
     answered = 0
-    hangs: list[bytes] = []
+    problems: list[str] = []
 
     def work(number: int) -> None:
         nonlocal answered
         count = 0
-        while not hangs:
+        while not problems:
             with lock:
                 frame = next(frames, None)
             if frame is None:
@@ -89,7 +89,11 @@ def hammer(broker: Any, frames: Iterator[bytes], threads: int = 3) -> int:
             try:
                 reply = exchange(address, frame, f"127.0.{number + 1}.{count % 50 + 1}")
             except TimeoutError:
-                hangs.append(frame)
+                problems.append(f"no answer and no close for {frame.hex()}")
+                return
+            except OSError as error:
+                # A worker that ended in silence would leave frames unsent.
+                problems.append(f"{error!r} on frame {count} of worker {number}")
                 return
             with lock:
                 answered += bool(reply)
@@ -99,7 +103,8 @@ def hammer(broker: Any, frames: Iterator[bytes], threads: int = 3) -> int:
         worker.start()
     for worker in workers:
         worker.join()
-    assert not hangs, f"no answer and no close for {hangs[0].hex()}"
+    assert not problems, problems[0]
+    assert next(frames, None) is None, "frames were left unsent"
     return answered
 
 
