@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
-import subprocess
-import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,11 +22,6 @@ from kafkapy.testing.broker_process import BrokerProcess
 from kafkapy.types import TopicPartition
 
 TIMEOUT_S = 30
-STUCK_S = 20
-"""More than any of the worker's own timeouts: librdkafka can wait for ever in send_offsets_to_transaction when a broker
-was killed meanwhile, with nothing on its way. As one who looks after programs would do, the worker is then replaced.
-"""
-WORKER = Path(__file__).with_name("exactly_once_worker.py")
 SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "group.min.session.timeout.ms": "1000",
@@ -294,90 +284,3 @@ def decide(logs: Path, name: str, partition: TopicPartition, state: TransactionS
 def producers_of(directory: Path) -> set[int]:
     [segment] = directory.glob("*.log")
     return {batch.producer_id for batch in iter_batches(segment.read_bytes())}
-
-
-def exactly_once(tmp_path: Path, count: int, kills: int) -> None:
-    """Pass `count` records through the worker while it and the broker are killed; check what comes out."""
-    partitions, keys = 4, 50
-    broker = BrokerProcess(tmp_path, SETTINGS | {"num.partitions": str(partitions)})
-    broker.start()
-    dice = random.Random(count)
-    worker: subprocess.Popen[bytes] | None = None
-    command = [sys.executable, str(WORKER), broker.bootstrap, "input", "output", "pipeline"]
-    try:
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 5}
-        )
-        for number in range(count):
-            key = number % keys
-            while True:
-                try:
-                    producer.produce("input", b"%d" % number, key=b"%d" % key, partition=key % partitions)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        assert producer.flush(120) == 0
-        reader = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": False,
-                "log_level": 0,
-            }
-        )
-        reader.assign([confluent_kafka.TopicPartition("output", number, 0) for number in range(partitions)])
-        received: list[tuple[bytes, int]] = []
-        stop = time.monotonic() + 180 + count / 1000
-        # Each kill comes after another share of the records, wherever the worker is then.
-        at = sorted(dice.randrange(count // 20, count * 9 // 10) for _ in range(kills))
-        killed = 0
-        last, last_at = 0, time.monotonic()
-        while len(received) < count and time.monotonic() < stop:
-            if worker is None or worker.poll() is not None:
-                with (tmp_path / "worker.log").open("ab") as log:
-                    worker = subprocess.Popen(command, stdout=log, stderr=log)
-            received += [(m.key(), int(m.value())) for m in reader.consume(1000, 0.05) if m.error() is None]
-            if len(received) > last:
-                last, last_at = len(received), time.monotonic()
-            elif time.monotonic() - last_at > STUCK_S and worker.poll() is None:
-                worker.kill()
-                worker.wait()
-                last_at = time.monotonic()
-            if killed < kills and len(received) >= at[killed]:
-                killed += 1
-                time.sleep(dice.random() * 0.2)
-                if dice.random() < 0.5:
-                    broker.kill()
-                    broker.start()
-                else:
-                    worker.kill()
-                    worker.wait()
-        time.sleep(0.5)
-        received += [(m.key(), int(m.value())) for m in reader.consume(1000, 1) if m.error() is None]
-        reader.close()
-        log_tail = (tmp_path / "worker.log").read_text()[-2000:]
-        assert len(received) == count, log_tail
-        assert sorted(number for _, number in received) == list(range(count))
-        by_key: dict[bytes, list[int]] = defaultdict(list)
-        for key, number in received:
-            by_key[key].append(number)
-        assert all(numbers == sorted(numbers) for numbers in by_key.values())
-        assert killed == kills
-    finally:
-        if worker is not None:
-            with contextlib.suppress(ProcessLookupError):
-                worker.kill()
-            worker.wait()
-        broker.remove()
-
-
-def test_each_record_passes_a_pipeline_exactly_once(tmp_path: Path) -> None:
-    exactly_once(tmp_path, 20_000, 4)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-def test_a_million_records_pass_a_pipeline_exactly_once(tmp_path: Path) -> None:
-    exactly_once(tmp_path, 1_000_000, 40)
