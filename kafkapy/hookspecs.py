@@ -66,7 +66,8 @@ def register_assignors() -> Mapping[str, Callable[..., Any]]:  # type: ignore[em
     """Assignors by name, for the keys partition.assignment.strategy (clients) and group.consumer.assignors (broker).
 
     Each value is called without arguments. A classic assignor has ``name`` and ``assign(cluster, subscriptions)``; a
-    server-side one has ``name`` and ``assign(group_spec, topic_describer)`` (KIP-848).
+    server-side one is a `kafkapy.coordinator.group.assignors.api.GroupAssignor` (KIP-848), made once and called on the
+    control loop. Built in, on the server's side: ``uniform``, ``range``.
     """
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from click import Command
 
+    from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.security.authorizer.base import Authorizer
 
 ENTRY_POINT_GROUP: Final = "kafkapy"
@@ -39,6 +40,8 @@ BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.security.authorizer.allow_all",
     "kafkapy.log.backends.local",
     "kafkapy.log.backends.memory",
+    "kafkapy.coordinator.group.assignors.uniform",
+    "kafkapy.coordinator.group.assignors.range",
 )
 """Modules that register what kafkapy itself brings."""
 
@@ -49,6 +52,12 @@ AUTHORIZER_ALIASES: Final[Mapping[str, str]] = {
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer": "acl",
 }
 """What Kafka's class names, and no name, stand for."""
+
+ASSIGNOR_ALIASES: Final[Mapping[str, str]] = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""What Kafka's class names stand for."""
 
 logger = logging.getLogger("kafkapy.plugins")
 
@@ -173,6 +182,21 @@ class PluginManager:
         key = "kafkapy.storage.backend"
         name = config.get_str(key) if name is None else name
         return self._lookup(key, name, self.storage_backends, name)(config)
+
+    def create_group_assignors(self, config: BrokerConfig) -> list[GroupAssignor]:
+        """The configured server-side assignors; the first is what members get that ask for none.
+
+        ConfigError when group.consumer.assignors is empty, or names one twice or one that is not registered.
+        """
+        key = "group.consumer.assignors"
+        names = [ASSIGNOR_ALIASES.get(name, name) for name in config.get_list(key)]
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(key, ",".join(names), "must name one assignor or several different ones")
+        assignors: list[GroupAssignor] = [self._lookup(key, name, self.assignors, name)() for name in names]
+        for name, assignor in zip(names, assignors, strict=True):
+            if not callable(getattr(assignor, "assign", None)) or assignor.name != name:
+                raise ConfigError(key, name, "must be a server-side assignor that has the name it is registered under")
+        return assignors
 
     def create_metrics_reporters(self, config: BrokerConfig) -> list[Any]:
         """The configured metrics reporters. ConfigError when metric.reporters names one that is not registered."""
