@@ -535,8 +535,10 @@ def _hand_over(done: Later[Any], later: Later[Any]) -> None:
 
 @lru_cache(10_000)
 def partition_of(key: str, partition_count: int) -> int:
-    """Which of a coordinator topic's partitions a key belongs to: Java's hash of the text, made positive."""
-    return (java_hash(key) & 0x7FFFFFFF) % partition_count
+    """Which of a coordinator topic's partitions a key belongs to: the absolute value of Java's hash of the text, 0 for
+    the least number (org.apache.kafka.common.utils.Utils.abs)."""
+    value = abs(java_hash(key))
+    return 0 if value > 0x7FFFFFFF else value % partition_count
 
 
 def java_hash(text: str) -> int:

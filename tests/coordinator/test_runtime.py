@@ -94,6 +94,10 @@ def test_javas_hash_decides_the_partition() -> None:
     assert java_hash("polygenelubricants") == -(2**31)
     assert partition_of("polygenelubricants", 50) == 0
     assert partition_of("\U0001f600", 50) == ((0xD83D * 31 + 0xDE00) & 0x7FFFFFFF) % 50
+    # A negative hash: where Apache Kafka 3.9.1 has put the group.
+    assert java_hash("corpus-group") == -1081962438
+    assert partition_of("corpus-group", 50) == 38
+    assert partition_of("corpus-left-open", 50) == 9
 
 
 def test_a_write_is_seen_at_once_and_answered_when_it_is_committed(bench: Bench) -> None:
