@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkapy.config.broker import BrokerConfig
@@ -27,6 +27,7 @@ from kafkapy.plugins import PluginManager, hookimpl
 
 A, B, C, D = TOPICS = [UUID(int=number) for number in (1, 2, 3, 4)]
 ALL = [UniformAssignor(), RangeAssignor()]
+quickly = settings(max_examples=50, deadline=None)
 
 
 class Topics(dict[UUID, int]):
@@ -115,6 +116,7 @@ def living_groups(draw: st.DrawFn, *, homogeneous: bool) -> tuple[Members, Topic
 
 
 @pytest.mark.parametrize("assignor", ALL, ids=lambda each: each.name)
+@quickly
 @given(group=groups())
 def test_each_partition_goes_to_one_subscriber_of_its_topic(
     assignor: GroupAssignor, group: tuple[Members, Topics]
@@ -130,6 +132,7 @@ def test_each_partition_goes_to_one_subscriber_of_its_topic(
         assert all(partitions.values())
 
 
+@quickly
 @given(group=groups(homogeneous=True))
 def test_uniform_balances_within_one(group: tuple[Members, Topics]) -> None:
     members, topics = group
@@ -137,6 +140,7 @@ def test_uniform_balances_within_one(group: tuple[Members, Topics]) -> None:
     assert max(loads, default=0) - min(loads, default=0) <= 1
 
 
+@quickly
 @given(group=living_groups(homogeneous=True))
 def test_uniform_moves_as_little_as_balance_allows(group: tuple[Members, Topics]) -> None:
     members, topics = group
@@ -150,6 +154,7 @@ def test_uniform_moves_as_little_as_balance_allows(group: tuple[Members, Topics]
 
 
 @pytest.mark.parametrize("homogeneous", [True, False])
+@quickly
 @given(data=st.data())
 def test_uniform_leaves_a_group_alone_that_has_not_changed(homogeneous: bool, data: st.DataObject) -> None:
     members, topics = data.draw(groups(homogeneous=homogeneous))
@@ -157,6 +162,7 @@ def test_uniform_leaves_a_group_alone_that_has_not_changed(homogeneous: bool, da
     assert UniformAssignor().assign(spec(settled), topics) == {each: what.assigned for each, what in settled.items()}
 
 
+@quickly
 @given(group=living_groups(homogeneous=False))
 def test_uniform_leaves_no_move_that_balances_better(group: tuple[Members, Topics]) -> None:
     members, topics = group
@@ -167,6 +173,7 @@ def test_uniform_leaves_no_move_that_balances_better(group: tuple[Members, Topic
             assert all(load[giver] - load[each] <= 1 for each, what in members.items() if topic_id in what.topic_ids)
 
 
+@quickly
 @given(group=groups(), order=st.randoms(use_true_random=False))
 def test_an_assignment_does_not_depend_on_the_order_of_members(
     group: tuple[Members, Topics], order: SimpleNamespace
@@ -179,6 +186,7 @@ def test_an_assignment_does_not_depend_on_the_order_of_members(
         assert shuffled == assignor.assign(spec(members), topics)
 
 
+@quickly
 @given(group=groups())
 def test_range_gives_contiguous_ranges_in_the_members_order(group: tuple[Members, Topics]) -> None:
     members, topics = group
