@@ -22,12 +22,12 @@ VERSIONS = {"3.9": "3.9.1", "4.x": "4.1.1"}
 CACHE = Path(os.environ.get("KAFKAPY_PEER_CACHE", Path(__file__).parents[2] / ".cache" / "peers"))
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>kafkapy.peers</groupId><artifactId>apache-kafka</artifactId><version>1</version><packaging>pom</packaging><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+<groupId>kafkapy.peers</groupId><artifactId>{name}</artifactId><version>1</version><packaging>pom</packaging><dependencies>
+{dependencies}
 </dependencies></project>
 """
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_LOGGER = "org.slf4j:slf4j-simple:1.7.36"
 
 
 class PeerMissingError(RuntimeError):
@@ -37,14 +37,27 @@ class PeerMissingError(RuntimeError):
 def jars(version: str) -> Path:
     """The folder with all jars of that release, fetched on the first call."""
     release = VERSIONS.get(version, version)
-    folder = CACHE / f"apache-kafka-{release}"
+    kafka = [f"org.apache.kafka:kafka_2.13:{release}", f"org.apache.kafka:kafka-tools:{release}"]
+    return _fetched(f"apache-kafka-{release}", [*kafka, _LOGGER])
+
+
+def streams_jars(version: str) -> Path:
+    """The same for Kafka Streams; Kafka's clients are among them."""
+    release = VERSIONS.get(version, version)
+    return _fetched(f"kafka-streams-{release}", [f"org.apache.kafka:kafka-streams:{release}", _LOGGER])
+
+
+def _fetched(name: str, artifacts: list[str]) -> Path:
+    """The folder of that name in the cache with these artifacts (group:artifact:version) and what they need."""
+    folder = CACHE / name
     if (folder / "complete").exists():
         return folder / "libs"
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise PeerMissingError(f"{program} is not installed")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(_POM.format(version=release))
+    dependencies = "\n".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
+    (folder / "pom.xml").write_text(_POM.format(name=name, dependencies=dependencies))
     fetched = subprocess.run(
         ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"],
         cwd=folder,
@@ -56,6 +69,22 @@ def jars(version: str) -> Path:
         raise PeerMissingError(f"Maven Central was not reached: {fetched.stdout.strip()[-300:]}")
     (folder / "complete").touch()
     return folder / "libs"
+
+
+def compiled(source: Path, libs: Path) -> Path:
+    """The folder with the classes of a Java source, compiled against these jars; again when the source is newer."""
+    classes = libs.parent / "classes" / source.stem
+    built = classes / f"{source.stem}.class"
+    if built.exists() and built.stat().st_mtime > source.stat().st_mtime:
+        return classes
+    if shutil.which("javac") is None:
+        raise PeerMissingError("javac is not installed")
+    classes.mkdir(parents=True, exist_ok=True)
+    command = ["javac", "--release", "11", "-cp", f"{libs}/*", "-d", str(classes), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise RuntimeError(f"{source.name} does not compile: {done.stderr[-2000:]}")
+    return classes
 
 
 def java(version: str, main: str, *arguments: str, options: tuple[str, ...] = ("-Xmx512m",)) -> list[str]:
