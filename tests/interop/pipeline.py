@@ -17,16 +17,16 @@ from pathlib import Path
 
 import confluent_kafka
 import confluent_kafka.admin
+from interop.conftest import make_broker
 from interop.exactly_once_worker import ABORTED, FENCED
-
-from kafkapy.testing.broker_process import BrokerProcess
 
 SOURCE, TARGET = "input", "output"
 PARTITIONS = 4
 KEYS = 50
 STUCK_S = 30
 """Without anything new for so long the worker is replaced, as one who looks after programs would do. It is more than
-any of its own timeouts: librdkafka can wait for ever in send_offsets_to_transaction when a broker was killed meanwhile.
+any of its own timeouts: librdkafka can wait for ever in send_offsets_to_transaction when a broker was killed meanwhile
+(confluentinc/librdkafka#5456).
 """
 FROZEN_S = 4
 """More than the worker's session timeout."""
@@ -56,7 +56,7 @@ class Pipeline:
         """Pass all records through and check what comes out. Raises AssertionError."""
         print(f"KAFKAPY_SEED={self.seed}", flush=True)
         self.dice = random.Random(self.seed)
-        self.broker = BrokerProcess(self.folder, SETTINGS)
+        self.broker = make_broker(self.folder, **SETTINGS)
         self.log = self.folder / "worker.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.frozen: list[tuple[int, subprocess.Popen[bytes]]] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import subprocess
 import sys
 import time
@@ -20,8 +19,6 @@ from interop.members import ALL, ConfluentMember, Member
 
 PARTITIONS = 6
 TIMEOUT_S = 60.0
-CHURN_S = float(os.environ.get("KAFKAPY_GROUP_CHURN_S", "6"))
-"""How long members come and go at random."""
 
 
 def wait_for(condition: Callable[[], bool], members: Iterable[Member], what: str) -> None:
@@ -136,27 +133,6 @@ def test_members_of_all_kinds_share_one_group(broker: Any, topic: str) -> None:
         wait_for_all(source, [*members, *gone])
     members[0].stop()
     read_on(ConfluentMember, broker, topic, source)
-
-
-def test_members_that_come_and_go_miss_nothing(broker: Any, topic: str) -> None:
-    chance = random.Random(7)
-    source = Source(broker.bootstrap, topic)
-    everybody: list[Member] = []
-    present: list[Member] = []
-    end = time.monotonic() + CHURN_S
-    while time.monotonic() < end:
-        source.send(60)
-        if len(present) < 2 or (len(present) < 5 and chance.random() < 0.5):
-            member = chance.choice(ALL)(broker.bootstrap, topic, topic).start()
-            present.append(member)
-            everybody.append(member)
-        else:
-            present.pop(chance.randrange(len(present))).stop()
-        time.sleep(chance.random())
-    wait_until_shared(present)
-    wait_for_all(source, everybody)
-    for member in present:
-        member.stop()
 
 
 def test_a_static_member_that_restarts_causes_no_rebalance(broker: Any, topic: str) -> None:
