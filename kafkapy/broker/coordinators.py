@@ -5,7 +5,7 @@ Source: kafka.server.BrokerServer, where the group and the transaction coordinat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.coordinator.clock import LoopClock
@@ -23,6 +23,7 @@ from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
+    from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.cache import MetadataCache
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.replica_manager import ReplicaManager
@@ -51,7 +52,9 @@ class Coordinators:
         metadata_cache: MetadataCache,
         next_producer_id: Callable[[], Awaitable[int]],
         notify: Callable[..., None],
+        assignors: Sequence[GroupAssignor],
     ) -> None:
+        """`assignors` are those of group.consumer.assignors, in that order."""
         self.config = config
         self.clock = LoopClock()
         self.writer = PartitionLogWriter(replica_manager, config.get_int("offsets.load.buffer.size"))
@@ -60,6 +63,7 @@ class Coordinators:
         self._metadata_cache = metadata_cache
         self._next_producer_id = next_producer_id
         self._notify = notify
+        self._assignors = assignors
         self._partition_counts: Mapping[str, int] = {}
 
     async def start(self) -> None:
@@ -72,6 +76,8 @@ class Coordinators:
             partition_count=lambda: self.partition_count(GROUP_METADATA_TOPIC),
             compression=self.config.get_int("offsets.topic.compression.codec"),
             rebalanced=self._rebalanced,
+            assignors=self._assignors,
+            metadata=lambda: self._metadata_cache.snapshot,
         )
         self._replica_manager.leadership_listeners.append(self.group.runtime.on_leadership_change)
         self._replica_manager.deletion_listeners.append(lambda topic: self.group.topics_deleted([topic]))

@@ -270,7 +270,13 @@ class KafkaServer:
             producer_ids=producer_ids,
             auto_topics=AutoTopicCreation(dynamic, controller),
             coordinators=Coordinators(
-                self.config, store, replica_manager, metadata_cache, producer_ids.next_id, plugins.notify
+                self.config,
+                store,
+                replica_manager,
+                metadata_cache,
+                producer_ids.next_id,
+                plugins.notify,
+                plugins.create_group_assignors(self.config),
             ),
         )
         self.context.apis = KafkaApis(self.context)

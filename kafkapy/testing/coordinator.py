@@ -5,14 +5,17 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
+from uuid import uuid5
 
 from kafkapy import errors
 from kafkapy.coordinator.writer import CommittedListener, LoadedBatch, LoadedChunk
+from kafkapy.metadata.cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
+from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.records.batches import decode_records, iter_batches
 from kafkapy.records.control import read_control_batch
-from kafkapy.types import TopicPartition
+from kafkapy.types import ZERO_UUID, Endpoint, TopicPartition
 
 T = TypeVar("T")
 
@@ -94,6 +97,29 @@ class VirtualClock:
     def alarms(self) -> int:
         """Alarms that are set and not cancelled."""
         return sum(1 for _, _, alarm in self._alarms if alarm.callback is not None)
+
+
+def snapshot_of(topics: Mapping[str, int], racks: Mapping[int, str] | None = None) -> MetadataSnapshot:
+    """The metadata of a cluster with these topics (name to number of partitions).
+
+    A topic's id follows from its name. With `racks` (broker to rack) partitions have their replica on one broker after
+    the other.
+    """
+    brokers = {
+        each: BrokerRegistration(each, (Endpoint("PLAINTEXT", "localhost", 9092),), rack=rack)
+        for each, rack in (racks or {}).items()
+    }
+    ids = sorted(brokers) or [0]
+    made = {
+        name: TopicMetadata(
+            name,
+            uuid5(ZERO_UUID, name),
+            {n: PartitionMetadata(n, ids[n % len(ids)], 0, (ids[n % len(ids)],), (0,)) for n in range(count)},
+        )
+        for name, count in topics.items()
+    }
+    names = {topic.topic_id: name for name, topic in made.items()}
+    return MetadataSnapshot(brokers=brokers, topics=made, topic_names=names)
 
 
 class MemoryWriter:

@@ -19,6 +19,7 @@ from kafkapy.coordinator.result import Later, ProducerStamp
 from kafkapy.coordinator.writer import PartitionLogWriter
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.loader import load_log
+from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.testing.coordinator import VirtualClock
 from kafkapy.types import TopicPartition
 
@@ -58,7 +59,9 @@ class Broker:
             )
         self.hosted.become_leader(1, self.epoch, self.isr)
         self.writer = PartitionLogWriter(self, self.load_bytes)
-        self.coordinator = GroupCoordinator(GroupConfig(), self.writer, self.clock, partition_count=lambda: 1)
+        self.coordinator = GroupCoordinator(
+            GroupConfig(), self.writer, self.clock, partition_count=lambda: 1, assignors=(), metadata=MetadataSnapshot
+        )
         self.coordinator.runtime.on_leadership_change(PARTITION, self.epoch, True)
         self.clock.run()
 

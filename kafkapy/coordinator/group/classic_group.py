@@ -156,6 +156,20 @@ class ClassicGroup(Group):
         group.subscribed_topics = group._compute_subscribed_topics()
         return group
 
+    @classmethod
+    def stable(cls, group_id: str, generation_id: int, now_ms: int) -> ClassicGroup:
+        """A consumer group that becomes classic, in the generation of its epoch and without its members yet."""
+        group = cls(group_id, now_ms)
+        group.state = STABLE
+        group.generation_id = generation_id
+        group._protocol_type = CONSUMER_PROTOCOL_TYPE
+        return group
+
+    def choose_protocol(self) -> None:
+        """Settle on the protocol of a generation, and on what its members read."""
+        self.protocol_name = self.select_protocol()
+        self.subscribed_topics = self._compute_subscribed_topics()
+
     def take_over(self, value: GroupMetadataValue) -> None:
         """A record of the group that was made here a moment ago: the assignments are what is new in it."""
         self.is_recorded = True

@@ -268,6 +268,18 @@ class ClassicRebalance:
         group.remove(member.member_id)
         self.cancel_heartbeat(group, member.member_id)
 
+    # --- migration --------------------------------------------------------------------------------------------------
+
+    def converted(self, group: ClassicGroup, error: ErrorCode) -> None:
+        """The group is a consumer group from now on: who waits hears the error, and no timeout of it is left."""
+        for member in group.members.values():
+            group.answer_join(member, join_error(member.member_id, error))
+            group.answer_sync(member, SyncGroupResponse(error_code=error, assignment=b""))
+        for member_id in [*group.members, *group.pending_join]:
+            self.cancel_heartbeat(group, member_id)
+        self._timer.cancel(("join", group.group_id))
+        self._timer.cancel(("sync", group.group_id))
+
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup) -> Records:

@@ -1,17 +1,40 @@
-"""What the group coordinator may be told: the group and offset keys of the broker's configuration."""
+"""What the group coordinator may be told: the group and offset keys of the broker, and the keys of single groups."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 
+class MigrationPolicy(Enum):
+    """Whether groups with members change their protocol. Source: ConsumerGroupMigrationPolicy."""
+
+    DISABLED = "disabled"
+    DOWNGRADE = "downgrade"
+    """From the consumer protocol to the classic one only."""
+    UPGRADE = "upgrade"
+    """From the classic protocol to the consumer one only."""
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a member of the consumer protocol may join a classic group that has members."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a group becomes classic when its last member of the consumer protocol has left."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Immutable; the defaults are Kafka's. Times in ms. Keys of other protocols' groups are read by their own code."""
+    """Immutable; the defaults are Kafka's. Times in ms."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -23,6 +46,13 @@ class GroupConfig:
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offsets_retention_check_interval_ms: int = 600_000
     offset_commit_timeout_ms: int = 5_000
+    consumer_protocol: bool = True
+    """Whether members may speak the consumer protocol (KIP-848)."""
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2**31 - 1
+    consumer_regex_refresh_interval_ms: int = 600_000
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> Self:
@@ -36,4 +66,38 @@ class GroupConfig:
             offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
             offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
             offset_commit_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+            consumer_protocol="consumer"
+            in {name.lower() for name in config.get_list("group.coordinator.rebalance.protocols")},
+            consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
+            consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+            consumer_max_size=config.get_int("group.consumer.max.size"),
+            consumer_regex_refresh_interval_ms=config.get_int("group.consumer.regex.refresh.interval.ms"),
+            migration_policy=MigrationPolicy(config.get_str("group.consumer.migration.policy").lower()),
         )
+
+
+class GroupOverrides:
+    """The keys that single groups were given (resource type GROUP), over those of the broker. Made by the broker,
+    changed and read on the control loop. Source: org.apache.kafka.coordinator.group.GroupConfigManager.
+    """
+
+    def __init__(self, config: GroupConfig) -> None:
+        self._config = config
+        self._groups: dict[str, Mapping[str, int]] = {}
+
+    def put(self, group_id: str, values: Mapping[str, int]) -> None:
+        """A group's own keys (such as consumer.session.timeout.ms), instead of those it had."""
+        if values:
+            self._groups[group_id] = dict(values)
+        else:
+            self._groups.pop(group_id, None)
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a member may be silent."""
+        own = self._groups.get(group_id, {})
+        return own.get("consumer.session.timeout.ms", self._config.consumer_session_timeout_ms)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often a member is to be heard of."""
+        own = self._groups.get(group_id, {})
+        return own.get("consumer.heartbeat.interval.ms", self._config.consumer_heartbeat_interval_ms)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from kafkapy.coordinator.clock import Clock
+from kafkapy.coordinator.group.assignors.api import GroupAssignor
 from kafkapy.coordinator.group.classic_requests import ClientInfo
-from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
+from kafkapy.coordinator.group.consumer_requests import ConsumerClient, check_heartbeat, describe_error
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
 from kafkapy.coordinator.group.records import GROUP_RECORDS
@@ -21,7 +23,13 @@ from kafkapy.coordinator.result import Later, Result
 from kafkapy.coordinator.runtime import CoordinatorRuntime, Operation, ShardContext
 from kafkapy.coordinator.writer import PartitionWriter
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
+from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
+from kafkapy.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from kafkapy.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsResponse
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -47,17 +55,26 @@ class GroupCoordinator:
         partition_count: Callable[[], int],
         compression: int = 0,
         rebalanced: Callable[[GroupEvent], None] = lambda _: None,
-        extend_shard: Callable[[GroupShard], None] = lambda _: None,
+        assignors: Iterable[GroupAssignor],
+        metadata: Callable[[], MetadataSnapshot],
     ) -> None:
-        """`partition_count` says how many partitions __consumer_offsets has, or will have. `extend_shard` is called
-        with each new shard, for protocols that `register` with it.
+        """`partition_count` says how many partitions __consumer_offsets has, or will have; `assignors` are those that
+        consumer groups may choose from, the default one first; `metadata` gives the cluster's topics as they are now.
         """
         self.config = config
+        self.overrides = GroupOverrides(config)
+        self.assignors = {assignor.name: assignor for assignor in assignors}
+        self._metadata = metadata
 
         def make(context: ShardContext[GroupShard]) -> GroupShard:
-            shard = GroupShard(context, self.config, rebalanced)
-            extend_shard(shard)
-            return shard
+            return GroupShard(
+                context,
+                self.config,
+                rebalanced,
+                assignors=self.assignors,
+                metadata=metadata,
+                overrides=self.overrides,
+            )
 
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             "group.GroupCoordinator",
@@ -94,13 +111,13 @@ class GroupCoordinator:
         _check_group_id(request.group_id)
         if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
             raise error_for(ErrorCode.INVALID_SESSION_TIMEOUT)
-        return await self.write(request.group_id, lambda shard, _: shard.classic.join(client, request)).wait()
+        return await self.write(request.group_id, lambda shard, _: shard.join(client, request)).wait()
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """SyncGroup."""
         _check_group_id(request.group_id)
         try:
-            return await self.write(request.group_id, lambda shard, _: shard.classic.sync(request)).wait()
+            return await self.write(request.group_id, lambda shard, _: shard.sync(request)).wait()
         except KafkaError as error:
             if error.code in _TOO_LARGE:
                 raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
@@ -110,7 +127,7 @@ class GroupCoordinator:
         """Heartbeat. While the group is being loaded every member is taken for alive."""
         _check_group_id(request.group_id)
         try:
-            return await self.read(request.group_id, lambda shard, _: shard.classic.heartbeat(request)).wait()
+            return await self.read(request.group_id, lambda shard, _: shard.heartbeat(request)).wait()
         except KafkaError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE
@@ -119,7 +136,34 @@ class GroupCoordinator:
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """LeaveGroup."""
         _check_group_id(request.group_id)
-        return await self.write(request.group_id, lambda shard, _: shard.classic.leave(request)).wait()
+        return await self.write(request.group_id, lambda shard, _: shard.leave(request)).wait()
+
+    # --- consumer protocol ------------------------------------------------------------------------------------------
+
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        """Whether members may speak the consumer protocol."""
+        return self.config.consumer_protocol
+
+    async def consumer_heartbeat(
+        self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest, api_version: int
+    ) -> ConsumerGroupHeartbeatResponse:
+        """ConsumerGroupHeartbeat. See `check_heartbeat` and ConsumerRequests.heartbeat for the errors."""
+        check_heartbeat(request, api_version, self.assignors)
+        return await self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)).wait()
+
+    async def describe_consumer(self, group_ids: Iterable[str]) -> list[ConsumerGroupDescribeResponse.Group]:
+        """Consumer groups with their members, in the order asked; an error in the place of one that is none."""
+        described = []
+        for group_id in group_ids:
+            try:
+                described += await self.read(group_id, self._describe(group_id)).wait()
+            except KafkaError as error:
+                described.append(describe_error(group_id, code_of(error), error.message))
+        return described
+
+    def _describe(self, group_id: str) -> Callable[[GroupShard, int], list[ConsumerGroupDescribeResponse.Group]]:
+        return lambda shard, _: shard.consumer.describe([group_id], self._metadata())
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 

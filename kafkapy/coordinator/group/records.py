@@ -1,4 +1,4 @@
-"""The records of groups in __consumer_offsets, in the versions that Kafka 3.9 writes.
+"""The records of groups in __consumer_offsets, in the versions that Kafka 4.1 writes.
 
 Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers and the schemas of its records.
 """

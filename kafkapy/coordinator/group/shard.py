@@ -1,22 +1,28 @@
 """GroupShard: the groups and offsets of one partition of __consumer_offsets.
 
 Source: org.apache.kafka.coordinator.group.GroupCoordinatorShard. It puts the parts together: ClassicRequests over
-ClassicRebalance, OffsetRequests over an OffsetStore, and what is asked of groups of every type.
-
-Groups of another protocol join in by `register`: their own key versions are applied by their own code, and their
-objects stand in `groups` beside the classic ones (see Group).
+ClassicRebalance, ConsumerRequests and ClassicMembers over ConsumerRebalance, OffsetRequests over an OffsetStore, and
+what is asked of groups of every type.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kafkapy.coordinator.group.classic_group import STABLE, ClassicGroup
 from kafkapy.coordinator.group.classic_rebalance import ClassicRebalance
-from kafkapy.coordinator.group.classic_requests import ClassicRequests
-from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.group.classic_requests import ClassicRequests, ClientInfo
+from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
+from kafkapy.coordinator.group.consumer_classic import ClassicMembers
+from kafkapy.coordinator.group.consumer_group import ConsumerGroup
+from kafkapy.coordinator.group.consumer_migration import ConsumerMigration
+from kafkapy.coordinator.group.consumer_patterns import ConsumerPatterns
+from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance
+from kafkapy.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS
+from kafkapy.coordinator.group.consumer_replay import ConsumerReplay
+from kafkapy.coordinator.group.consumer_requests import ConsumerRequests
 from kafkapy.coordinator.group.group import Group, GroupType
 from kafkapy.coordinator.group.offset_requests import OffsetRequests
 from kafkapy.coordinator.group.offsets import OffsetStore
@@ -24,6 +30,7 @@ from kafkapy.coordinator.group.records import GROUP_METADATA_KEY, OFFSET_COMMIT_
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsResponse
 from kafkapy.protocol.messages.group_metadata_records import (
     GroupMetadataKey,
@@ -31,17 +38,20 @@ from kafkapy.protocol.messages.group_metadata_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
+from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kafkapy.protocol.messages.list_groups import ListGroupsResponse
+from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
+    from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.coordinator.runtime import ShardContext
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 RECORDS_PER_EXPIRY: Final = 2000
 """Tombstones written in one operation: they go into one batch."""
-
-ApplyRecord = Callable[[CoordinatorRecord], None]
 
 
 class GroupEvent(NamedTuple):
@@ -60,7 +70,12 @@ class GroupShard:
         context: ShardContext[Any],
         config: GroupConfig,
         rebalanced: Callable[[GroupEvent], None] = lambda _: None,
+        *,
+        assignors: Mapping[str, GroupAssignor],
+        metadata: Callable[[], MetadataSnapshot],
+        overrides: GroupOverrides,
     ) -> None:
+        """`assignors` by name, the default one first."""
         self.config = config
         self.timer = context.timer
         self.clock = context.clock
@@ -71,17 +86,15 @@ class GroupShard:
             self.find_classic, context.timer, context.clock, config, lambda group: rebalanced(_event(group))
         )
         self.classic = ClassicRequests(self.find_classic, self._create_classic, self._rebalance, config)
+        self._migration = ConsumerMigration(self._rebalance, context.clock, config, metadata)
+        self.consumer_rebalance = ConsumerRebalance(
+            self.groups, context.timer, config, overrides, assignors, metadata, self._migration
+        )
+        patterns = ConsumerPatterns(self.consumer_rebalance, context.timer, context.clock, config, metadata)
+        self.consumer = ConsumerRequests(self.consumer_rebalance, patterns, overrides)
+        self._classic_members = ClassicMembers(self.consumer_rebalance, metadata)
+        self._replay = ConsumerReplay(self.groups)
         self._loading = True
-        self._others: dict[int, ApplyRecord] = {}
-        self._on_loaded: list[Callable[[int], list[CoordinatorRecord]]] = []
-
-    def register(
-        self, key_versions: Iterable[int], apply: ApplyRecord, on_loaded: Callable[[int], list[CoordinatorRecord]]
-    ) -> None:
-        """Have records of some key versions applied by another protocol's code, and tell it when all are."""
-        for version in key_versions:
-            self._others[version] = apply
-        self._on_loaded.append(on_loaded)
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -97,10 +110,8 @@ class GroupShard:
         elif record.key_version == GROUP_METADATA_KEY:
             group_id = cast(GroupMetadataKey, record.key).group
             self._apply_classic(group_id, cast("GroupMetadataValue | None", record.value))
-        else:
-            apply = self._others.get(record.key_version)
-            if apply is not None:
-                apply(record)
+        elif record.key_version in CONSUMER_GROUP_KEYS:
+            self._replay.apply(record)
 
     def _apply_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
@@ -108,7 +119,9 @@ class GroupShard:
             if isinstance(group, ClassicGroup):
                 del self.groups[group_id]
         elif self._loading or not isinstance(group, ClassicGroup):
-            self.groups[group_id] = ClassicGroup.from_record(group_id, value)
+            group = self._migration.take_converted(value) or ClassicGroup.from_record(group_id, value)
+            group.is_recorded = True
+            self.groups[group_id] = group
         else:
             group.take_over(value)
 
@@ -119,13 +132,14 @@ class GroupShard:
 
     def on_loaded(self, now_ms: int) -> None:
         """See Shard."""
+        del now_ms
         self._loading = False
         waiting: list[CoordinatorRecord] = []
         for group in list(self.groups.values()):
             if isinstance(group, ClassicGroup):
                 waiting += self._rebalance.loaded(group)
-        for loaded in self._on_loaded:
-            waiting += loaded(now_ms)
+            elif isinstance(group, ConsumerGroup):
+                self.consumer_rebalance.loaded(group)
         if waiting:
             self.timer.schedule("after-load", 0, lambda _shard, _now: Result(None, waiting))
         self._schedule_expiry()
@@ -149,6 +163,42 @@ class GroupShard:
     def _heartbeat_by_commit(self, group: Group, member_id: str) -> None:
         if isinstance(group, ClassicGroup):
             self._rebalance.schedule_heartbeat(group, group.members[member_id])
+
+    # --- the classic protocol, in groups of either type -------------------------------------------------------------
+
+    def join(self, client: ClientInfo, request: JoinGroupRequest) -> Result[JoinGroupResponse]:
+        """JoinGroup. An empty consumer group becomes a classic one."""
+        group = self.groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return self.classic.join(client, request)
+        if not group.is_empty:
+            return self._classic_members.join(client, request, group)
+        tombstones = group.tombstones()
+        result = self.classic.join(client, request)
+        if self.find_classic(request.group_id) is not None:
+            result.records = [*tombstones, *result.records]
+        return result
+
+    def sync(self, request: SyncGroupRequest) -> Result[SyncGroupResponse]:
+        """SyncGroup."""
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.sync(request, group)
+        return self.classic.sync(request)
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Heartbeat."""
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.heartbeat(request, group)
+        return self.classic.heartbeat(request)
+
+    def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
+        """LeaveGroup."""
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.leave(request, group)
+        return self.classic.leave(request)
 
     # --- groups of every type ---------------------------------------------------------------------------------------
 

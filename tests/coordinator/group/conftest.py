@@ -6,25 +6,36 @@ from typing import Any
 
 import pytest
 
+from kafkapy.coordinator.group.assignors.api import Partitions
+from kafkapy.coordinator.group.assignors.range import RangeAssignor
+from kafkapy.coordinator.group.assignors.uniform import UniformAssignor
 from kafkapy.coordinator.group.classic_group import ClassicGroup
 from kafkapy.coordinator.group.classic_requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.group.consumer_group import ConsumerGroup
+from kafkapy.coordinator.group.consumer_requests import ConsumerClient, check_heartbeat
 from kafkapy.coordinator.group.coordinator import GroupCoordinator
 from kafkapy.coordinator.group.offset_requests import FetchedOffset, NewOffset, OffsetCommit
 from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
 from kafkapy.coordinator.result import Later
-from kafkapy.errors import ErrorCode
+from kafkapy.errors import ErrorCode, KafkaError
+from kafkapy.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from kafkapy.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kafkapy.testing.coordinator import MemoryWriter, VirtualClock
+from kafkapy.testing.coordinator import MemoryWriter, VirtualClock, snapshot_of
 from kafkapy.types import TopicPartition
 
 GROUP = "group"
 PARTITION = TopicPartition("__consumer_offsets", 0)
 SESSION_MS, REBALANCE_MS, DELAY_MS = 10_000, 30_000, 3_000
+CLIENT = ConsumerClient("client", "/127.0.0.1")
 
 
 def subscription(*topics: str) -> bytes:
@@ -43,6 +54,7 @@ class GroupBench:
         self.writer = MemoryWriter()
         self.config = GroupConfig(**{"initial_rebalance_delay_ms": DELAY_MS, **config})
         self.events: list[GroupEvent] = []
+        self.snapshot = snapshot_of({"topic": 6})
         self.epoch = 0
         self.restart()
 
@@ -53,7 +65,13 @@ class GroupBench:
         if self.epoch:
             self.coordinator.runtime.timer.close()  # the dead set no alarms
         self.coordinator = GroupCoordinator(
-            self.config, self.writer, self.clock, partition_count=lambda: 1, rebalanced=self.events.append
+            self.config,
+            self.writer,
+            self.clock,
+            partition_count=lambda: 1,
+            rebalanced=self.events.append,
+            assignors=[UniformAssignor(), RangeAssignor()],
+            metadata=lambda: self.snapshot,
         )
         self.epoch += 1
         self.coordinator.runtime.on_leadership_change(PARTITION, self.epoch, True)
@@ -94,7 +112,7 @@ class GroupBench:
             protocols=[JoinGroupRequest.Protocol(name=name, metadata=data) for name, data in named.items()],
         )
         who = ClientInfo(client, "/127.0.0.1", version)
-        later = self.coordinator.write(group, lambda shard, _: shard.classic.join(who, request))
+        later = self.coordinator.write(group, lambda shard, _: shard.join(who, request))
         self.clock.run()
         return later
 
@@ -125,7 +143,7 @@ class GroupBench:
             ],
             **fields,
         )
-        later = self.coordinator.write(group, lambda shard, _: shard.classic.sync(request))
+        later = self.coordinator.write(group, lambda shard, _: shard.sync(request))
         self.clock.run()
         return later
 
@@ -135,14 +153,14 @@ class GroupBench:
         request = HeartbeatRequest(
             group_id=group, generation_id=generation, member_id=member_id, group_instance_id=instance
         )
-        later = self.coordinator.read(group, lambda shard, _: shard.classic.heartbeat(request))
+        later = self.coordinator.read(group, lambda shard, _: shard.heartbeat(request))
         return ErrorCode(getattr(later.error, "code", None) or later.result())
 
     def leave(self, *members: str, group: str = GROUP, instances: tuple[str, ...] = ()) -> list[ErrorCode]:
         asked = [LeaveGroupRequest.Member(member_id=each) for each in members]
         asked += [LeaveGroupRequest.Member(member_id="", group_instance_id=each) for each in instances]
         request = LeaveGroupRequest(group_id=group, members=asked)
-        later: Later[LeaveGroupResponse] = self.coordinator.write(group, lambda shard, _: shard.classic.leave(request))
+        later: Later[LeaveGroupResponse] = self.coordinator.write(group, lambda shard, _: shard.leave(request))
         self.clock.run()
         return [ErrorCode(each.error_code) for each in later.result().members]
 
@@ -158,6 +176,61 @@ class GroupBench:
         waiting.append(self.sync(leader, generation, {each: each.encode() for each in members}))
         assert all(each.result().error_code == 0 for each in waiting)
         return members, generation
+
+    # --- consumer protocol --------------------------------------------------------------------------------------
+
+    def consumer_group(self, group: str = GROUP) -> ConsumerGroup:
+        found = self.shard.groups[group]
+        assert isinstance(found, ConsumerGroup)
+        return found
+
+    def beat(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        group: str = GROUP,
+        owned: Partitions | None = None,
+        version: int = 1,
+        client: ConsumerClient = CLIENT,
+        **fields: Any,
+    ) -> ConsumerGroupHeartbeatResponse:
+        """ConsumerGroupHeartbeat; errors come in the response, as in the handler."""
+        listed = (
+            None
+            if owned is None
+            else [
+                ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+                for topic_id, numbers in owned.items()
+            ]
+        )
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group, member_id=member_id, member_epoch=epoch, topic_partitions=listed, **fields
+        )
+        try:
+            check_heartbeat(request, version, self.coordinator.assignors)
+            later = self.coordinator.write(group, lambda shard, _: shard.consumer.heartbeat(client, request))
+            self.clock.run()
+            return later.result()
+        except KafkaError as error:
+            return ConsumerGroupHeartbeatResponse(
+                error_code=error.code, error_message=error.message, member_epoch=0, heartbeat_interval_ms=0
+            )
+
+    def enter(
+        self, member_id: str, *topics: str, rebalance_ms: int = REBALANCE_MS, **fields: Any
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A member of the consumer protocol joins; "topic" when no topic is named."""
+        return self.beat(
+            member_id,
+            0,
+            owned={},
+            **{"subscribed_topic_names": list(topics) or ["topic"], "rebalance_timeout_ms": rebalance_ms, **fields},
+        )
+
+    def describe_consumer(self, group: str = GROUP) -> ConsumerGroupDescribeResponse.Group:
+        later = self.coordinator.read(group, lambda shard, _: shard.consumer.describe([group], self.snapshot))
+        return later.result()[0]
 
     # --- offsets ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,63 @@
+"""ConsumerGroupDescribe, API key 69: versions 0 to 1.
+
+The state of consumer groups (KIP-848) with their members, what those have and what they are to have.
+
+Known gaps: none. Groups of other protocols are GROUP_ID_NOT_FOUND here, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.group.consumer_requests import describe_error
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kafkapy.protocol.schema import VersionRange
+from kafkapy.types import AclOperation, ResourceType
+
+REQUEST = ConsumerGroupDescribeRequest
+RESPONSE = ConsumerGroupDescribeResponse
+VERSIONS = VersionRange(0, 1)
+
+Group = ConsumerGroupDescribeResponse.Group
+
+
+async def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    """One description for each group: the ones that may not be described first, as Kafka orders them."""
+    coordinator = context.broker.coordinators.group
+    if not coordinator.serves_consumer_protocol:
+        return error_response(request, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_VERSION.message)
+    allowed = context.authorized_names(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    groups = [describe_error(group_id, denied, None) for group_id in request.group_ids if group_id not in allowed]
+    found = await coordinator.describe_consumer(group_id for group_id in request.group_ids if group_id in allowed)
+    for group in found:
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = context.authorized_operations(ResourceType.GROUP, group.group_id)
+        groups.append(_visible(context, group))
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def error_response(
+    request: ConsumerGroupDescribeRequest, error: ErrorCode, message: str
+) -> ConsumerGroupDescribeResponse:
+    """The error for every group."""
+    return ConsumerGroupDescribeResponse(
+        groups=[describe_error(group_id, error, message) for group_id in request.group_ids]
+    )
+
+
+def _visible(context: RequestContext, group: Group) -> Group:
+    """The group, unless it holds topics that the principal may not describe."""
+    topics = {
+        each.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for each in assignment.topic_partitions
+    }
+    if not topics - context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, topics):
+        return group
+    message = "The group has described topic(s) that the client is not authorized to describe."
+    return describe_error(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)

@@ -1,0 +1,359 @@
+"""One consumer group: its epochs, members, subscriptions, target assignment and who has which partition (KIP-848).
+
+Source: org.apache.kafka.coordinator.group.modern.ModernGroup and modern.consumer.ConsumerGroup. What is asked of it is
+in consumer_requests.py; only consumer_replay.py changes what stands in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from kafkapy.coordinator.group.assignors.api import Partitions
+from kafkapy.coordinator.group.classic_group import CONSUMER_PROTOCOL_TYPE
+from kafkapy.coordinator.group.consumer_member import (
+    LEAVE_GROUP_STATIC_EPOCH,
+    NO_PARTITIONS,
+    ConsumerGroupMember,
+    MemberState,
+)
+from kafkapy.coordinator.group.consumer_records import group_tombstones
+from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.errors import ErrorCode, error_for
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.group.offsets import CommittedOffset
+    from kafkapy.coordinator.records import CoordinatorRecord
+
+FIRST_COMMIT_WITH_EPOCH: Final = 9
+"""OffsetCommit version from which members of the consumer protocol may commit."""
+NO_GENERATION: Final = -1
+
+
+class ConsumerGroupState(Enum):
+    """The values are Kafka's names."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """The target assignment of the group's epoch has not been computed yet."""
+    RECONCILING = "Reconciling"
+    """Members are on their way to the target assignment."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics an expression matched, and when in ms since the epoch. `version` is that of the metadata, of Kafka's
+    own counting; this broker has no such number and writes 0.
+    """
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+class Subscriptions(NamedTuple):
+    """What the members of a group subscribe to, or will after a change. Immutable."""
+
+    names: Mapping[str, int]
+    """Topic to the members that name it."""
+    regexes: Mapping[str, int]
+    """Expression to the members that subscribe with it."""
+    topics: frozenset[str]
+    """All topics: those that are named, and those that expressions match."""
+
+    def is_homogeneous(self, member_count: int) -> bool:
+        """Whether all members subscribe to the same topics, as far as that is plain to see."""
+        if not self.regexes:
+            return all(count == member_count for count in self.names.values())
+        return not self.names and len(self.regexes) == 1 and next(iter(self.regexes.values())) == member_count
+
+
+class Refresh(NamedTuple):
+    """What the group last looked at for changes of its topics. Immutable."""
+
+    topics: object
+    """The mapping of topics in the metadata snapshot; another object is another state."""
+    brokers_version: int
+    group_epoch: int
+
+
+class ConsumerGroup(Group):
+    """Owned by a GroupShard; changed by ConsumerReplay, on the control loop's thread."""
+
+    type = GroupType.CONSUMER
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.epoch = 0
+        self.assignment_epoch = 0
+        self.metadata_hash = 0
+        self.has_subscription_metadata = False
+        """Whether the log holds what a version before 4.1 wrote about its topics."""
+        self.members: dict[str, ConsumerGroupMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Member id by group.instance.id."""
+        self.target: dict[str, Partitions] = {}
+        """Target assignment by member id."""
+        self.resolved: dict[str, ResolvedRegex] = {}
+        self.classic_count = 0
+        """Members that speak the classic protocol."""
+        self.refreshed: Refresh | None = None
+        """Not in the log."""
+        self.regex_topics: Mapping[str, object] | None = None
+        """The topics that its expressions were last matched against. Not in the log."""
+        self._owners: dict[UUID, dict[int, str]] = {}
+        self._names: dict[str, int] = {}
+        self._regexes: dict[str, int] = {}
+        self._assignors: dict[str, int] = {}
+        self._classic_protocols: dict[str, int] = {}
+        self._reconciled = 0
+        """Members that have all of the target assignment of the current epoch."""
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """Follows from the epochs and the members."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if self._reconciled < len(self.members):
+            return ConsumerGroupState.RECONCILING
+        return ConsumerGroupState.STABLE
+
+    @property
+    def state_name(self) -> str:
+        """See Group."""
+        return self.state.value
+
+    @property
+    def protocol_type(self) -> str | None:
+        """See Group."""
+        return CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def is_empty(self) -> bool:
+        """See Group."""
+        return not self.members
+
+    def member(self, member_id: str) -> ConsumerGroupMember:
+        """The member. UNKNOWN_MEMBER_ID."""
+        found = self.members.get(member_id)
+        if found is None:
+            message = f"Member {member_id} is not a member of group {self.group_id}."
+            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        return found
+
+    def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
+        """The member with that group.instance.id."""
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def target_of(self, member: ConsumerGroupMember) -> Partitions:
+        """The target assignment of a member; of a static one, that of whoever has its instance id so far."""
+        member_id: str | None = member.member_id
+        if member.instance_id is not None:
+            member_id = self.static_members.get(member.instance_id)
+        return NO_PARTITIONS if member_id is None else self.target.get(member_id, NO_PARTITIONS)
+
+    def is_owned(self, topic_id: UUID, partition: int) -> bool:
+        """Whether a member has the partition, or has yet to give it up."""
+        partitions = self._owners.get(topic_id)
+        return partitions is not None and partition in partitions
+
+    def waits_for_others(self, member: ConsumerGroupMember) -> bool:
+        """Whether partitions that are to be the member's are still with others."""
+        if member.state is not MemberState.UNRELEASED_PARTITIONS:
+            return False
+        return any(
+            number not in member.assigned.get(topic_id, ()) and self.is_owned(topic_id, number)
+            for topic_id, numbers in self.target.get(member.member_id, NO_PARTITIONS).items()
+            for number in numbers
+        )
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------
+
+    @property
+    def subscribed_regexes(self) -> Mapping[str, int]:
+        """Expression to the members that subscribe with it; not to be changed."""
+        return self._regexes
+
+    def subscriptions(
+        self, without: Iterable[ConsumerGroupMember] = (), plus: ConsumerGroupMember | None = None
+    ) -> Subscriptions:
+        """What members subscribe to when some are gone and one has come, or has changed."""
+        names, regexes = dict(self._names), dict(self._regexes)
+        for gone in without:
+            _count_subscription(names, regexes, gone, -1)
+        if plus is not None:
+            _count_subscription(names, regexes, plus, 1)
+        topics = set(names)
+        for regex in regexes:
+            resolved = self.resolved.get(regex)
+            if resolved is not None:
+                topics |= resolved.topics
+        return Subscriptions(names, regexes, frozenset(topics))
+
+    def preferred_assignor(
+        self, before: ConsumerGroupMember | None = None, after: ConsumerGroupMember | None = None
+    ) -> str | None:
+        """The assignor that most members ask for, when one has changed from `before` to `after`; None: nobody asks."""
+        counts = dict(self._assignors)
+        if before is not None and before.server_assignor is not None:
+            _count(counts, before.server_assignor, -1)
+        if after is not None and after.server_assignor is not None:
+            _count(counts, after.server_assignor, 1)
+        return max(counts, key=lambda name: counts[name], default=None)
+
+    def supports_classic_protocols(self, protocol_type: str, protocols: Iterable[str]) -> bool:
+        """Whether somebody with these classic protocols can be a member: one of them must be that of all who speak the
+        classic protocol.
+        """
+        if protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+        if self.is_empty:
+            return any(True for _ in protocols)
+        return any(self._classic_protocols.get(name, 0) == self.classic_count for name in protocols)
+
+    def all_classic_without(self, members: Iterable[ConsumerGroupMember]) -> bool:
+        """Whether all members but these speak the classic protocol."""
+        gone = list(members)
+        classic_gone = sum(1 for each in gone if each.classic is not None)
+        return self.classic_count - classic_gone == len(self.members) - len(gone)
+
+    # --- changes, by ConsumerReplay ---------------------------------------------------------------------------------
+
+    def put(self, member: ConsumerGroupMember) -> None:
+        """A member is new or has changed."""
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._uncount(before)
+        self.members[member.member_id] = member
+        self._tally(member, 1)
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member.member_id))
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def remove(self, member_id: str) -> None:
+        """A member is gone."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._uncount(member)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+
+    def set_assignment_epoch(self, epoch: int) -> None:
+        """The target assignment is that of an epoch."""
+        self.assignment_epoch = epoch
+        self._reconciled = sum(each.is_reconciled_to(epoch) for each in self.members.values())
+
+    def _uncount(self, member: ConsumerGroupMember) -> None:
+        self._tally(member, -1)
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                owners = self._owners.get(topic_id, {})
+                for number in numbers:
+                    # In a compacted log a later owner may come first.
+                    if owners.get(number) == member.member_id:
+                        del owners[number]
+                if not owners:
+                    self._owners.pop(topic_id, None)
+
+    def _tally(self, member: ConsumerGroupMember, change: int) -> None:
+        _count_subscription(self._names, self._regexes, member, change)
+        if member.server_assignor is not None:
+            _count(self._assignors, member.server_assignor, change)
+        if member.classic is not None:
+            self.classic_count += change
+            for name in {name for name, _ in member.classic.protocols}:
+                _count(self._classic_protocols, name, change)
+        if member.is_reconciled_to(self.assignment_epoch):
+            self._reconciled += change
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        api_version: int,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        """See Group. UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, UNSUPPORTED_VERSION."""
+        if generation_id < 0 and not self.members:
+            return  # an administrator, or a consumer that assigns its partitions itself
+        if transactional and generation_id == NO_GENERATION and not member_id and group_instance_id is None:
+            return
+        member = self.member(member_id)
+        if not transactional and member.classic is None and api_version < FIRST_COMMIT_WITH_EPOCH:
+            raise error_for(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the modern group protocol",
+            )
+        _validate_epoch(member, generation_id)
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """See Group. UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
+        if member_id is None and member_epoch < 0:
+            return  # an administrator, or a request that does not say
+        _validate_epoch(self.member(member_id or ""), member_epoch)
+
+    def validate_offset_delete(self) -> None:
+        """See Group."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """See Group."""
+        return topic in self._names or any(topic in each.topics for each in self.resolved.values())
+
+    def expires_since_ms(self, offset: CommittedOffset) -> int | None:
+        """See Group."""
+        return offset.commit_timestamp_ms
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """See Group."""
+        return group_tombstones(self)
+
+
+def has_left_for_a_while(member: ConsumerGroupMember) -> bool:
+    """Whether a static member said that it will be back; until then nobody gets its partitions."""
+    return member.member_epoch == LEAVE_GROUP_STATIC_EPOCH
+
+
+def _validate_epoch(member: ConsumerGroupMember, received: int) -> None:
+    if received == member.member_epoch:
+        return
+    if member.classic is not None:
+        raise error_for(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"The received generation id {received} does not match the expected member epoch {member.member_epoch}.",
+        )
+    raise error_for(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        f"The received member epoch {received} does not match the expected member epoch {member.member_epoch}.",
+    )
+
+
+def _count_subscription(
+    names: dict[str, int], regexes: dict[str, int], member: ConsumerGroupMember, change: int
+) -> None:
+    for name in member.topic_names:
+        _count(names, name, change)
+    if member.topic_regex:
+        _count(regexes, member.topic_regex, change)
+
+
+def _count(counts: dict[str, int], name: str, change: int) -> None:
+    count = counts.get(name, 0) + change
+    if count > 0:
+        counts[name] = count
+    else:
+        counts.pop(name, None)

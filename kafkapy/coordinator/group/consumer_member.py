@@ -1,0 +1,187 @@
+"""One member of a consumer group, and how it gets from what it has to what it is to have (KIP-848).
+
+Source: org.apache.kafka.coordinator.group.modern.consumer.ConsumerGroupMember and CurrentAssignmentBuilder, and
+org.apache.kafka.coordinator.group.modern.MemberState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+from kafkapy.coordinator.group.assignors.api import Partitions
+from kafkapy.coordinator.group.classic_group import Protocols
+from kafkapy.errors import ErrorCode, error_for
+
+LEAVE_GROUP_EPOCH: Final = -1
+"""Member epoch with which a member leaves for good."""
+LEAVE_GROUP_STATIC_EPOCH: Final = -2
+"""Member epoch with which a static member leaves for a while."""
+
+NO_PARTITIONS: Final[Partitions] = {}
+
+
+class MemberState(IntEnum):
+    """Where a member is on its way to the target assignment; the values stand in the log."""
+
+    STABLE = 0
+    """It has all of its target assignment of its epoch."""
+    UNREVOKED_PARTITIONS = 1
+    """It has to give up partitions first, and stays in its epoch until it has."""
+    UNRELEASED_PARTITIONS = 2
+    """It is in the target's epoch, but others have not given up all of its partitions yet."""
+    UNKNOWN = 127
+    """A state of a later version of Kafka."""
+
+    @classmethod
+    def of(cls, code: int) -> MemberState:
+        """The state for a code of the log."""
+        return cls(code) if code in (0, 1, 2) else cls.UNKNOWN
+
+
+class ClassicMetadata(NamedTuple):
+    """What a member that speaks the classic protocol brought along. Immutable."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMember:
+    """Immutable: a change makes another one. Times in ms."""
+
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
+    topic_regex: str = ""
+    """"" for none."""
+    server_assignor: str | None = None
+    assigned: Partitions = field(default_factory=dict)
+    pending_revocation: Partitions = field(default_factory=dict)
+    classic: ClassicMetadata | None = None
+    """Not None while it speaks the classic protocol."""
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """Whether it has all that the target assignment of that epoch gives it."""
+        return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has a group.instance.id (KIP-345)."""
+        return self.instance_id is not None
+
+
+class OwnedPartitions(Protocol):
+    """Partitions of one topic that a member says it has: part of a request."""
+
+    topic_id: UUID
+    partitions: list[int]
+
+
+Owned = Iterable[OwnedPartitions] | None
+"""What a member says it has; None when it does not say."""
+
+
+def is_subset(owned: Owned, assigned: Partitions) -> bool:
+    """Whether a member says what it has, and all of it is assigned to it."""
+    return owned is not None and all(
+        each.topic_id in assigned and assigned[each.topic_id].issuperset(each.partitions) for each in owned
+    )
+
+
+def _has_any_of(owned: Owned, partitions: Partitions) -> bool:
+    if owned is None:
+        return True  # it does not say, so it may have them still
+    return any(not partitions.get(each.topic_id, frozenset()).isdisjoint(each.partitions) for each in owned)
+
+
+def reconciled(
+    member: ConsumerGroupMember,
+    target_epoch: int,
+    target: Partitions,
+    is_owned: Callable[[UUID, int], bool],
+    owned: Owned,
+) -> ConsumerGroupMember:
+    """The member one step closer to its target assignment, or the member itself when it has to wait.
+
+    `is_owned` says whether somebody has a partition, or has not given it up yet. FENCED_MEMBER_EPOCH for a member in
+    an unknown state that has partitions.
+    """
+    if member.state is MemberState.STABLE:
+        if member.member_epoch == target_epoch:
+            return member
+        epoch = member.member_epoch
+    elif member.state is MemberState.UNREVOKED_PARTITIONS:
+        if _has_any_of(owned, member.pending_revocation):
+            return member
+        # It has done what its epoch asked for, so it goes on from the next one.
+        epoch = member.member_epoch + 1
+    elif member.state is MemberState.UNRELEASED_PARTITIONS:
+        epoch = member.member_epoch
+    else:
+        if owned is None or any(True for _ in owned):
+            raise error_for(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                "The consumer group member is in a unknown state. "
+                "The member must abandon all its partitions and rejoin.",
+            )
+        epoch = target_epoch
+    return _next_step(member, epoch, target_epoch, target, is_owned, owned)
+
+
+def _next_step(
+    member: ConsumerGroupMember,
+    epoch: int,
+    target_epoch: int,
+    target: Partitions,
+    is_owned: Callable[[UUID, int], bool],
+    owned: Owned,
+) -> ConsumerGroupMember:
+    unreleased = False
+    kept: dict[UUID, frozenset[int]] = {}
+    revoked: dict[UUID, frozenset[int]] = {}
+    free: dict[UUID, frozenset[int]] = {}
+    nothing: frozenset[int] = frozenset()
+    for topic_id in {**target, **member.assigned}:
+        wanted = target.get(topic_id, nothing)
+        has = member.assigned.get(topic_id, nothing)
+        keeps = has & wanted
+        if keeps:
+            kept[topic_id] = keeps
+        if keeps != has:
+            revoked[topic_id] = has - keeps
+        if keeps != wanted:
+            missing = wanted - keeps
+            available = frozenset(number for number in missing if not is_owned(topic_id, number))
+            unreleased = unreleased or available != missing
+            if available:
+                free[topic_id] = available
+    if revoked and _has_any_of(owned, revoked):
+        return _moved(member, MemberState.UNREVOKED_PARTITIONS, epoch, kept, revoked)
+    for topic_id, partitions in free.items():
+        kept[topic_id] = kept.get(topic_id, nothing) | partitions
+    state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
+    return _moved(member, state, target_epoch, kept, NO_PARTITIONS)
+
+
+def _moved(
+    member: ConsumerGroupMember, state: MemberState, epoch: int, assigned: Partitions, revoked: Partitions
+) -> ConsumerGroupMember:
+    return replace(
+        member,
+        state=state,
+        member_epoch=epoch,
+        previous_member_epoch=member.member_epoch,
+        assigned=assigned,
+        pending_revocation=revoked,
+    )

@@ -1,0 +1,233 @@
+"""Groups with members change their protocol: classic to consumer and back (KIP-848, online migration).
+
+Source: the conversions in GroupMetadataManager, ConsumerGroup.fromClassicGroup and ClassicGroup.fromConsumerGroup.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkapy.coordinator.group import consumer_records as records_of
+from kafkapy.coordinator.group.assignors.api import Partitions
+from kafkapy.coordinator.group.classic_group import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    ClassicGroupMember,
+)
+from kafkapy.coordinator.group.classic_rebalance import ClassicRebalance
+from kafkapy.coordinator.group.consumer_group import ConsumerGroup
+from kafkapy.coordinator.group.consumer_member import NO_PARTITIONS, ClassicMetadata, ConsumerGroupMember
+from kafkapy.coordinator.group.consumer_protocol import (
+    DecodeError,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    partitions_by_id,
+    version_of,
+)
+from kafkapy.coordinator.group.consumer_topics import GroupTopics
+from kafkapy.coordinator.group.records import group_metadata
+from kafkapy.coordinator.records import CoordinatorRecord
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.metadata.cache import MetadataSnapshot
+from kafkapy.protocol.messages.group_metadata_records import GroupMetadataValue
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.clock import Clock
+    from kafkapy.coordinator.group.config import GroupConfig
+
+logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
+
+Records = list[CoordinatorRecord]
+
+
+class ConsumerMigration:
+    """Owned by a GroupShard; used on the control loop's thread."""
+
+    def __init__(
+        self,
+        rebalance: ClassicRebalance,
+        clock: Clock,
+        config: GroupConfig,
+        metadata: Callable[[], MetadataSnapshot],
+    ) -> None:
+        self._rebalance = rebalance
+        self._clock = clock
+        self._config = config
+        self._metadata = metadata
+        self._converted: tuple[GroupMetadataValue, ClassicGroup] | None = None
+
+    def take_converted(self, value: GroupMetadataValue) -> ClassicGroup | None:
+        """The classic group that a record was made from by a downgrade a moment ago: it knows more than the record,
+        such as all protocols of its members.
+        """
+        converted, self._converted = self._converted, None
+        return converted[1] if converted is not None and converted[0] is value else None
+
+    # --- classic to consumer ----------------------------------------------------------------------------------------
+
+    def upgrade(self, classic: ClassicGroup, records: Records) -> ConsumerGroup:
+        """A classic group with members as a consumer group, and the records of that. GROUP_ID_NOT_FOUND when that is
+        not allowed, or not possible. Who waits for a join or a sync is told to come again.
+        """
+        self._check_upgrade(classic)
+        try:
+            members = [self._upgraded(classic, each) for each in classic.members.values()]
+        except DecodeError as error:
+            raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from error
+        group = ConsumerGroup(classic.group_id)
+        group.epoch = group.assignment_epoch = classic.generation_id
+        for member in members:
+            group.put(member)
+            group.target[member.member_id] = member.assigned
+        group.metadata_hash = GroupTopics(self._metadata()).hash_of(group.subscriptions().topics)
+        records += classic.tombstones()
+        records += [records_of.member(group.group_id, each) for each in members]
+        records.append(records_of.epoch(group.group_id, group.epoch, group.metadata_hash))
+        records += [records_of.target(group.group_id, each.member_id, each.assigned) for each in members]
+        records.append(records_of.target_epoch(group.group_id, group.epoch))
+        records += [records_of.current_assignment(group.group_id, each) for each in members]
+        self._rebalance.converted(classic, ErrorCode.REBALANCE_IN_PROGRESS)
+        logger.info("Converted the classic group %s to a consumer group", group.group_id)
+        return group
+
+    def _check_upgrade(self, classic: ClassicGroup) -> None:
+        if not self._config.migration_policy.may_upgrade:
+            raise _no_upgrade(classic, "online upgrade is disabled")
+        if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise _no_upgrade(classic, "the group does not use the consumer embedded protocol")
+        if len(classic.members) > self._config.consumer_max_size:
+            raise _no_upgrade(classic, "the group size exceeds the consumer group maximum size")
+
+    def _upgraded(self, classic: ClassicGroup, member: ClassicGroupMember) -> ConsumerGroupMember:
+        snapshot = self._metadata()
+        assigned: Partitions = NO_PARTITIONS
+        if member.assignment:
+            assignment = decode_assignment(member.assignment)
+            if assignment.user_data:
+                raise error_for(
+                    ErrorCode.GROUP_ID_NOT_FOUND,
+                    f"Cannot upgrade classic group {classic.group_id} to consumer group because an unsupported custom "
+                    "assignor is in use. Please refer to the documentation or switch to a default assignor before "
+                    "re-attempting the upgrade.",
+                )
+            assigned = partitions_by_id(assignment.assigned_partitions, snapshot)
+        # In the first rebalance of a group nothing has been chosen yet.
+        protocol = classic.protocol_name or classic.select_protocol()
+        subscription = decode_subscription(member.metadata(protocol))
+        return ConsumerGroupMember(
+            member.member_id,
+            member_epoch=classic.generation_id,
+            previous_member_epoch=classic.generation_id,
+            instance_id=member.group_instance_id,
+            rack_id=subscription.rack_id or None,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            topic_names=frozenset(subscription.topics),
+            assigned=assigned,
+            classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
+        )
+
+    # --- consumer to classic ----------------------------------------------------------------------------------------
+
+    def may_downgrade_without(self, group: ConsumerGroup, gone: Collection[ConsumerGroupMember]) -> bool:
+        """Whether the group becomes classic when some members are gone."""
+        left = len(group.members) - len(gone)
+        return left > 0 and group.all_classic_without(gone) and self._may_downgrade(group, left)
+
+    def may_downgrade_by_replacing(self, group: ConsumerGroup, replaced: ConsumerGroupMember) -> bool:
+        """Whether the group becomes classic when a member of the classic protocol takes a static member's place."""
+        last_one = replaced.classic is None and group.all_classic_without([replaced])
+        return last_one and self._may_downgrade(group, len(group.members))
+
+    def _may_downgrade(self, group: ConsumerGroup, size: int) -> bool:
+        if not self._config.migration_policy.may_downgrade:
+            reason = "the online downgrade is disabled"
+        elif size > self._config.max_size:
+            reason = "its group size is greater than classic group max size"
+        else:
+            return True
+        logger.info("Cannot downgrade consumer group %s to classic group because %s", group.group_id, reason)
+        return False
+
+    def downgrade(
+        self,
+        group: ConsumerGroup,
+        gone: Collection[ConsumerGroupMember],
+        joining: ConsumerGroupMember | None,
+        *,
+        rebalance: bool,
+        records: Records,
+    ) -> None:
+        """The group becomes classic: without the members that are `gone`, or with `joining` in the place of the
+        static member of its instance id, whose replacement stands in the records already.
+
+        With `rebalance` its members have to join again. GROUP_ID_NOT_FOUND when what a member says of itself cannot be
+        decoded.
+        """
+        replaced = None if joining is None else group.static_member(joining.instance_id)
+        if joining is None or replaced is None:
+            records += records_of.group_tombstones(group)
+        else:
+            records += records_of.group_tombstones(group, (replaced.member_id, joining.member_id))
+        left = [each for each in group.members.values() if each not in gone and each is not replaced]
+        targets = {each.member_id: group.target.get(each.member_id, NO_PARTITIONS) for each in left}
+        if joining is not None:
+            left.append(joining)
+            targets[joining.member_id] = group.target_of(joining)
+        try:
+            classic = self._downgraded(group, left, targets)
+        except (DecodeError, ValueError) as error:
+            raise error_for(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the consumer group {group.group_id}: {error}."
+            ) from error
+        record = group_metadata(classic, classic.assignments())
+        records.append(record)
+        assert isinstance(record.value, GroupMetadataValue)
+        self._converted = record.value, classic
+        for member in classic.members.values():
+            self._rebalance.schedule_heartbeat(classic, member)
+        if rebalance:
+            self._rebalance.prepare(classic, "downgrade from consumer to classic")
+        logger.info("Converted the consumer group %s to a classic group", group.group_id)
+
+    def _downgraded(
+        self, group: ConsumerGroup, members: list[ConsumerGroupMember], targets: dict[str, Partitions]
+    ) -> ClassicGroup:
+        snapshot = self._metadata()
+        classic = ClassicGroup.stable(group.group_id, group.epoch, self._clock.time_ms())
+        for each in members:
+            if each.classic is None:
+                raise ValueError(f"member {each.member_id} does not speak the classic protocol")
+            classic.add(
+                ClassicGroupMember(
+                    each.member_id,
+                    each.instance_id,
+                    each.client_id,
+                    each.client_host,
+                    each.rebalance_timeout_ms,
+                    each.classic.session_timeout_ms,
+                    CONSUMER_PROTOCOL_TYPE,
+                    each.classic.protocols,
+                    encode_assignment(targets[each.member_id], snapshot, version_of(each.classic.protocols)),
+                )
+            )
+        classic.choose_protocol()
+        return classic
+
+
+def replacement_of(member: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
+    """A static member under a new id: it has what it had, in an epoch from which it goes to the group's."""
+    return replace(member, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+
+
+def _no_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
+    logger.info("Cannot upgrade classic group %s to consumer group because %s", classic.group_id, reason)
+    return error_for(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {classic.group_id} to consumer group because {reason}.",
+    )

@@ -1,0 +1,154 @@
+"""Subscriptions of consumer groups by regular expression: when they are matched against the cluster's topics.
+
+An expression that is new is compiled at once, so that a bad one is refused, and matched right after, in a worker
+thread; all of a group are matched again when topics were created, at least every
+group.consumer.regex.refresh.interval.ms, and at most every ten seconds. Source: GroupMetadataManager
+(maybeUpdateRegularExpressions, handleRegularExpressionsResult).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy.coordinator.group import consumer_records as records_of
+from kafkapy.coordinator.group.consumer_group import ConsumerGroup, Refresh, ResolvedRegex
+from kafkapy.coordinator.group.consumer_member import ConsumerGroupMember
+from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance, Records
+from kafkapy.coordinator.group.consumer_topics import GroupTopics
+from kafkapy.coordinator.group.subscription_patterns import compile_pattern, resolve
+from kafkapy.coordinator.result import Result
+from kafkapy.metadata.cache import MetadataSnapshot
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.clock import Clock
+    from kafkapy.coordinator.group.config import GroupConfig
+    from kafkapy.coordinator.runtime import ShardTimer
+
+logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
+
+LEAST_REFRESH_INTERVAL_MS: Final = 10_000
+NO_VERSION: Final = 0
+
+Visible = Callable[[Iterable[str]], set[str]]
+"""Those of some topics that a member may describe."""
+
+
+class ConsumerPatterns:
+    """Owned by a GroupShard; used on the control loop's thread."""
+
+    def __init__(
+        self,
+        rebalance: ConsumerRebalance,
+        timer: ShardTimer[Any],
+        clock: Clock,
+        config: GroupConfig,
+        metadata: Callable[[], MetadataSnapshot],
+    ) -> None:
+        self._rebalance = rebalance
+        self._timer = timer
+        self._clock = clock
+        self._config = config
+        self._metadata = metadata
+        self._matching: set[str] = set()
+        """Groups whose expressions are being matched."""
+
+    def changed(
+        self,
+        group: ConsumerGroup,
+        before: ConsumerGroupMember,
+        after: ConsumerGroupMember,
+        visible: Visible,
+        records: Records,
+    ) -> bool:
+        """Whether the group needs a new epoch because a member has changed its expression. INVALID_REGULAR_EXPRESSION.
+
+        Has the group's expressions matched again when it is time.
+        """
+        old, new = before.topic_regex, after.topic_regex
+        bump, is_new = False, False
+        if old != new:
+            if old in group.resolved and group.subscribed_regexes.get(old) == 1:
+                records.append(records_of.regular_expression_tombstone(group.group_id, old))
+                # Kafka waits for the next expression, and for good when there is none.
+                bump = not new
+            if new and new not in group.subscribed_regexes:
+                compile_pattern(new)
+                is_new = True
+            elif new:
+                bump = new in group.resolved
+        wanted = group.subscriptions([before], after).regexes
+        if wanted and self._is_due(group, wanted, is_new):
+            group.regex_topics = self._metadata().topics
+            self._match(group.group_id, sorted(wanted), visible)
+        return bump
+
+    def _match(self, group_id: str, patterns: list[str], visible: Visible) -> None:
+        """Match off the loop, where thousands of topics hold nobody up, and take it over in an operation."""
+        topics = self._metadata().topics
+        self._matching.add(group_id)
+
+        def done(found: dict[str, frozenset[str]]) -> None:
+            self._matching.discard(group_id)
+            self._timer.schedule(
+                ("consumer-regex", group_id), 0, lambda _shard, now: self._take_over(group_id, found, visible, now)
+            )
+
+        def failed(error: Exception) -> None:
+            self._matching.discard(group_id)
+            logger.error("The expressions of group %s could not be matched: %s", group_id, error)
+
+        self._clock.run_blocking(lambda: resolve(patterns, topics), done, failed)
+
+    def _is_due(self, group: ConsumerGroup, wanted: Mapping[str, int], is_new: bool) -> bool:
+        if group.group_id in self._matching or ("consumer-regex", group.group_id) in self._timer:
+            return False
+        last = next((each.timestamp_ms for each in group.resolved.values()), None)
+        now = self._clock.time_ms()
+        if last is not None and now <= last + LEAST_REFRESH_INTERVAL_MS:
+            return False
+        return (
+            is_new
+            or last is None
+            or wanted.keys() != group.resolved.keys()
+            or now > last + self._config.consumer_regex_refresh_interval_ms
+            or self._has_new_topics(group)
+        )
+
+    def _has_new_topics(self, group: ConsumerGroup) -> bool:
+        topics = self._metadata().topics
+        seen = group.regex_topics
+        if seen is topics:
+            return False
+        if seen is None or topics.keys() - seen.keys():
+            return True
+        group.regex_topics = topics
+        return False
+
+    def _take_over(
+        self, group_id: str, found: Mapping[str, frozenset[str]], visible: Visible, now_ms: int
+    ) -> Result[None]:
+        group = self._rebalance.find(group_id)
+        if group is None:
+            return Result(None)
+        allowed = visible(frozenset().union(*found.values()))
+        records: Records = []
+        resolved = dict(group.resolved)
+        changed = False
+        for pattern, topics in found.items():
+            if pattern not in group.subscribed_regexes:
+                continue
+            before = resolved.get(pattern)
+            now = resolved[pattern] = ResolvedRegex(topics & allowed, NO_VERSION, now_ms)
+            changed = changed or now.topics != (frozenset() if before is None else before.topics)
+            records.append(records_of.regular_expression(group_id, pattern, now))
+        names = set(group.subscriptions().names).union(
+            *(resolved[pattern].topics for pattern in group.subscribed_regexes if pattern in resolved)
+        )
+        snapshot = self._metadata()
+        metadata_hash = GroupTopics(snapshot).hash_of(names)
+        if changed or metadata_hash != group.metadata_hash:
+            epoch = self._rebalance.next_epoch(group, metadata_hash, records)
+            group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch)
+        return Result(None, records)

@@ -1,0 +1,424 @@
+"""Rebalances of consumer groups: epochs, target assignments, members who come and go, and how long they are waited for.
+
+A change of subscriptions or topics raises the group's epoch; that has a target assignment computed; each member is led
+there by its own heartbeats, giving up what others are to get first. Source: GroupMetadataManager (its consumer part),
+TargetAssignmentBuilder; KIP-848.
+
+Timeouts of a member, each under (name, group, member): "consumer-session" when nothing is heard of it,
+"consumer-rebalance" when it does not give up partitions; and of one that speaks the classic protocol "consumer-join"
+and "consumer-sync", when it does not join or sync after it was told to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafkapy.coordinator.group import consumer_records as records_of
+from kafkapy.coordinator.group.assignors.api import (
+    AssignorError,
+    GroupAssignor,
+    GroupSpec,
+    MemberSubscription,
+    Partitions,
+)
+from kafkapy.coordinator.group.classic_group import ClassicGroup
+from kafkapy.coordinator.group.consumer_group import ConsumerGroup, Refresh, has_left_for_a_while
+from kafkapy.coordinator.group.consumer_member import (
+    NO_PARTITIONS,
+    ConsumerGroupMember,
+    MemberState,
+    Owned,
+    reconciled,
+)
+from kafkapy.coordinator.group.consumer_migration import ConsumerMigration, replacement_of
+from kafkapy.coordinator.group.consumer_topics import GroupTopics
+from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.coordinator.records import CoordinatorRecord
+from kafkapy.coordinator.result import Result
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.metadata.cache import MetadataSnapshot
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
+    from kafkapy.coordinator.runtime import ShardTimer
+
+logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
+
+Records = list[CoordinatorRecord]
+
+
+class ConsumerRebalance:
+    """The engine under the requests of consumer groups. Owned by a GroupShard; used on the control loop's thread.
+
+    Nothing here changes a group but for what is not in its log: changes go into the `records` that are given.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, Group],
+        timer: ShardTimer[Any],
+        config: GroupConfig,
+        overrides: GroupOverrides,
+        assignors: Mapping[str, GroupAssignor],
+        metadata: Callable[[], MetadataSnapshot],
+        migration: ConsumerMigration,
+    ) -> None:
+        """`assignors` by name, the default one first."""
+        self._groups = groups
+        self._timer = timer
+        self._config = config
+        self._overrides = overrides
+        self._assignors = assignors
+        self._metadata = metadata
+        self.migration = migration
+        self.rebalances = 0
+        """Epochs that were begun."""
+
+    # --- groups and members -----------------------------------------------------------------------------------------
+
+    @property
+    def default_assignor(self) -> str:
+        """The name of the assignor of groups whose members ask for none."""
+        return next(iter(self._assignors), "")
+
+    def find(self, group_id: str) -> ConsumerGroup | None:
+        """The consumer group of that id."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def get(self, group_id: str) -> ConsumerGroup:
+        """The consumer group of that id. GROUP_ID_NOT_FOUND."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if not isinstance(group, ConsumerGroup):
+            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return group
+
+    def get_to_join(self, group_id: str, records: Records) -> ConsumerGroup:
+        """The group that a member of the consumer protocol joins: a new one, one in the place of an empty classic
+        group, or a classic group that is converted. GROUP_ID_NOT_FOUND when it cannot be.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return ConsumerGroup(group_id)
+        if isinstance(group, ClassicGroup):
+            if group.is_empty:
+                records += group.tombstones()
+                logger.info("Converted the empty classic group %s to a consumer group", group_id)
+                return ConsumerGroup(group_id)
+            upgraded = self.migration.upgrade(group, records)
+            for member in upgraded.members.values():
+                self.schedule_session(upgraded, member)
+            return upgraded
+        return self.get(group_id)
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """GROUP_MAX_SIZE_REACHED for somebody who is no member of a full group."""
+        if len(group.members) >= self._config.consumer_max_size and member_id not in group.members:
+            raise error_for(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {self._config.consumer_max_size} members.",
+            )
+
+    def static_member_to_join(
+        self, group: ConsumerGroup, member_id: str, instance_id: str, records: Records, *, classic: bool
+    ) -> ConsumerGroupMember:
+        """A static member joins: it is new, or takes the place of who has its instance id.
+
+        UNRELEASED_INSTANCE_ID when that one has not left; a member of one protocol may always replace one of the other.
+        """
+        existing = group.static_member(instance_id)
+        if existing is None:
+            return group.members.get(member_id) or ConsumerGroupMember(member_id)
+        if not classic and existing.classic is None and not has_left_for_a_while(existing):
+            raise error_for(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
+                f"id is owned by {existing.member_id} member.",
+            )
+        logger.info(
+            "Static member %s of group %s replaces member %s: %s",
+            instance_id,
+            group.group_id,
+            existing.member_id,
+            member_id,
+        )
+        replacement = replacement_of(existing, member_id)
+        records += records_of.member_tombstones(group.group_id, existing.member_id)
+        records.append(records_of.member(group.group_id, replacement))
+        target = group.target.get(existing.member_id, NO_PARTITIONS)
+        records.append(records_of.target(group.group_id, member_id, target))
+        records.append(records_of.current_assignment(group.group_id, replacement))
+        return replacement
+
+    def static_member(self, group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerGroupMember:
+        """The static member of that instance id. UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        member = group.static_member(instance_id)
+        if member is None:
+            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if member.member_id != member_id:
+            raise error_for(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+            )
+        return member
+
+    # --- epochs and assignments -------------------------------------------------------------------------------------
+
+    def describe_change(
+        self, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember, records: Records
+    ) -> bool:
+        """Write down what a member says of itself when that has changed; whether it names other topics now."""
+        if before == after:
+            return False
+        records.append(records_of.member(group.group_id, after))
+        return before.topic_names != after.topic_names
+
+    def advance(
+        self,
+        group: ConsumerGroup,
+        before: ConsumerGroupMember,
+        after: ConsumerGroupMember,
+        *,
+        bump: bool,
+        owned: Owned,
+        records: Records,
+    ) -> ConsumerGroupMember:
+        """Everything that follows from what a member says: a new epoch with `bump` or when topics have changed, its
+        target assignment, and the member's next step to that. The member as it is then.
+        """
+        topics = GroupTopics(self._metadata())
+        epoch = self.refresh(group, before, after, topics, bump=bump, records=records)
+        if epoch > group.assignment_epoch:
+            target = self._assign(group, before, after, epoch, topics, records)
+            target_epoch = epoch
+        else:
+            target, target_epoch = group.target_of(after), group.assignment_epoch
+        return self.reconcile(group, after, target_epoch, target, owned, records)
+
+    def refresh(
+        self,
+        group: ConsumerGroup,
+        before: ConsumerGroupMember,
+        after: ConsumerGroupMember,
+        topics: GroupTopics,
+        *,
+        bump: bool,
+        records: Records,
+    ) -> int:
+        """The group's epoch: a new one with `bump`, or when the topics that members subscribe to have changed since
+        they were last looked at.
+        """
+        snapshot = topics.snapshot
+        seen = group.refreshed
+        if (
+            not bump
+            and seen is not None
+            and seen.topics is snapshot.topics
+            and seen.brokers_version == snapshot.brokers_version
+            and group.epoch >= seen.group_epoch
+        ):
+            return group.epoch
+        metadata_hash = topics.hash_of(group.subscriptions([before], after).topics)
+        epoch = group.epoch
+        if bump or metadata_hash != group.metadata_hash:
+            epoch = self.next_epoch(group, metadata_hash, records)
+        group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch)
+        if group.has_subscription_metadata:
+            records.append(records_of.subscription_metadata_tombstone(group.group_id))
+        return epoch
+
+    def next_epoch(self, group: ConsumerGroup, metadata_hash: int, records: Records) -> int:
+        """The group's next epoch, with topics that hash to that."""
+        epoch = group.epoch + 1
+        records.append(records_of.epoch(group.group_id, epoch, metadata_hash))
+        logger.info("Group %s goes to epoch %d", group.group_id, epoch)
+        self.rebalances += 1
+        return epoch
+
+    def _assign(
+        self,
+        group: ConsumerGroup,
+        before: ConsumerGroupMember,
+        after: ConsumerGroupMember,
+        epoch: int,
+        topics: GroupTopics,
+        records: Records,
+    ) -> Partitions:
+        """Compute and write the target assignment of an epoch; that of one member."""
+        members = {**group.members, after.member_id: after}
+        replaced = None if after.instance_id is None else group.static_members.get(after.instance_id)
+        if replaced is not None and replaced != after.member_id:
+            members.pop(replaced, None)
+        preferred = group.preferred_assignor(before, after) or self.default_assignor
+        assignor = self._assignors.get(preferred) or self._assignors[self.default_assignor]
+        subscriptions = group.subscriptions([before], after)
+        spec = GroupSpec(self._specs(group, members, after, topics), subscriptions.is_homogeneous(len(members)))
+        try:
+            assignment = assignor.assign(spec, topics)
+        except AssignorError as error:
+            message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
+            logger.error("Group %s: %s", group.group_id, message)
+            raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error
+        for member_id in members:
+            target = assignment.get(member_id, NO_PARTITIONS)
+            if target != group.target.get(member_id):
+                records.append(records_of.target(group.group_id, member_id, target))
+        records.append(records_of.target_epoch(group.group_id, epoch))
+        logger.info("Computed a new target assignment of group %s for epoch %d", group.group_id, epoch)
+        return assignment.get(after.member_id, NO_PARTITIONS)
+
+    def _specs(
+        self,
+        group: ConsumerGroup,
+        members: Mapping[str, ConsumerGroupMember],
+        after: ConsumerGroupMember,
+        topics: GroupTopics,
+    ) -> dict[str, MemberSubscription]:
+        ids: dict[tuple[frozenset[str], str], Any] = {}
+        specs: dict[str, MemberSubscription] = {}
+        for member_id, member in members.items():
+            key = member.topic_names, member.topic_regex
+            topic_ids = ids.get(key)
+            if topic_ids is None:
+                resolved = group.resolved.get(member.topic_regex)
+                names = member.topic_names if resolved is None else member.topic_names | resolved.topics
+                topic_ids = ids[key] = topics.ids_of(names)
+            target = group.target_of(after) if member is after else group.target.get(member_id, NO_PARTITIONS)
+            specs[member_id] = MemberSubscription(member.instance_id, member.rack_id, topic_ids, target)
+        return specs
+
+    def reconcile(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerGroupMember,
+        target_epoch: int,
+        target: Partitions,
+        owned: Owned,
+        records: Records,
+    ) -> ConsumerGroupMember:
+        """The member's next step to its target assignment."""
+        if member.is_reconciled_to(target_epoch):
+            return member
+        moved = reconciled(member, target_epoch, target, group.is_owned, owned)
+        if moved == member:
+            return member
+        records.append(records_of.current_assignment(group.group_id, moved))
+        if moved.classic is None:
+            if moved.state is MemberState.UNREVOKED_PARTITIONS:
+                self.schedule_rebalance(group.group_id, moved)
+            else:
+                self._timer.cancel(("consumer-rebalance", group.group_id, moved.member_id))
+        return moved
+
+    # --- members who go ---------------------------------------------------------------------------------------------
+
+    def fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> Records:
+        """Let members go. The group becomes classic when only members of that protocol are left."""
+        records: Records = []
+        if not members:
+            return records
+        if self.migration.may_downgrade_without(group, members):
+            self.downgrade(group, members, None, rebalance=True, records=records)
+            return records
+        self._remove(group, members, records)
+        for member in members:
+            self.cancel_timers(group.group_id, member.member_id)
+        return records
+
+    def downgrade(
+        self,
+        group: ConsumerGroup,
+        gone: Collection[ConsumerGroupMember],
+        joining: ConsumerGroupMember | None,
+        *,
+        rebalance: bool,
+        records: Records,
+    ) -> None:
+        """The group becomes classic; see ConsumerMigration.downgrade."""
+        self.migration.downgrade(group, gone, joining, rebalance=rebalance, records=records)
+        for member_id in group.members:
+            self.cancel_timers(group.group_id, member_id)
+
+    def _remove(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember], records: Records) -> None:
+        for member in members:
+            records += records_of.member_tombstones(group.group_id, member.member_id)
+        left = group.subscriptions(members)
+        for regex in group.resolved:
+            if regex not in left.regexes:
+                records.append(records_of.regular_expression_tombstone(group.group_id, regex))
+        self.next_epoch(group, GroupTopics(self._metadata()).hash_of(left.topics), records)
+
+    # --- timeouts ---------------------------------------------------------------------------------------------------
+
+    def schedule_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+        """The member is alive: its session begins anew."""
+        if member.classic is not None:
+            timeout = member.classic.session_timeout_ms
+        else:
+            timeout = self._overrides.session_timeout_ms(group.group_id)
+        self._fence_after("consumer-session", group.group_id, member.member_id, timeout, "its session expired")
+
+    def schedule_rebalance(self, group_id: str, member: ConsumerGroupMember) -> None:
+        """Fence a member that does not give up partitions in time."""
+        member_id, epoch = member.member_id, member.member_epoch
+        self._timer.schedule(
+            ("consumer-rebalance", group_id, member_id),
+            member.rebalance_timeout_ms,
+            lambda _shard, _now: self._expired(
+                group_id, member_id, f"it has not left epoch {epoch} within its rebalance timeout", epoch
+            ),
+        )
+
+    def schedule_join(self, group_id: str, member: ConsumerGroupMember) -> None:
+        """Fence a member that does not join in time after it was told to. The first one who tells it counts."""
+        if ("consumer-join", group_id, member.member_id) not in self._timer:
+            reason = "it has not joined within the rebalance timeout"
+            self._fence_after("consumer-join", group_id, member.member_id, member.rebalance_timeout_ms, reason)
+
+    def joined(self, group_id: str, member_id: str, sync_timeout_ms: int) -> None:
+        """A member has joined: it has to sync now."""
+        self._timer.cancel(("consumer-join", group_id, member_id))
+        self._fence_after("consumer-sync", group_id, member_id, sync_timeout_ms, "it has not synced within its timeout")
+
+    def synced(self, group_id: str, member_id: str) -> None:
+        """A member has got its assignment."""
+        self._timer.cancel(("consumer-sync", group_id, member_id))
+
+    def cancel_timers(self, group_id: str, member_id: str) -> None:
+        """The member is gone."""
+        for name in ("consumer-session", "consumer-rebalance", "consumer-join", "consumer-sync"):
+            self._timer.cancel((name, group_id, member_id))
+
+    def _fence_after(self, name: str, group_id: str, member_id: str, timeout_ms: int, reason: str) -> None:
+        self._timer.schedule(
+            (name, group_id, member_id), timeout_ms, lambda _shard, _now: self._expired(group_id, member_id, reason)
+        )
+
+    def _expired(self, group_id: str, member_id: str, reason: str, epoch: int | None = None) -> Result[None]:
+        group = self.find(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None or (epoch is not None and member.member_epoch != epoch):
+            return Result(None)
+        logger.info("Member %s is fenced from group %s because %s", member_id, group_id, reason)
+        try:
+            return Result(None, self.fence(group, [member]))
+        except KafkaError:
+            # What the others say of themselves cannot be read, so that the group cannot become classic.
+            logger.exception("Group %s cannot be converted", group_id)
+            records: Records = []
+            self._remove(group, [member], records)
+            return Result(None, records)
+
+    # --- loading ----------------------------------------------------------------------------------------------------
+
+    def loaded(self, group: ConsumerGroup) -> None:
+        """The group has come from the log: sessions begin, as if each member had just been heard of."""
+        assert group.type is GroupType.CONSUMER
+        for member in group.members.values():
+            self.schedule_session(group, member)
+            if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                self.schedule_rebalance(group.group_id, member)

@@ -1,0 +1,199 @@
+"""The records of consumer groups in __consumer_offsets, as Kafka 4.1 writes them (KIP-848, KIP-1101).
+
+Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from kafkapy.coordinator.group.consumer_member import ClassicMetadata
+from kafkapy.coordinator.records import CoordinatorRecord
+from kafkapy.protocol.messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.group.assignors.api import Partitions
+    from kafkapy.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
+    from kafkapy.coordinator.group.consumer_member import ConsumerGroupMember
+
+EPOCH_KEY: Final = 3
+SUBSCRIPTION_METADATA_KEY: Final = 4
+"""Written up to Kafka 4.0 only; replaced by the hash in the record of the epoch."""
+MEMBER_KEY: Final = 5
+TARGET_EPOCH_KEY: Final = 6
+TARGET_MEMBER_KEY: Final = 7
+CURRENT_ASSIGNMENT_KEY: Final = 8
+REGULAR_EXPRESSION_KEY: Final = 16
+
+CONSUMER_GROUP_KEYS: Final = (
+    EPOCH_KEY,
+    SUBSCRIPTION_METADATA_KEY,
+    MEMBER_KEY,
+    TARGET_EPOCH_KEY,
+    TARGET_MEMBER_KEY,
+    CURRENT_ASSIGNMENT_KEY,
+    REGULAR_EXPRESSION_KEY,
+)
+
+_SupportedProtocol = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata.SupportedProtocol
+
+
+class _TopicPartitions(Protocol):
+    topic_id: UUID
+    partitions: list[int]
+
+
+def partitions_of(listed: Iterable[_TopicPartitions]) -> dict[UUID, frozenset[int]]:
+    """Partitions by topic id, from the lists of a message."""
+    return {each.topic_id: frozenset(each.partitions) for each in listed}
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def epoch(group_id: str, group_epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    """The group is in an epoch, with topics that hash to that."""
+    value = ConsumerGroupMetadataValue(epoch=group_epoch, metadata_hash=metadata_hash)
+    return CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), EPOCH_KEY, value)
+
+
+def member(group_id: str, each: ConsumerGroupMember) -> CoordinatorRecord:
+    """A member and what it subscribes to."""
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=each.instance_id,
+        rack_id=each.rack_id,
+        client_id=each.client_id,
+        client_host=each.client_host,
+        subscribed_topic_names=sorted(each.topic_names),
+        subscribed_topic_regex=each.topic_regex,
+        rebalance_timeout_ms=each.rebalance_timeout_ms,
+        server_assignor=each.server_assignor,
+        classic_member_metadata=_classic(each.classic),
+    )
+    return CoordinatorRecord(_member_key(group_id, each.member_id), MEMBER_KEY, value)
+
+
+def _classic(classic: ClassicMetadata | None) -> ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None:
+    if classic is None:
+        return None
+    return ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+        session_timeout_ms=classic.session_timeout_ms,
+        supported_protocols=[_SupportedProtocol(name=name, metadata=data) for name, data in classic.protocols],
+    )
+
+
+def target_epoch(group_id: str, assignment_epoch: int) -> CoordinatorRecord:
+    """The target assignment is that of an epoch."""
+    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=assignment_epoch)
+    return CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), TARGET_EPOCH_KEY, value)
+
+
+def target(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
+    """What a member is to have."""
+    value = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[
+            ConsumerGroupTargetAssignmentMemberValue.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+            for topic_id, numbers in partitions.items()
+        ]
+    )
+    return CoordinatorRecord(_target_key(group_id, member_id), TARGET_MEMBER_KEY, value)
+
+
+def current_assignment(group_id: str, each: ConsumerGroupMember) -> CoordinatorRecord:
+    """What a member has, and what it has to give up."""
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=each.member_epoch,
+        previous_member_epoch=each.previous_member_epoch,
+        state=each.state,
+        assigned_partitions=_listed(each.assigned),
+        partitions_pending_revocation=_listed(each.pending_revocation),
+    )
+    return CoordinatorRecord(_current_key(group_id, each.member_id), CURRENT_ASSIGNMENT_KEY, value)
+
+
+def _listed(partitions: Partitions) -> list[TopicPartitions]:
+    return [TopicPartitions(topic_id=topic_id, partitions=sorted(numbers)) for topic_id, numbers in partitions.items()]
+
+
+def regular_expression(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
+    """The topics that an expression matches."""
+    value = ConsumerGroupRegularExpressionValue(
+        topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+    )
+    return CoordinatorRecord(_regex_key(group_id, regex), REGULAR_EXPRESSION_KEY, value)
+
+
+# --- tombstones -------------------------------------------------------------------------------------------------------
+
+
+def regular_expression_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
+    """Nobody subscribes with the expression any more."""
+    return CoordinatorRecord(_regex_key(group_id, regex), REGULAR_EXPRESSION_KEY, None)
+
+
+def subscription_metadata_tombstone(group_id: str) -> CoordinatorRecord:
+    """What a version before 4.1 knew of the group's topics is not needed."""
+    return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), SUBSCRIPTION_METADATA_KEY, None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """A member is gone. The order is Kafka's: replaying it, Kafka insists that a member gives up all it has first."""
+    return [
+        CoordinatorRecord(_current_key(group_id, member_id), CURRENT_ASSIGNMENT_KEY, None),
+        CoordinatorRecord(_target_key(group_id, member_id), TARGET_MEMBER_KEY, None),
+        CoordinatorRecord(_member_key(group_id, member_id), MEMBER_KEY, None),
+    ]
+
+
+def group_tombstones(group: ConsumerGroup, renamed: tuple[str, str] | None = None) -> list[CoordinatorRecord]:
+    """A group is gone, with its members if it has any; with `renamed` (old, new id of a member) as it is after that.
+
+    In the order that Kafka's replay insists on.
+    """
+    group_id = group.group_id
+    ids = [renamed[1] if renamed is not None and each == renamed[0] else each for each in group.members]
+    return [
+        *(CoordinatorRecord(_current_key(group_id, each), CURRENT_ASSIGNMENT_KEY, None) for each in ids),
+        *(CoordinatorRecord(_target_key(group_id, each), TARGET_MEMBER_KEY, None) for each in ids),
+        CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), TARGET_EPOCH_KEY, None),
+        *(CoordinatorRecord(_member_key(group_id, each), MEMBER_KEY, None) for each in ids),
+        *(regular_expression_tombstone(group_id, regex) for regex in group.resolved),
+        subscription_metadata_tombstone(group_id),
+        CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), EPOCH_KEY, None),
+    ]
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def _member_key(group_id: str, member_id: str) -> ConsumerGroupMemberMetadataKey:
+    return ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
+
+
+def _target_key(group_id: str, member_id: str) -> ConsumerGroupTargetAssignmentMemberKey:
+    return ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+
+
+def _current_key(group_id: str, member_id: str) -> ConsumerGroupCurrentMemberAssignmentKey:
+    return ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
+
+
+def _regex_key(group_id: str, regex: str) -> ConsumerGroupRegularExpressionKey:
+    return ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)

@@ -1,0 +1,298 @@
+"""What members of consumer groups ask (ConsumerGroupHeartbeat), and what is asked of these (ConsumerGroupDescribe).
+
+Source: GroupMetadataManager and GroupCoordinatorService (their consumer part); KIP-848, KIP-1082 (member ids made by
+clients).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkapy.coordinator.group import consumer_records as records_of
+from kafkapy.coordinator.group.assignors.api import Partitions
+from kafkapy.coordinator.group.consumer_group import ConsumerGroup
+from kafkapy.coordinator.group.consumer_member import (
+    LEAVE_GROUP_EPOCH,
+    LEAVE_GROUP_STATIC_EPOCH,
+    NO_PARTITIONS,
+    ConsumerGroupMember,
+    is_subset,
+)
+from kafkapy.coordinator.group.consumer_patterns import ConsumerPatterns, Visible
+from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance, Records
+from kafkapy.coordinator.result import Result
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.metadata.cache import MetadataSnapshot
+from kafkapy.protocol.messages.consumer_group_describe import Assignment, ConsumerGroupDescribeResponse
+from kafkapy.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kafkapy.types import random_uuid, uuid_to_string
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.group.config import GroupOverrides
+
+logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
+
+MEMBER_ID_BY_CLIENT: Final = 1
+"""ConsumerGroupHeartbeat version from which a new member brings its own id (KIP-1082)."""
+JOIN_EPOCH: Final = 0
+CLASSIC_MEMBER: Final = 0
+CONSUMER_MEMBER: Final = 1
+
+HeartbeatResult = Result[ConsumerGroupHeartbeatResponse]
+Group = ConsumerGroupDescribeResponse.Group
+
+
+class ConsumerClient(NamedTuple):
+    """Who sent a heartbeat. `host` is written as Kafka does: "/127.0.0.1"; `visible` says which of some topics it may
+    describe.
+    """
+
+    client_id: str
+    host: str
+    visible: Visible = set
+
+
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Collection[str]) -> None:
+    """Refuse a request that contradicts itself: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    epoch = request.member_epoch
+    if api_version >= MEMBER_ID_BY_CLIENT or epoch > 0 or epoch == LEAVE_GROUP_EPOCH:
+        _require(not _is_blank(request.member_id), "MemberId can't be empty.")
+    _require(not _is_blank(request.group_id), "GroupId can't be empty.")
+    _require(not _is_blank(request.instance_id), "InstanceId can't be empty.")
+    _require(not _is_blank(request.rack_id), "RackId can't be empty.")
+    if epoch == JOIN_EPOCH:
+        _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
+        _require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
+        _require(
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        )
+    elif epoch == LEAVE_GROUP_STATIC_EPOCH:
+        _require(request.instance_id is not None, "InstanceId can't be null.")
+    else:
+        _require(epoch > LEAVE_GROUP_STATIC_EPOCH, "MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise error_for(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+class ConsumerRequests:
+    """Owned by a GroupShard; its methods are operations of the runtime, on the control loop's thread."""
+
+    def __init__(self, rebalance: ConsumerRebalance, patterns: ConsumerPatterns, overrides: GroupOverrides) -> None:
+        self._rebalance = rebalance
+        self._patterns = patterns
+        self._overrides = overrides
+
+    # --- ConsumerGroupHeartbeat -------------------------------------------------------------------------------------
+
+    def heartbeat(self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest) -> HeartbeatResult:
+        """A member joins, lives, changes or leaves. The request has passed `check_heartbeat`.
+
+        Raises GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
+        UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
+        """
+        if request.member_epoch < 0:
+            return self._leave(request)
+        return self._live(client, request)
+
+    def _live(self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest) -> HeartbeatResult:
+        records: Records = []
+        joins = request.member_epoch == JOIN_EPOCH
+        if joins:
+            group = self._rebalance.get_to_join(request.group_id, records)
+        else:
+            group = self._rebalance.get(request.group_id)
+        self._rebalance.check_room(group, request.member_id)
+        member = self._member(group, request, joins, records)
+        said = self._said(client, request, member)
+        # A new group leaves epoch 0 with its first member, whatever that subscribes to.
+        bump = group.epoch == 0
+        bump |= self._rebalance.describe_change(group, member, said, records)
+        bump |= self._patterns.changed(group, member, said, client.visible, records)
+        owned = request.topic_partitions
+        moved = self._rebalance.advance(group, member, said, bump=bump, owned=owned, records=records)
+        self._rebalance.schedule_session(group, moved)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=moved.member_id,
+            member_epoch=moved.member_epoch,
+            heartbeat_interval_ms=self._overrides.heartbeat_interval_ms(group.group_id),
+        )
+        if joins or _is_full(request) or moved.assigned != member.assigned:
+            response.assignment = _assignment(moved.assigned)
+        return Result(response, records)
+
+    def _member(
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, joins: bool, records: Records
+    ) -> ConsumerGroupMember:
+        member_id = request.member_id or uuid_to_string(random_uuid())
+        if request.instance_id is not None:
+            if joins:
+                return self._rebalance.static_member_to_join(
+                    group, member_id, request.instance_id, records, classic=False
+                )
+            member = self._rebalance.static_member(group, member_id, request.instance_id)
+        elif joins:
+            member = group.members.get(member_id) or ConsumerGroupMember(member_id)
+            if member.member_epoch == JOIN_EPOCH:
+                logger.info("Member %s joins the consumer group %s", member_id, group.group_id)
+        else:
+            member = group.member(member_id)
+        _check_epoch(member, request)
+        return member
+
+    def _said(
+        self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest, member: ConsumerGroupMember
+    ) -> ConsumerGroupMember:
+        """The member with what the request says of it; what it leaves out stays as it is."""
+        names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+        timeout = request.rebalance_timeout_ms
+        return replace(
+            member,
+            instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+            rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+            rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == -1 else timeout,
+            server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+            topic_names=member.topic_names if names is None else frozenset(names),
+            topic_regex=member.topic_regex if regex is None else regex,
+            client_id=client.client_id,
+            client_host=client.host,
+            classic=None,
+        )
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> HeartbeatResult:
+        group = self._rebalance.get(request.group_id)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
+        )
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            member = self._rebalance.static_member(group, request.member_id, request.instance_id)
+            if request.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
+                logger.info("Static member %s has left group %s for a while", member.member_id, group.group_id)
+                left = replace(member, member_epoch=LEAVE_GROUP_STATIC_EPOCH, pending_revocation=NO_PARTITIONS)
+                return Result(response, [records_of.current_assignment(group.group_id, left)])
+        logger.info("Member %s has left the consumer group %s", member.member_id, group.group_id)
+        return Result(response, self._rebalance.fence(group, [member]))
+
+    # --- ConsumerGroupDescribe --------------------------------------------------------------------------------------
+
+    def describe(self, group_ids: Iterable[str], snapshot: MetadataSnapshot) -> list[Group]:
+        """Each consumer group with its members, in the order asked; GROUP_ID_NOT_FOUND in its place."""
+        described = []
+        for group_id in group_ids:
+            try:
+                described.append(self._described(self._rebalance.get(group_id), snapshot))
+            except KafkaError as error:
+                described.append(describe_error(group_id, error.code, error.message))
+        return described
+
+    def _described(self, group: ConsumerGroup, snapshot: MetadataSnapshot) -> Group:
+        return Group(
+            group_id=group.group_id,
+            group_state=group.state_name,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.preferred_assignor() or self._rebalance.default_assignor,
+            members=[
+                Group.Member(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    rack_id=member.rack_id,
+                    member_epoch=member.member_epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=sorted(member.topic_names),
+                    subscribed_topic_regex=member.topic_regex,
+                    assignment=_described_partitions(member.assigned, snapshot),
+                    target_assignment=_described_partitions(
+                        group.target.get(member.member_id, NO_PARTITIONS), snapshot
+                    ),
+                    member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+
+def describe_error(group_id: str, error: ErrorCode, message: str | None) -> Group:
+    """A group that cannot be described."""
+    return Group(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise error_for(ErrorCode.INVALID_REQUEST, message)
+
+
+def _is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the member says everything of itself, as it does when it joins and after an error."""
+    return (
+        request.rebalance_timeout_ms != -1
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+
+
+def _check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
+    """FENCED_MEMBER_EPOCH, but for the previous epoch from a member that has nothing else than what is assigned to it:
+    it most likely has not got the answer with its new one.
+    """
+    received, known = request.member_epoch, member.member_epoch
+    if received > known:
+        than = "greater"
+    elif received < known and not (
+        received == member.previous_member_epoch and is_subset(request.topic_partitions, member.assigned)
+    ):
+        than = "smaller"
+    else:
+        return
+    raise error_for(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {than} member epoch ({received}) than the one known by the group coordinator "
+        f"({known}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:
+    made = ConsumerGroupHeartbeatResponse.Assignment
+    return made(
+        topic_partitions=[
+            made.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+            for topic_id, numbers in partitions.items()
+        ]
+    )
+
+
+def _described_partitions(partitions: Partitions, snapshot: MetadataSnapshot) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            Assignment.TopicPartitions(
+                topic_id=topic_id, topic_name=snapshot.topic_names[topic_id], partitions=sorted(numbers)
+            )
+            for topic_id, numbers in partitions.items()
+            if topic_id in snapshot.topic_names
+        ]
+    )
