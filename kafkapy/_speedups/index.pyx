@@ -225,14 +225,23 @@ cdef int time_index_append(TimeIndexState* index, int64_t timestamp, int64_t off
 
 
 cdef int64_t offset_index_lookup(OffsetIndexState* index, int64_t offset) noexcept nogil:
+    cdef int64_t following
+    return offset_index_bounds(index, offset, &following)
+
+
+cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_t* following) noexcept nogil:
     cdef int64_t found, position = 0
     cdef IndexEntry entry
+    following[0] = -1
     pthread_mutex_lock(&index.file.mutex)
     if readable(&index.file):
         found = largest_not_above(&index.file, offset - index.base_offset)
         if found >= 0:
             get_entry(&index.file, found, &entry)
             position = entry.value
+        if found + 1 < total(&index.file):
+            get_entry(&index.file, found + 1, &entry)
+            following[0] = entry.value
     pthread_mutex_unlock(&index.file.mutex)
     return position if position >= 0 else 0
 

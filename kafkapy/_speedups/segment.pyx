@@ -4,6 +4,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.file_records cimport (
+    SCAN_CHUNK,
     SCAN_CORRUPT,
     SCAN_END,
     SCAN_ERROR,
@@ -30,6 +31,7 @@ from kafkapy._speedups.index cimport (
     index_trim,
     index_unseal,
     offset_index_append,
+    offset_index_bounds,
     offset_index_free,
     offset_index_full,
     offset_index_lookup,
@@ -138,11 +140,17 @@ cdef bint begins_at_or_below(SegmentState* s, int64_t position, int64_t limit, i
 
 
 cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil:
-    cdef int64_t position
+    cdef int64_t position = 0, following = -1
     cdef ScanStatus status
     if segment_open(s) < 0:
         return SCAN_ERROR
-    position = offset_index_lookup(s.offset_index, offset) if offset > s.base_offset else 0
+    if offset > s.base_offset:
+        position = offset_index_bounds(s.offset_index, offset, &following)
+        if following - position > SCAN_CHUNK and following < limit:
+            # An entry holds the last offset of its batch: who reads on after a batch as large as the index interval is
+            # led to that batch, and finds the next one where the entry behind leads.
+            if scan_for_offset(s.fd, following, limit, offset, out) == SCAN_FOUND and out.base_offset <= offset:
+                return SCAN_FOUND
     status = scan_for_offset(s.fd, position, limit, offset, out)
     if position > 0 and (status == SCAN_CORRUPT or (status == SCAN_FOUND and out.base_offset > offset)
                          or (status == SCAN_END and not begins_at_or_below(s, position, limit, offset))):

@@ -16,6 +16,7 @@ cdef extern from "<sys/uio.h>" nogil:
 cdef struct Transport:
     const TransportFunctions* functions
     int fd
+    bint corked                 # the kernel holds back what does not fill a segment
     void* session               # of TLS; NULL for plaintext
 
 cdef struct TransportFunctions:
@@ -23,6 +24,8 @@ cdef struct TransportFunctions:
     # `more`: a file region follows at once, so a short segment is not worth sending alone.
     int64_t (*write)(Transport* t, iovec* pieces, int count, bint more) noexcept nogil
     int64_t (*send_file)(Transport* t, int fd, int64_t position, int64_t size) noexcept nogil
+    # On: segments go out when they are full; off: the rest goes out at once.
+    void (*cork)(Transport* t, bint on) noexcept nogil
     # Bytes that are decoded already and that epoll knows nothing of.
     int64_t (*pending)(Transport* t) noexcept nogil
     void (*close)(Transport* t) noexcept nogil
@@ -31,6 +34,10 @@ cdef void transport_plaintext(Transport* t, int fd) noexcept nogil
 
 cdef enum:
     WRITE_TURN = 1024 * 1024    # bytes of one reply that are sent before other connections have their turn
+    # File regions up to here are read and sent with the memory around them: cheaper than a sendfile and what it takes to join the two.
+    SMALL_REGION = 16 * 1024
+    SMALL_LAST_REGION = 4 * 1024    # nothing follows that would have to be joined
+    GATHERED = 32 * 1024        # bytes of small regions in one write
 
 # Sends what the socket takes: 1 when all is sent, 0 when the socket (or this turn) is full, or minus an errno. `written` is added to.
 cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nogil

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 from posix.unistd cimport close
 
+from kafkapy._speedups.file_records cimport file_read
 from kafkapy._speedups.posix cimport sendfile
 from kafkapy._speedups.send cimport Piece, Send
 
@@ -13,8 +14,16 @@ cdef extern from "<sys/socket.h>" nogil:
         iovec* msg_iov
         size_t msg_iovlen
     int MSG_NOSIGNAL, MSG_DONTWAIT, MSG_MORE
+    int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
     ssize_t recv(int fd, void* into, size_t size, int flags)
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
+
+
+cdef extern from "<netinet/in.h>" nogil:
+    int IPPROTO_TCP
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_CORK
 
 
 cdef int64_t plain_read(Transport* t, uint8_t* into, size_t size) noexcept nogil:
@@ -51,6 +60,11 @@ cdef int64_t plain_send_file(Transport* t, int fd, int64_t position, int64_t siz
             return -errno
 
 
+cdef void plain_cork(Transport* t, bint on) noexcept nogil:
+    cdef int value = on
+    setsockopt(t.fd, IPPROTO_TCP, TCP_CORK, &value, sizeof(value))
+
+
 cdef int64_t plain_pending(Transport* t) noexcept nogil:
     return 0
 
@@ -65,6 +79,7 @@ cdef TransportFunctions plaintext
 plaintext.read = plain_read
 plaintext.write = plain_write
 plaintext.send_file = plain_send_file
+plaintext.cork = plain_cork
 plaintext.pending = plain_pending
 plaintext.close = plain_close
 
@@ -72,28 +87,51 @@ plaintext.close = plain_close
 cdef void transport_plaintext(Transport* t, int fd) noexcept nogil:
     t.functions = &plaintext
     t.fd = fd
+    t.corked = False
     t.session = NULL
 
 
 cdef enum:
-    PIECES_AT_ONCE = 16
+    PIECES_AT_ONCE = 64
 
 
-cdef int64_t send_memory(Transport* t, Send* send) noexcept nogil:
-    """One write of the memory pieces that come next."""
-    cdef iovec pieces[16]
+cdef inline bint gathered(Send* send, size_t i) noexcept nogil:
+    """Whether the piece is memory, or a file region not worth a sendfile."""
+    cdef Piece* piece = &send.pieces[i]
+    return piece.data != NULL or piece.remaining <= (SMALL_REGION if i + 1 < send.pieces.size() else SMALL_LAST_REGION)
+
+
+cdef int64_t send_gathered(Transport* t, Send* send) noexcept nogil:
+    """One write of the memory pieces and small file regions that come next."""
+    cdef iovec pieces[64]
+    cdef uint8_t regions[32 * 1024]
+    cdef int64_t filled = 0, got
     cdef int count = 0
     cdef size_t i = send.current
     cdef Piece* piece
     while i < send.pieces.size() and count < PIECES_AT_ONCE:
         piece = &send.pieces[i]
-        if piece.data == NULL:
+        if piece.data != NULL:
+            pieces[count].iov_base = piece.data + piece.position
+        elif gathered(send, i) and filled + piece.remaining <= GATHERED:
+            got = file_read(piece.segment.fd, regions + filled, piece.remaining, piece.position)
+            if got != piece.remaining:
+                # The file is shorter than the reply says, or cannot be read: the frame cannot be completed.
+                return got if got < 0 else -EIO
+            pieces[count].iov_base = regions + filled
+            filled += got
+        else:
             break
-        pieces[count].iov_base = piece.data + piece.position
         pieces[count].iov_len = piece.remaining
         count += 1
         i += 1
     return t.functions.write(t, pieces, count, i < send.pieces.size())
+
+
+cdef void set_cork(Transport* t, bint on) noexcept nogil:
+    if t.corked != on:
+        t.corked = on
+        t.functions.cork(t, on)
 
 
 cdef void advance(Send* send, int64_t n) noexcept nogil:
@@ -120,9 +158,12 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
         if turn <= 0:
             return 0
         piece = &send.pieces[send.current]
-        if piece.data != NULL:
-            n = send_memory(t, send)
+        if gathered(send, send.current):
+            n = send_gathered(t, send)
         else:
+            if send.current + 1 < send.pieces.size():
+                # A sendfile pushes out what it has; the little that follows would travel in a packet of its own.
+                set_cork(t, True)
             n = t.functions.send_file(t, piece.segment.fd, piece.position, min(piece.remaining, turn))
             if n == 0:
                 return -EIO     # the file is shorter than the reply says: the frame cannot be completed
@@ -131,4 +172,5 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
         advance(send, n)
         written[0] += n
         turn -= n
+    set_cork(t, False)
     return 1
