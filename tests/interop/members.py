@@ -67,21 +67,22 @@ class ConfluentMember(Member):
 
     name = "confluent-kafka"
 
+    def config(self) -> dict[str, Any]:
+        """What options are put over."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "partition.assignment.strategy": "range",
+            "fetch.wait.max.ms": 100,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+
     def run(self) -> None:
-        consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": self.group,
-                "auto.offset.reset": "earliest",
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
-                "partition.assignment.strategy": "range",
-                "fetch.wait.max.ms": 100,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-                **self.options,
-            }
-        )
+        consumer = confluent_kafka.Consumer(self.config() | self.options)
         consumer.subscribe([self.topic])
         try:
             while not self._stop.is_set():
