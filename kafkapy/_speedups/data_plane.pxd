@@ -76,10 +76,12 @@ cdef cppclass DataPlaneState:
     pthread_rwlock_t endpoints_lock
     unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
     int64_t request_log             # atomic; RequestLogLevel (request_log.pxd)
+    int64_t verify_transactions     # atomic; transaction.partition.verification.enable
 
 cdef enum AskKind:
     ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache
     ASK_VALIDATE = 1                # questions: index of the partition inside the parked state; answers by produce_replace_records / produce_refuse_records
+    ASK_VERIFY = 3                  # the same; answers by produce_confirm_transaction / produce_refuse_records
 
 cdef cppclass Ask:
     int kind

@@ -81,6 +81,7 @@ cdef class DataPlane:
         self.state.authorizer_epoch = -1
         self.state.fetch_max_bytes = fetch_max_bytes
         self.state.request_log = 0
+        self.state.verify_transactions = 1
         pthread_rwlock_init(&self.state.endpoints_lock, NULL)
         for i in range(API_COUNT):
             self.state.apis[i].requests = 0
@@ -147,6 +148,15 @@ cdef class DataPlane:
     @request_log_level.setter
     def request_log_level(self, int64_t level):
         atomic_store(&self.state.request_log, level)
+
+    @property
+    def verify_transactions(self):
+        """transaction.partition.verification.enable: whether Produce before version 12 is taken into transactions that the coordinator knows of only."""
+        return bool(atomic_load(&self.state.verify_transactions))
+
+    @verify_transactions.setter
+    def verify_transactions(self, bint enabled):
+        atomic_store(&self.state.verify_transactions, enabled)
 
     def set_endpoints(self, int16_t listener_index, nodes):
         """Replaces what one listener's clients are told of brokers: {node id: (host, port, rack or None)}."""

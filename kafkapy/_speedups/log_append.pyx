@@ -44,6 +44,7 @@ from kafkapy._speedups.partition_log cimport (
     LOG_APPENDED,
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
+    LOG_PARK_VERIFY,
     LOG_REFUSED,
     WAIT_SEGMENT,
     AbortedWrite,
@@ -67,6 +68,9 @@ from kafkapy._speedups.producer_state cimport (
     control_marker_parse,
     producer_apply,
     producer_check,
+    producer_in_transaction,
+    producer_is_verified,
+    producer_start_verification,
 )
 from kafkapy._speedups.record_batch cimport (
     ATTRIBUTES_AT,
@@ -82,6 +86,7 @@ from kafkapy._speedups.record_batch cimport (
     NO_TIMESTAMP,
     RECORD_BAD_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     BatchStatus,
     RecordError,
@@ -112,6 +117,7 @@ cdef enum:
     ABORTED_LAST_OFFSET_AT = ABORTED_FIRST_OFFSET_AT + 8
     ABORTED_LAST_STABLE_OFFSET_AT = ABORTED_LAST_OFFSET_AT + 8
     ABORTED_ENTRY_SIZE = ABORTED_LAST_STABLE_OFFSET_AT + 8
+    ERROR_INVALID_TXN_STATE = 48
 
 cdef struct CheckedBatch:
     int64_t at                      # in the bytes given
@@ -319,13 +325,14 @@ cdef AppendStatus park_for_segment_locked(LogState* log, const Waiter* waiter) n
     return LOG_PARK_SEGMENT
 
 
-cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, int origin, AppendResult* result) noexcept nogil:
+cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, int origin, const AppendOptions* options,
+                                AppendResult* result) noexcept nogil:
     """0 go on, 1 a duplicate (result is filled), or an error below 0 negated."""
     cdef SequenceCheck check
     cdef SequenceVerdict verdict
     cdef size_t i
     for i in range(batches.size()):
-        verdict = producer_check(log.own.history.producers, &batches[0][i].header, &batches[0][i].marker, origin, &check)
+        verdict = producer_check(log.own.history.producers, &batches[0][i].header, &batches[0][i].marker, origin, options.adds_partitions, &check)
         if verdict == SEQUENCE_DUPLICATE:
             result.duplicate = True
             result.base_offset = check.base_offset
@@ -336,6 +343,21 @@ cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, in
         if verdict != SEQUENCE_OK:
             return -refuse(result, check.error, check.message)
     return 0
+
+
+cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const AppendOptions* options, AppendResult* result) noexcept nogil:
+    """Whether the coordinator must confirm that this partition is in the batch's transaction. Else the batch may be appended, or result.error is set.
+
+    Once a batch of the transaction is here, the others need no word: the coordinator knows of the partition and will write a marker into it. When
+    that has come, the next batch is a first one again. Between the coordinator's word and the first batch, the guard tells whether a marker came."""
+    if not header.attributes & TRANSACTIONAL_FLAG or header.producer_id < 0 or producer_in_transaction(log.own.history.producers, header):
+        return False
+    if options.guard == 0:
+        result.guard = producer_start_verification(log.own.history.producers, header, options.adds_partitions, options.now_ms)
+        return True
+    if not producer_is_verified(log.own.history.producers, header, options.guard):
+        refuse(result, ERROR_INVALID_TXN_STATE, "The transaction has ended before this batch could be appended.")
+    return False
 
 
 cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches, int origin,
@@ -450,12 +472,19 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             refuse(result, ERROR_NOT_ENOUGH_REPLICAS, "The in-sync replicas are fewer than min.insync.replicas.")
             status = LOG_REFUSED
             break
-        verdict = check_sequences_locked(log, &batches, origin, result)
+        verdict = check_sequences_locked(log, &batches, origin, options, result)
         if verdict > 0:
             break
         if verdict < 0:
             status = LOG_REFUSED
             break
+        if options.verify:
+            if must_verify_locked(log, &batches.front().header, options, result):
+                status = LOG_PARK_VERIFY
+                break
+            if result.error != ERROR_NONE:
+                status = LOG_REFUSED
+                break
         first_offset = log.log_end_offset
         if origin == ORIGIN_REPLICATION:
             first_offset = batches.front().header.base_offset

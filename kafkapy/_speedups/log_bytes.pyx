@@ -45,7 +45,7 @@ cdef object append_bytes(LogState* log, bytes batches, const AppendOptions* opti
         status = append_batches(log, data, size, options, NULL, origin, &result)
     if status == LOG_PARK_SEGMENT:
         return None
-    if status == LOG_PARK_VALIDATE:
+    if status == LOG_PARK_VALIDATE:     # LOG_PARK_VERIFY is for the data plane's produces only
         raise error_for(ERROR_UNSUPPORTED_COMPRESSION_TYPE, "the records have to be validated or converted first")
     if status == LOG_REFUSED:
         problems = [(result.record_errors[i].batch_index, result.record_errors[i].problem) for i in range(result.record_error_count)]

@@ -17,6 +17,7 @@ from kafkapy._speedups.connection cimport (
 )
 from kafkapy._speedups.data_plane cimport ASK_AUTHORIZE as ASK_AUTHORIZE_
 from kafkapy._speedups.data_plane cimport ASK_VALIDATE as ASK_VALIDATE_
+from kafkapy._speedups.data_plane cimport ASK_VERIFY as ASK_VERIFY_
 from kafkapy._speedups.data_plane cimport AuthorizationCache
 from kafkapy._speedups.mailbox cimport MAIL_CLOSE, MAIL_NO_REPLY, MAIL_REPLY, MAIL_RESUME, mailbox_post_token
 from kafkapy._speedups.partition_log cimport LogState
@@ -28,13 +29,21 @@ from kafkapy._speedups.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.produce_request cimport produce_records_to_validate, produce_refuse_records, produce_replace_records
+from kafkapy._speedups.produce_request cimport (
+    produce_batch_to_verify,
+    produce_confirm_transaction,
+    produce_records_to_validate,
+    produce_refuse_records,
+    produce_replace_records,
+    produce_transactional_id,
+)
 from kafkapy._speedups.request_header cimport ApiTable, response_header_write
 from kafkapy._speedups.send cimport Send, send_free, send_new, send_take_buffer
 from kafkapy._speedups.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
 
 ASK_AUTHORIZE = <int>ASK_AUTHORIZE_
 ASK_VALIDATE = <int>ASK_VALIDATE_
+ASK_VERIFY = <int>ASK_VERIFY_
 
 
 cdef NetworkRequest network_request_make(object channel, PendingRequest* pending):
@@ -50,7 +59,7 @@ cdef NetworkRequest network_request_make(object channel, PendingRequest* pending
 cdef class NetworkRequest:
     """One request that Python must answer (`ask_kind` None: with `reply`, `no_reply` or `close`), or one that the data plane keeps while Python
     decides something (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE: `accept_records`, `replace_records` or
-    `refuse_records` for every question, then `resume`).
+    `refuse_records` for every question, then `resume`; ASK_VERIFY: `confirm_transaction` or `refuse_records`, then `resume`).
 
     Made by `RequestChannel.drain`; may be answered from any thread, once (RuntimeError after that). Its connection reads nothing more
     until then. One that is dropped without an answer closes its connection, so that no client waits for ever.
@@ -243,6 +252,9 @@ cdef class NetworkRequest:
             raise RuntimeError(f"{self!r} is the data plane's: it asks for a decision of kind {self.asked}")
         return 0
 
+    cdef int _claim_produce(self) except -1:
+        return self._claim(ASK_VERIFY_ if self.asked == ASK_VERIFY_ else ASK_VALIDATE_)
+
     def reply(self, payload):
         """Answers with a response body (bytes-like, or a list of them, in the request's version); the header is put before it."""
         self._claim(-1)
@@ -320,8 +332,8 @@ cdef class NetworkRequest:
 
     @property
     def questions(self):
-        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache). ASK_VALIDATE: the indexes of the
-        parts to look into, as decimal text."""
+        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache). ASK_VALIDATE and ASK_VERIFY: the
+        indexes of the parts in question, as decimal text."""
         cdef size_t i
         cdef string question
         cdef list questions = []
@@ -377,6 +389,31 @@ cdef class NetworkRequest:
         self._claim(ASK_VALIDATE_)
         produce_replace_records(self.pending.parked, index, NULL, 0)
 
+    @property
+    def transactional_id(self):
+        """Of a parked produce; None when it has none."""
+        cdef const uint8_t* text
+        cdef int32_t size = -1
+        self._claim(ASK_VERIFY_)
+        text = produce_transactional_id(self.pending.parked, &size)
+        return None if text == NULL else (<bytes>text[:size]).decode("utf-8", "replace")
+
+    def batch_to_verify(self, int32_t index):
+        """(topic, partition, producer id, producer epoch) of one part of a parked produce."""
+        cdef int64_t producer_id = -1
+        cdef int16_t producer_epoch = -1
+        cdef LogState* log
+        self._claim(ASK_VERIFY_)
+        log = produce_batch_to_verify(self.pending.parked, index, &producer_id, &producer_epoch)
+        if log == NULL:
+            raise IndexError(f"{self!r} has no batch to verify at {index}")
+        return (<bytes>log.topic).decode(), log.partition, producer_id, producer_epoch
+
+    def confirm_transaction(self, int32_t index):
+        """The transaction coordinator knows that the partition of that part is in the transaction."""
+        self._claim(ASK_VERIFY_)
+        produce_confirm_transaction(self.pending.parked, index)
+
     def refuse_records(self, int32_t index, int16_t error, str message=None, batch_indexes=()):
         """Nothing is appended for that part: its error code, the message for the client, and which records are at fault."""
         cdef bytes text = b"" if message is None else message.encode()
@@ -385,7 +422,7 @@ cdef class NetworkRequest:
         cdef Py_ssize_t i
         cdef int32_t* at
         cdef const char* text_at = text
-        self._claim(ASK_VALIDATE_)
+        self._claim_produce()
         at = <int32_t*>malloc(max(count, 1) * sizeof(int32_t))
         if at == NULL:
             raise MemoryError
@@ -400,5 +437,5 @@ cdef class NetworkRequest:
 
     def resume(self):
         """All parts have their answer: the produce goes on."""
-        self._claim(ASK_VALIDATE_)
+        self._claim_produce()
         self._finish(MAIL_RESUME)

@@ -43,6 +43,7 @@ cdef enum AppendStatus:
     LOG_REFUSED = 1             # result.error says why; nothing was written
     LOG_PARK_SEGMENT = 2        # full and no segment prepared: the waiter given was registered, SEGMENT_WANTED posted; run again when woken
     LOG_PARK_VALIDATE = 3       # a worker must look into the records first (compressed batch on a compacted topic, another codec ...)
+    LOG_PARK_VERIFY = 4         # the transaction coordinator must be asked first; run again with result.guard when it has said yes
 
 cdef struct AppendOptions:
     int8_t required_acks        # with -1: refused with NOT_ENOUGH_REPLICAS when the ISR is below min.insync.replicas
@@ -50,6 +51,9 @@ cdef struct AppendOptions:
     bint validated              # a worker has validated or converted the records already: skip LOG_PARK_VALIDATE
     int32_t current_leader_epoch    # -1: not checked
     int64_t now_ms
+    bint verify                 # a client's batch that opens a transaction needs the coordinator's word (KIP-890)
+    bint adds_partitions        # ... which is to add the partition itself (Produce 12+)
+    int64_t guard               # from LOG_PARK_VERIFY; 0: the coordinator was not asked
 
 cdef struct AppendResult:
     int16_t error               # Kafka error code
@@ -64,6 +68,7 @@ cdef struct AppendResult:
     const char* message         # static text or NULL
     RecordError* record_errors  # malloc'ed (free() by the caller) or NULL
     int32_t record_error_count
+    int64_t guard               # with LOG_PARK_VERIFY
 
 # ---- read -----------------------------------------------------------------------------------------------------------------------
 

@@ -398,6 +398,9 @@ cdef class PartitionLog:
         options.validated = validated
         options.current_leader_epoch = leader_epoch
         options.now_ms = now_ms if now_ms >= 0 else wall_clock_ms()
+        options.verify = False
+        options.adds_partitions = False
+        options.guard = 0
         return self.append(batches, &options, ORIGIN_CLIENT if api_version >= 0 else ORIGIN_COORDINATOR)
 
     def append_as_follower(self, bytes batches):
@@ -409,6 +412,9 @@ cdef class PartitionLog:
         options.validated = True
         options.current_leader_epoch = -1
         options.now_ms = wall_clock_ms()
+        options.verify = False
+        options.adds_partitions = False
+        options.guard = 0
         epochs = self.state.own.epochs_version
         appended = self.append(batches, &options, ORIGIN_REPLICATION)
         if self.state.own.epochs_version != epochs:
@@ -612,6 +618,18 @@ cdef class PartitionLog:
     def producers(self):
         """What is known of each producer, as dicts (DescribeProducers)."""
         return describe_producers(self.state)
+
+    @property
+    def producer_id_expiration_ms(self):
+        """producer.id.expiration.ms: how long an idle producer is remembered."""
+        return self.state.own.history.producers.expiration_ms
+
+    @producer_id_expiration_ms.setter
+    def producer_id_expiration_ms(self, int64_t value):
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            self.state.own.history.producers.expiration_ms = value
+            pthread_mutex_unlock(&self.state.mutex)
 
     def expire_producers(self, int64_t now_ms):
         """Forgets producers idle for producer.id.expiration.ms without an open transaction; how many."""

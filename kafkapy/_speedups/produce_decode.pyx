@@ -55,6 +55,8 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
     partition.result.leader_epoch = -1
     partition.replaced = NULL
     partition.validated = False
+    partition.asked_guard = 0
+    partition.guard = 0
     partition.stage = PARTITION_PENDING
     partition.log = NULL
     cursor_init(&c, state.frame.body, state.frame.body_size)

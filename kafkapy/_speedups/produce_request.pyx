@@ -6,11 +6,12 @@ closed, as Kafka 4 does (KIP-896, KAFKA-18659).
 A request goes through three stages and can park in each:
 
     AUTHORIZE   all questions the connection's cache cannot answer are asked at once; nothing was appended yet
-    APPEND      each partition once. A full segment or records that a worker must look into park the request; partitions that are done stay done
+    APPEND      each partition once. A full segment, records that a worker must look into, or a first batch of a transaction that the coordinator
+                must confirm (KIP-890) park the request; partitions that are done stay done
     WAIT        acks=-1: until the high watermark has passed every appended batch, leadership is lost, or the time is over
 
 The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Two entries for one partition are appended and
-answered in order. Not done here: quotas (throttle time is 0) and the coordinator's verification of transactional batches (KIP-890).
+answered in order. Not done here: quotas (throttle time is 0).
 """
 
 from libc.stdint cimport int8_t
@@ -32,6 +33,7 @@ from kafkapy._speedups.data_plane cimport (
     API_PRODUCE,
     ASK_AUTHORIZE,
     ASK_VALIDATE,
+    ASK_VERIFY,
     OPERATION_WRITE,
     OUTCOME_ASK,
     OUTCOME_CLOSE,
@@ -40,6 +42,7 @@ from kafkapy._speedups.data_plane cimport (
     OUTCOME_REPLY,
 )
 from kafkapy._speedups.error_codes cimport (
+    ERROR_INVALID_PRODUCER_ID_MAPPING,
     ERROR_INVALID_RECORD,
     ERROR_INVALID_REQUIRED_ACKS,
     ERROR_INVALID_TOPIC_EXCEPTION,
@@ -58,6 +61,7 @@ from kafkapy._speedups.partition_log cimport (
     LOG_APPENDED,
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
+    LOG_PARK_VERIFY,
     WAIT_HIGH_WATERMARK,
     WAIT_SEGMENT,
     AppendOptions,
@@ -78,7 +82,7 @@ from kafkapy._speedups.partition_table cimport (
     partition_leader,
     topic_name_of,
 )
-from kafkapy._speedups.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
+from kafkapy._speedups.posix cimport atomic_count, atomic_load, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.produce_decode cimport produce_decode
 from kafkapy._speedups.produce_response cimport produce_response_build
 from kafkapy._speedups.produce_state cimport (
@@ -92,12 +96,22 @@ from kafkapy._speedups.produce_state cimport (
     ProduceState,
     ProduceTopic,
 )
-from kafkapy._speedups.record_batch cimport ATTRIBUTES_AT, BATCH_HEADER_SIZE, MAGIC_AT, MAGIC_V2, TRANSACTIONAL_FLAG, RecordError
-from kafkapy._speedups.wire cimport load_int16
+from kafkapy._speedups.record_batch cimport (
+    ATTRIBUTES_AT,
+    BATCH_HEADER_SIZE,
+    MAGIC_AT,
+    MAGIC_V2,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL_FLAG,
+    RecordError,
+)
+from kafkapy._speedups.wire cimport load_int16, load_int64
 
 cdef enum:
     MIN_VERSION = 3
     MAX_VERSION = 13
+    FIRST_THAT_ADDS = 12            # of the versions: the broker adds the partition to the transaction (KIP-890)
     ACKS_ALL = -1
     ACKS_NONE = 0
     ACKS_LEADER = 1
@@ -179,15 +193,40 @@ cdef void finish(DataPlaneState* plane, ProduceState* state, Outcome* outcome) n
 
 # ---- stage 1: authorization, look-up ----------------------------------------------------------------------------------------
 
+cdef bint is_transactional(const ProducePartition* partition) noexcept nogil:
+    return (partition.records_size >= BATCH_HEADER_SIZE and <int8_t>partition.records[MAGIC_AT] == MAGIC_V2
+            and load_int16(partition.records + ATTRIBUTES_AT) & TRANSACTIONAL_FLAG)
+
+
 cdef bint has_transactional_records(ProduceState* state) noexcept nogil:
-    cdef ProducePartition* partition
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if is_transactional(&state.partitions[i]):
+            return True
+    return False
+
+
+cdef void allow_one_producer(ProduceState* state) noexcept nogil:
+    """A transactional id has one producer. The coordinator is asked once for the whole request, so all batches must be of the same one."""
+    cdef const ProducePartition* partition
+    cdef const uint8_t* first = NULL
+    cdef bint several = False
     cdef size_t i
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
-        if (partition.records_size >= BATCH_HEADER_SIZE and <int8_t>partition.records[MAGIC_AT] == MAGIC_V2
-                and load_int16(partition.records + ATTRIBUTES_AT) & TRANSACTIONAL_FLAG):
-            return True
-    return False
+        if not is_transactional(partition) or load_int64(partition.records + PRODUCER_ID_AT) < 0:
+            continue
+        if first == NULL:
+            first = partition.records
+        elif memcmp(first + PRODUCER_ID_AT, partition.records + PRODUCER_ID_AT, PRODUCER_EPOCH_AT + 2 - PRODUCER_ID_AT):
+            several = True
+            break
+    if not several:
+        return
+    for i in range(state.partitions.size()):
+        if state.partitions[i].stage == PARTITION_PENDING:
+            fail(&state.partitions[i], ERROR_INVALID_PRODUCER_ID_MAPPING)
+            state.partitions[i].result.message = b"the transactional records are of more than one producer"
 
 
 cdef bint is_internal_topic(const string& name) noexcept nogil:
@@ -224,6 +263,7 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
     cdef Decision decision
     cdef ProduceTopic* topic
     cdef ProducePartition* partition
+    cdef bint transactional = has_transactional_records(state)
     cdef bint transaction_denied = False
     cdef vector[int] decisions
     cdef size_t i
@@ -231,7 +271,7 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
     state.asked.clear()
     state.ask.kind = ASK_AUTHORIZE
     state.ask.questions.clear()
-    if has_transactional_records(state):
+    if transactional:
         if state.transactional_id_size < 0:
             transaction_denied = True
         else:
@@ -267,6 +307,8 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
                 fail(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)
             else:
                 look_up(plane, state, topic, partition)
+    if transactional:
+        allow_one_producer(state)
     return True
 
 
@@ -300,13 +342,15 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
     cdef AppendStatus status
     cdef Waiter waiter
     cdef vector[size_t] parked
-    cdef string question
+    cdef vector[size_t] unverified
     cdef bint wants_segment = False
     cdef size_t i
     options.required_acks = <int8_t>state.acks
     options.api_version = state.frame.api_version
     options.current_leader_epoch = -1
     options.now_ms = wall_clock_ms()
+    options.adds_partitions = state.frame.api_version >= FIRST_THAT_ADDS
+    options.verify = options.adds_partitions or atomic_load(&plane.verify_transactions)
     waiter.kind = WAIT_SEGMENT
     waiter.threshold = 0
     waiter.wake = state.frame.wake
@@ -321,6 +365,7 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         if parked.size() and waits_for_earlier(state, i, &parked):
             continue
         options.validated = partition.validated
+        options.guard = partition.guard
         clear_result(&result)
         status = log_append(partition.log, <uint8_t*>partition.records, partition.records_size, &options, &waiter, &result)
         if status == LOG_APPENDED:
@@ -331,12 +376,19 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
             wants_segment = True
             parked.push_back(i)
         elif status == LOG_PARK_VALIDATE:
-            question.clear()
-            append_decimal(&question, i)
-            state.ask.questions.push_back(question)
+            ask_about(state, i)
+            parked.push_back(i)
+        elif status == LOG_PARK_VERIFY:
+            partition.asked_guard = result.guard
+            unverified.push_back(i)
             parked.push_back(i)
         else:
             refuse(partition, &result)
+    if state.ask.questions.empty() and unverified.size():
+        # Records that a worker has to look into come first; then the coordinator is asked about everything at once.
+        state.ask.kind = ASK_VERIFY
+        for i in range(unverified.size()):
+            ask_about(state, unverified[i])
     if state.ask.questions.size():
         # Only the answer may resume the request now; the append after it asks for the segment again if that is still not there.
         if wants_segment:
@@ -368,6 +420,13 @@ cdef void clear_result(AppendResult* result) noexcept nogil:
     result.message = NULL
     result.record_errors = NULL
     result.record_error_count = 0
+    result.guard = 0
+
+
+cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:
+    cdef string question
+    append_decimal(&question, index)
+    state.ask.questions.push_back(question)
 
 
 cdef void append_decimal(string* text, size_t value) noexcept nogil:
@@ -512,7 +571,7 @@ cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
     state_free(state)
 
 
-# ---- a worker's answer to ASK_VALIDATE --------------------------------------------------------------------------------------
+# ---- the answers to ASK_VALIDATE and ASK_VERIFY -----------------------------------------------------------------------------
 
 cdef ProducePartition* pending_partition(void* parked, int32_t index) noexcept nogil:
     cdef ProduceState* state = <ProduceState*>parked
@@ -530,6 +589,27 @@ cdef LogState* produce_records_to_validate(void* parked, int32_t index, const ui
     data[0] = partition.records
     size[0] = partition.records_size
     return partition.log
+
+
+cdef LogState* produce_batch_to_verify(void* parked, int32_t index, int64_t* producer_id, int16_t* producer_epoch) noexcept nogil:
+    cdef ProducePartition* partition = pending_partition(parked, index)
+    if partition == NULL or partition.asked_guard == 0:
+        return NULL
+    producer_id[0] = load_int64(partition.records + PRODUCER_ID_AT)
+    producer_epoch[0] = load_int16(partition.records + PRODUCER_EPOCH_AT)
+    return partition.log
+
+
+cdef const uint8_t* produce_transactional_id(void* parked, int32_t* size) noexcept nogil:
+    cdef ProduceState* state = <ProduceState*>parked
+    size[0] = state.transactional_id_size
+    return state.transactional_id if state.transactional_id_size >= 0 else NULL
+
+
+cdef void produce_confirm_transaction(void* parked, int32_t index) noexcept nogil:
+    cdef ProducePartition* partition = pending_partition(parked, index)
+    if partition != NULL:
+        partition.guard = partition.asked_guard
 
 
 cdef void produce_replace_records(void* parked, int32_t index, const uint8_t* data, int64_t size) noexcept nogil:

@@ -10,7 +10,7 @@ from kafkapy._speedups.partition_log cimport AppendResult, LogState
 
 cdef enum ProduceStage:
     PRODUCE_AUTHORIZE = 0       # questions may be out
-    PRODUCE_APPEND = 1          # some partitions wait for a segment, or for a worker to look into their records
+    PRODUCE_APPEND = 1          # some partitions wait for a segment, a worker to look into their records, or the transaction coordinator
     PRODUCE_WAIT = 2            # all appended; acks=-1 waits for the high watermark
 
 cdef enum PartitionStage:
@@ -32,6 +32,8 @@ cdef cppclass ProducePartition:
     int64_t records_size        # -1: null
     uint8_t* replaced           # malloc'ed by produce_replace_records, or NULL
     bint validated
+    int64_t asked_guard         # of a batch that the coordinator is asked about (LOG_PARK_VERIFY)
+    int64_t guard               # the same when it has confirmed it; 0: not yet
     int stage                   # PartitionStage
     LogState* log               # referenced, NULL before it was looked up or when there is none
     AppendResult result         # result.record_errors is owned

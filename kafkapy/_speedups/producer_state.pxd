@@ -40,8 +40,16 @@ cdef struct Transaction:
     int64_t first_offset
     int64_t last_offset             # of its marker; -1 while it is open
 
+cdef struct Verification:           # of a producer that waits for the transaction coordinator's word on its first batch (KIP-890)
+    int64_t guard                   # unique in this process, never 0
+    int64_t started_ms              # wall clock
+    int32_t lowest_sequence         # of the batches that wait: a higher one must not come before it
+    int16_t epoch
+    bint adds_partitions            # each transaction has an epoch of its own
+
 cdef cppclass ProducerStateManager:
     unordered_map[int64_t, ProducerEntry] producers
+    unordered_map[int64_t, Verification] verifications  # by producer id; gone with the batch, or with a marker that comes before it
     ordered_map[int64_t, Transaction] ongoing           # by first offset
     ordered_map[int64_t, Transaction] unreplicated      # decided, but the marker is not below the high watermark yet
     int64_t end_offset              # everything below is applied
@@ -86,8 +94,16 @@ cdef ProducerStateManager* producer_state_new(int64_t expiration_ms) noexcept no
 cdef void producer_state_free(ProducerStateManager* state) noexcept nogil
 # The marker in a control batch; type CONTROL_NONE when there is none. False when the bytes are no control record.
 cdef bint control_marker_parse(const uint8_t* data, int64_t size, const BatchHeader* header, ControlMarker* out) noexcept nogil
+# `adds_partitions`: the producer gets a new epoch with each transaction, so that one which is not known begins with sequence number 0.
 cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker, int origin,
-                                    SequenceCheck* out) noexcept nogil
+                                    bint adds_partitions, SequenceCheck* out) noexcept nogil
+# Whether a batch belongs to a transaction that is open here.
+cdef bint producer_in_transaction(ProducerStateManager* state, const BatchHeader* header) noexcept nogil
+# The guard of a producer whose batch, which has passed `producer_check`, would open a transaction here. While it stays the same, no marker was
+# written: what the coordinator has said since it was given out first still holds (VerificationStateEntry).
+cdef int64_t producer_start_verification(ProducerStateManager* state, const BatchHeader* header, bint adds_partitions, int64_t now_ms) noexcept nogil
+# Whether that is still the producer's guard.
+cdef bint producer_is_verified(ProducerStateManager* state, const BatchHeader* header, int64_t guard) noexcept nogil
 # Applies a batch that is in the log now. Fills `completed` for a marker that ends a transaction.
 cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker, int64_t base_offset,
                          int64_t last_offset, CompletedTransaction* completed) noexcept nogil

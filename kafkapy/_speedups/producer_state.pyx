@@ -7,6 +7,7 @@ from libcpp.map cimport map as ordered_map
 from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.crc32c cimport crc32c_of
+from kafkapy._speedups.posix cimport atomic_add
 from kafkapy._speedups.record_batch cimport (
     BATCH_HEADER_SIZE,
     CODEC_MASK,
@@ -46,6 +47,10 @@ cdef enum:
     ERROR_INVALID_PRODUCER_EPOCH = 47
     ERROR_INVALID_TXN_STATE = 48
     ERROR_TRANSACTION_COORDINATOR_FENCED = 52
+
+cdef const char* OVERTAKES = b"An earlier batch of this producer waits for the transaction coordinator still."
+
+cdef int64_t last_guard = 0
 
 
 cdef int32_t sequence_minus(int32_t sequence, int32_t n) noexcept nogil:
@@ -127,8 +132,18 @@ cdef SequenceVerdict check_sequence(const ProducerEntry* entry, const BatchHeade
     return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, "The sequence number does not follow the last one of this producer.")
 
 
+cdef bint overtakes(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
+    """An earlier batch of the producer could not be verified and will come again: this one must not stand before it."""
+    cdef unordered_map[int64_t, Verification].iterator found
+    if state.verifications.empty():
+        return False
+    found = state.verifications.find(header.producer_id)
+    return (found != state.verifications.end() and deref(found).second.epoch == header.producer_epoch
+            and header.base_sequence > deref(found).second.lowest_sequence)
+
+
 cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker, int origin,
-                                    SequenceCheck* out) noexcept nogil:
+                                    bint adds_partitions, SequenceCheck* out) noexcept nogil:
     cdef unordered_map[int64_t, ProducerEntry].iterator found
     cdef ProducerEntry* entry
     cdef BatchMetadata* batch
@@ -141,6 +156,11 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
     if found == state.producers.end():
         if origin == ORIGIN_CLIENT and header.producer_epoch < -1:
             return refuse(out, ERROR_INVALID_PRODUCER_EPOCH, "A producer epoch cannot be negative.")
+        if origin == ORIGIN_CLIENT and header.attributes & TRANSACTIONAL_FLAG:
+            if adds_partitions and header.base_sequence != 0:
+                return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, "The first batch of a transaction must begin with sequence number 0.")
+            if overtakes(state, header):
+                return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, OVERTAKES)
         return SEQUENCE_OK
     entry = &deref(found).second
     if origin == ORIGIN_CLIENT and header.producer_epoch == entry.epoch:
@@ -158,11 +178,59 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
         if marker.type != CONTROL_NONE and entry.coordinator_epoch > marker.coordinator_epoch:
             return refuse(out, ERROR_TRANSACTION_COORDINATOR_FENCED, "A newer transaction coordinator has written a marker here.")
         return SEQUENCE_OK
-    if origin == ORIGIN_CLIENT and check_sequence(entry, header, out) != SEQUENCE_OK:
-        return SEQUENCE_REFUSED
+    if origin == ORIGIN_CLIENT:
+        if check_sequence(entry, header, out) != SEQUENCE_OK:
+            return SEQUENCE_REFUSED
+        if header.attributes & TRANSACTIONAL_FLAG and overtakes(state, header):
+            return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, OVERTAKES)
     if entry.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_FLAG:
         return refuse(out, ERROR_INVALID_TXN_STATE, "A transaction of this producer is open, so only transactional records are taken.")
     return SEQUENCE_OK
+
+
+cdef bint producer_in_transaction(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
+    cdef unordered_map[int64_t, ProducerEntry].iterator found = state.producers.find(header.producer_id)
+    return (found != state.producers.end() and deref(found).second.transaction_start >= 0
+            and deref(found).second.epoch == header.producer_epoch)
+
+
+cdef int64_t producer_start_verification(ProducerStateManager* state, const BatchHeader* header, bint adds_partitions, int64_t now_ms) noexcept nogil:
+    cdef unordered_map[int64_t, Verification].iterator found = state.verifications.find(header.producer_id)
+    cdef Verification fresh
+    cdef Verification* known
+    if found == state.verifications.end():
+        fresh.guard = atomic_add(&last_guard, 1)
+        fresh.started_ms = now_ms
+        fresh.lowest_sequence = header.base_sequence
+        fresh.epoch = header.producer_epoch
+        fresh.adds_partitions = adds_partitions
+        state.verifications[header.producer_id] = fresh
+        return fresh.guard
+    known = &deref(found).second
+    if header.producer_epoch > known.epoch:
+        known.epoch = header.producer_epoch
+        known.lowest_sequence = header.base_sequence
+    elif header.producer_epoch == known.epoch and header.base_sequence < known.lowest_sequence:
+        known.lowest_sequence = header.base_sequence
+    return known.guard
+
+
+cdef bint producer_is_verified(ProducerStateManager* state, const BatchHeader* header, int64_t guard) noexcept nogil:
+    cdef unordered_map[int64_t, Verification].iterator found = state.verifications.find(header.producer_id)
+    return found != state.verifications.end() and deref(found).second.guard == guard
+
+
+cdef void end_verification(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
+    """A transactional batch or a marker is in the log: who was told before it that the transaction is open has to ask again.
+
+    Not so when each transaction has an epoch of its own and the marker has that of the batch which waits: then it ends the transaction before."""
+    cdef unordered_map[int64_t, Verification].iterator found = state.verifications.find(header.producer_id)
+    cdef Verification* known
+    if found == state.verifications.end():
+        return
+    known = &deref(found).second
+    if not (known.adds_partitions and header.attributes & CONTROL_FLAG and header.producer_epoch == known.epoch):
+        state.verifications.erase(found)
 
 
 cdef void set_epoch(ProducerEntry* entry, int16_t epoch) noexcept nogil:
@@ -194,6 +262,8 @@ cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header,
         state.producers[header.producer_id] = fresh
         found = state.producers.find(header.producer_id)
     entry = &deref(found).second
+    if header.attributes & TRANSACTIONAL_FLAG and not state.verifications.empty():
+        end_verification(state, header)
     set_epoch(entry, header.producer_epoch)
     entry.last_timestamp = header.max_timestamp
     if header.attributes & CONTROL_FLAG:
@@ -261,6 +331,7 @@ cdef bint expired(ProducerStateManager* state, const ProducerEntry* entry, int64
 cdef int32_t producer_expire(ProducerStateManager* state, int64_t now_ms) noexcept nogil:
     """How many were forgotten."""
     cdef unordered_map[int64_t, ProducerEntry].iterator at = state.producers.begin()
+    cdef unordered_map[int64_t, Verification].iterator waiting = state.verifications.begin()
     cdef int32_t count = 0
     while at != state.producers.end():
         if expired(state, &deref(at).second, now_ms):
@@ -268,6 +339,11 @@ cdef int32_t producer_expire(ProducerStateManager* state, int64_t now_ms) noexce
             count += 1
         else:
             inc(at)
+    while waiting != state.verifications.end():
+        if now_ms - deref(waiting).second.started_ms >= state.expiration_ms:
+            waiting = state.verifications.erase(waiting)
+        else:
+            inc(waiting)
     return count
 
 

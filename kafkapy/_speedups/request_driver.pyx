@@ -15,6 +15,7 @@ from kafkapy._speedups.data_plane cimport (
     API_FETCH,
     API_PRODUCE,
     ASK_VALIDATE,
+    ASK_VERIFY,
     OUTCOME_ASK,
     OUTCOME_CLOSE,
     OUTCOME_NO_REPLY,
@@ -27,13 +28,17 @@ from kafkapy._speedups.data_plane cimport (
 )
 from kafkapy._speedups.fetch_request cimport fetch_cancel, fetch_handle, fetch_resume
 from kafkapy._speedups.posix cimport atomic_add, atomic_count, atomic_load, monotonic_ns
+from kafkapy._speedups.partition_log cimport LogState
 from kafkapy._speedups.produce_request cimport (
+    produce_batch_to_verify,
     produce_cancel,
+    produce_confirm_transaction,
     produce_handle,
     produce_records_to_validate,
     produce_refuse_records,
     produce_replace_records,
     produce_resume,
+    produce_transactional_id,
 )
 from kafkapy._speedups.send cimport Send, send_free
 
@@ -257,8 +262,13 @@ cdef class Exchange:
 
     @property
     def asks_validation(self):
-        """True when the questions are partitions whose records a worker must look into, False when they are of authorization."""
+        """True when the questions are partitions whose records a worker must look into."""
         return self.outcome.kind == OUTCOME_ASK and self.is_open and self.outcome.ask.kind == ASK_VALIDATE
+
+    @property
+    def asks_verification(self):
+        """True when the questions are partitions whose transaction the coordinator must confirm."""
+        return self.outcome.kind == OUTCOME_ASK and self.is_open and self.outcome.ask.kind == ASK_VERIFY
 
     def resume(self, bint timed_out=False):
         """What the Processor does when a log woke the request, its deadline passed, or Python answered. RuntimeError when it is final."""
@@ -301,6 +311,31 @@ cdef class Exchange:
         cdef bytes text = message.encode()
         self.check_produce()
         produce_refuse_records(self.outcome.parked, index, error, text, len(text), indexes.data(), <int32_t>indexes.size())
+
+    def batch_to_verify(self, int32_t index):
+        """(topic, partition, producer id, producer epoch) that the coordinator is asked about; KeyError when it is not."""
+        cdef int64_t producer_id = -1
+        cdef int16_t producer_epoch = -1
+        cdef LogState* log
+        self.check_produce()
+        log = produce_batch_to_verify(self.outcome.parked, index, &producer_id, &producer_epoch)
+        if log == NULL:
+            raise KeyError(index)
+        return (<bytes>log.topic).decode(), log.partition, producer_id, producer_epoch
+
+    @property
+    def transactional_id(self):
+        """Of a parked Produce, as bytes; None when it has none."""
+        cdef int32_t size = -1
+        cdef const uint8_t* text
+        self.check_produce()
+        text = produce_transactional_id(self.outcome.parked, &size)
+        return None if text == NULL else <bytes>text[:size]
+
+    def confirm_transaction(self, int32_t index):
+        """The coordinator's yes; its no is `refuse_records`."""
+        self.check_produce()
+        produce_confirm_transaction(self.outcome.parked, index)
 
     cdef int check_produce(self) except -1:
         if not self.is_open or self.api_key != API_PRODUCE:

@@ -16,6 +16,7 @@ from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
 from kafkapy.coordinator.transaction.markers import LocalMarkerWriter, Marker
+from kafkapy.coordinator.transaction.verification import TransactionVerification
 from kafkapy.coordinator.writer import PartitionLogWriter
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.metadata.znodes import decode_topic, topic_path
@@ -43,6 +44,7 @@ class Coordinators:
     group: GroupCoordinator
     transaction: TransactionCoordinator
     markers: LocalMarkerWriter
+    verification: TransactionVerification
 
     def __init__(
         self,
@@ -97,12 +99,25 @@ class Coordinators:
             partition_count=lambda: self.partition_count(TRANSACTION_STATE_TOPIC),
             is_gone=self._is_gone,
         )
+        self.verification = TransactionVerification(
+            self.transaction,
+            self.clock,
+            enabled=self.config.get_bool("transaction.partition.verification.enable"),
+            backoff_ms=config.add_backoff_ms,
+            backoff_max_ms=min(config.add_backoff_max_ms, config.request_timeout_ms),
+        )
         self.transaction.start()
         self._replica_manager.leadership_listeners.append(self.transaction.on_leadership_change)
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Take over what may change while the broker runs."""
+        self.config = config
+        self.verification.enabled = config.get_bool("transaction.partition.verification.enable")
 
     def stop(self) -> None:
         """Write what is unwritten; whoever waits for a coordinator is told to look for another one."""
         if hasattr(self, "transaction"):
+            self.verification.close()
             self.transaction.stop()
             self.markers.close()
         if hasattr(self, "group"):

@@ -1,5 +1,5 @@
 """What the data plane asks of Python in the middle of a produce or fetch: may this connection do that, are these
-records fit.
+records fit, are these partitions in the producer's transaction.
 
 The request is parked in the data plane meanwhile and goes on when it has been answered; there is no second
 implementation of either here.
@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING, Final
 
 from kafkapy.broker.context import CLUSTER_NAME, BrokerContext, NetworkContext, decide
 from kafkapy.config.topic import LogConfig
+from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
+from kafkapy.coordinator.transaction.verification import Operation, produce_error
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import AclOperation, CompressionType, ResourceType, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network_request import NetworkRequest
+    from kafkapy.coordinator.result import Later
+    from kafkapy.coordinator.transaction.verification import Refusals
     from kafkapy.records.validator import RecordRules
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
 ASK_AUTHORIZE: Final = 0
+ASK_VERIFY: Final = 3
 CLUSTER_MARK: Final = 0
 TRANSACTIONAL_ID_MARK: Final = 1
 
@@ -43,6 +48,8 @@ class DataPlaneAsks:
         """Answer now, or have a worker do it. Never raises."""
         if request.ask_kind == ASK_AUTHORIZE:
             self._authorize(request)
+        elif request.ask_kind == ASK_VERIFY:
+            self._verify(request)
         else:
             self._workers.submit(self._validate, request)
 
@@ -63,6 +70,32 @@ class DataPlaneAsks:
             logger.exception("The authorizer failed for %s", request.principal)
             answers = [False] * len(questions)
         request.answer_authorization(dict(zip(questions, answers, strict=True)))
+
+    # --- transactions -------------------------------------------------------------------------------------------
+
+    def _verify(self, request: NetworkRequest) -> None:
+        """Ask the transaction coordinator about all the produce's first batches at once."""
+        operation = Operation.of_produce(request.api_version)
+        indexes: dict[TopicPartition, int] = {}
+        producer = ProducerIdAndEpoch(-1, -1)
+        for question in request.questions:
+            topic, partition, *stamp = request.batch_to_verify(int(question))
+            indexes[TopicPartition(topic, partition)] = int(question)
+            producer = ProducerIdAndEpoch(*stamp)
+
+        def answered(done: Later[Refusals]) -> None:
+            refused = done.result()
+            for partition, index in indexes.items():
+                if partition in refused:
+                    request.refuse_records(index, *produce_error(refused[partition], operation))
+                else:
+                    request.confirm_transaction(index)
+            request.resume()
+
+        verification = self._broker.coordinators.verification
+        verification.ask(
+            request.transactional_id or "", producer, indexes.keys(), operation, patient=True
+        ).then(answered)
 
     # --- records ------------------------------------------------------------------------------------------------
 

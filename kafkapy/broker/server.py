@@ -368,6 +368,7 @@ class KafkaServer:
         """Take requests from the data plane, then let clients in."""
         loop = asyncio.get_running_loop()
         channel = self.socket_server.request_channel
+        plane.verify_transactions = self.context.coordinators.verification.enabled
         asks = DataPlaneAsks(self.context, self._log_config_of, self.config.get_int("num.io.threads"))
         self._on_stop("data-plane asks", lambda: loop.run_in_executor(None, asks.close))
         dispatch = self.context.apis.dispatch
@@ -426,6 +427,8 @@ class KafkaServer:
         self.context.controller.config = config
         self.context.log_manager.config = config
         self.context.replica_manager.update_config(config)
+        self.context.coordinators.update_config(config)
+        self.socket_server.request_channel.plane.verify_transactions = self.context.coordinators.verification.enabled
         self.socket_server.update_limits(SocketServerConfig.from_broker_config(config))
 
     def _log_config(self, topic: str) -> LogConfig:

@@ -479,6 +479,7 @@ class LogManager:
         """Forgets idle producers (producer.id.expiration.ms)."""
         now_ms = time.time_ns() // 1_000_000
         for log in self.logs().values():
+            log.producer_id_expiration_ms = self._producer_expiration_ms()
             log.expire_producers(now_ms)
 
     def checkpoint_recovery_points(self) -> None:

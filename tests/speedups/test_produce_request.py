@@ -223,6 +223,8 @@ def test_all_questions_are_asked_at_once(broker: Any) -> None:
     assert sorted(exchange.questions) == [b"\x04\x01tx", b"\x04a", b"\x04b", b"\x04hidden"]
     assert [log.log_end_offset for log in logs] == [0, 0]
     broker.driver.decide({b"\x04\x01tx": True, b"\x04a": True, b"\x04b": False, b"\x04hidden": False})
+    assert exchange.resume().asks_verification, "then the transaction coordinator is asked about what is allowed"
+    exchange.confirm_transaction(0)
     codes = {key[0]: e.error_code for key, e in broker.by_partition(broker.produce_reply(exchange.resume(), 9)).items()}
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert codes == {"a": 0, "b": denied, "hidden": denied}

@@ -33,7 +33,7 @@ async def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Ad
     partition = TopicPartition(GROUP_METADATA_TOPIC, coordinators.group.partition_for(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
-        await coordinators.transaction.add_partitions(transactional_id, producer, [partition])
+        await coordinators.transaction.add_partitions(transactional_id, producer, [partition]).wait()
     except KafkaError as error:
         code = code_of(error)
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_WITH_PRODUCER_FENCED:

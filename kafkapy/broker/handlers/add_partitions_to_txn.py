@@ -12,7 +12,11 @@ from __future__ import annotations
 from typing import Final
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
+from kafkapy.coordinator.transaction.metadata import (
+    TRANSACTION_VERSION_0,
+    TRANSACTION_VERSION_2,
+    ProducerIdAndEpoch,
+)
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.metadata.topic_names import is_internal
 from kafkapy.protocol.messages.add_partitions_to_txn import (
@@ -105,8 +109,10 @@ async def _errors(context: RequestContext, transaction: Transaction, denied: set
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     try:
         if transaction.verify_only:
-            return await coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
-        await coordinator.add_partitions(transaction.transactional_id, producer, partitions)
+            return await coordinator.verify_partitions(transaction.transactional_id, producer, partitions).wait()
+        between_brokers = context.api_version >= FIRST_BETWEEN_BROKERS
+        client_version = TRANSACTION_VERSION_2 if between_brokers else TRANSACTION_VERSION_0
+        await coordinator.add_partitions(transaction.transactional_id, producer, partitions, client_version).wait()
     except KafkaError as error:
         return dict.fromkeys(partitions, code_of(error))
     return dict.fromkeys(partitions, ErrorCode.NONE)

@@ -2,8 +2,9 @@
 
 What this broker serves, computed from the handler modules. A version this broker does not know is answered in version
 0 with UNSUPPORTED_VERSION and the whole list (KIP-511), so that any client can fall back. From version 3 on, a client
-that names itself with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. Features: supported
-and finalized ones as a broker of 3.9 without KRaft shows them, which is none.
+that names itself with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. Features:
+those of kafkapy.broker.features; below version 4 clients cannot read one that is supported from level 0 on
+(KAFKA-17492).
 
 Known gaps: none.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 
 from kafkapy.broker.context import RequestContext
+from kafkapy.broker.features import FEATURES, FEATURES_EPOCH
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafkapy.protocol.schema import VersionRange
@@ -20,6 +22,8 @@ from kafkapy.protocol.schema import VersionRange
 REQUEST = ApiVersionsRequest
 RESPONSE = ApiVersionsResponse
 VERSIONS = VersionRange(0, 4)
+
+FIRST_WITH_LEVEL_0 = 4
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -37,7 +41,25 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.low, max_version=versions.high)
         for key, versions in context.broker.apis.served().items()
     ]
-    return ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
+    return ApiVersionsResponse(
+        error_code=error,
+        api_keys=keys,
+        throttle_time_ms=0,
+        supported_features=[
+            ApiVersionsResponse.SupportedFeature(
+                name=each.name, min_version=each.min_level, max_version=each.max_level
+            )
+            for each in FEATURES
+            if context.api_version >= FIRST_WITH_LEVEL_0 or each.min_level > 0
+        ],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeature(
+                name=each.name, max_version_level=each.finalized_level, min_version_level=each.finalized_level
+            )
+            for each in FEATURES
+        ],
+    )
 
 
 def _valid(request: ApiVersionsRequest) -> bool:

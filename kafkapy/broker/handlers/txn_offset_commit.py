@@ -17,7 +17,8 @@ from kafkapy.coordinator.group.offset_requests import CommitErrors, NewOffset, O
 from kafkapy.coordinator.group.shard import GroupShard
 from kafkapy.coordinator.result import ProducerStamp, Result
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
-from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.coordinator.transaction.verification import Operation
+from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafkapy.protocol.schema import VersionRange
@@ -29,7 +30,6 @@ VERSIONS = VersionRange(0, 5)
 
 FIRST_WITH_LOAD_IN_PROGRESS: Final = 2
 FIRST_WITH_ABORTABLE: Final = 4
-FIRST_THAT_ADDS: Final = 5
 
 Topic = TxnOffsetCommitResponse.Topic
 
@@ -89,12 +89,19 @@ async def _commit(
         request.generation_id,
         producer=ProducerStamp(*producer),
     )
-    if context.api_version >= FIRST_THAT_ADDS:
-        await transactions.add_partitions(request.transactional_id, producer, [partition])
+    known = Operation.of_txn_offset_commit(context.api_version)
+    asks = known is Operation.ADD_PARTITION or coordinators.verification.enabled
+    if asks:
+        refused = await coordinators.verification.ask(
+            request.transactional_id, producer, [partition], known
+        ).wait()
+        if refused:
+            raise error_for(refused[partition])
 
     def operation(shard: GroupShard, now_ms: int) -> Result[CommitErrors]:
-        # Asked in the same turn in which the offsets are taken: no marker can come in between.
-        transactions.ensure_in_transaction(request.transactional_id, producer, partition)
+        if asks:
+            # Asked again, in the same turn in which the offsets are taken: no marker can come in between.
+            transactions.ensure_in_transaction(request.transactional_id, producer, partition)
         return shard.offsets.commit(client, commit, now_ms)
 
     return await group.write(request.group_id, operation).wait()

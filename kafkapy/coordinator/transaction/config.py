@@ -21,6 +21,10 @@ class TransactionConfig:
     """transaction.abort.timed.out.transaction.cleanup.interval.ms"""
     expiry_interval_ms: int = 3_600_000
     """transaction.remove.expired.transaction.cleanup.interval.ms"""
+    add_backoff_ms: int = 20
+    """add.partitions.to.txn.retry.backoff.ms"""
+    add_backoff_max_ms: int = 100
+    """add.partitions.to.txn.retry.backoff.max.ms"""
     request_timeout_ms: int = 30_000
     """request.timeout.ms: how long a marker, or a change of state, waits for replicas."""
 
@@ -32,5 +36,7 @@ class TransactionConfig:
             expiration_ms=config.get_int("transactional.id.expiration.ms"),
             abort_interval_ms=config.get_int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
             expiry_interval_ms=config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
+            add_backoff_ms=config.get_int("add.partitions.to.txn.retry.backoff.ms"),
+            add_backoff_max_ms=config.get_int("add.partitions.to.txn.retry.backoff.max.ms"),
             request_timeout_ms=config.get_int("request.timeout.ms"),
         )

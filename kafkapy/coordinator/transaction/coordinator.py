@@ -3,9 +3,9 @@
 It finds the shard of a transactional id, runs the operation there, and waits. Errors of the runtime (NOT_COORDINATOR,
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE) are raised like those of the operation.
 
-The feature transaction.version is not finalized here, as in a cluster of 3.9 without KRaft. So clients name their
-partitions in AddPartitionsToTxn before they produce; that is the flow of transaction.version 0. EndTxn 5 and
-TxnOffsetCommit 5 are served as for version 2 to whoever sends them.
+The version of a request says which flow its client follows (KIP-890). Up to AddPartitionsToTxn 3 and EndTxn 4 clients
+name their partitions before they produce, and keep their epoch: transaction.version 0. With EndTxn 5 they get a new
+epoch with each transaction, and Produce 12 and TxnOffsetCommit 5 add the partitions: transaction.version 2.
 """
 
 from __future__ import annotations
@@ -80,7 +80,11 @@ class TransactionCoordinator:
         return TransactionShard(context, epoch, self.config, self.completions.start, self.completions.forget)
 
     def _run(self, partition: int, operation: Operation[TransactionShard, T]) -> Later[T]:
-        return self.runtime.write(partition, operation)
+        done = self.runtime.write(partition, operation)
+        if isinstance(done.error, KafkaError) and done.error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            # Not the client's message is too large but what is kept of its transaction.
+            return Later.failure(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, done.error.message))
+        return done
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -141,24 +145,29 @@ class TransactionCoordinator:
 
         return await self._with_producer_id(transactional_id, operation)
 
-    async def add_partitions(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
-    ) -> None:
-        """AddPartitionsToTxn and AddOffsetsToTxn; see TransactionShard.add_partitions."""
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Iterable[TopicPartition],
+        client_version: int = TRANSACTION_VERSION_0,
+    ) -> Later[None]:
+        """AddPartitionsToTxn and AddOffsetsToTxn; see TransactionShard.add_partitions. Done when it is certain."""
         added = frozenset(partitions)
-        await self._write(
-            transactional_id, lambda shard, now_ms: shard.add_partitions(transactional_id, producer, added, now_ms)
+        return self._run(
+            self.partition_for(transactional_id),
+            lambda shard, now_ms: shard.add_partitions(transactional_id, producer, added, now_ms, client_version),
         )
 
-    async def verify_partitions(
+    def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode]:
-        """AddPartitionsToTxn that only asks; see TransactionShard.verify_partitions."""
+    ) -> Later[dict[TopicPartition, ErrorCode]]:
+        """AddPartitionsToTxn that only asks; see TransactionShard.verify_partitions. Done when it is certain."""
         asked = list(partitions)
         partition = self.partition_for(transactional_id)
-        return await self.runtime.read(
+        return self.runtime.read(
             partition, lambda shard, _: shard.verify_partitions(transactional_id, producer, asked)
-        ).wait()
+        )
 
     def ensure_in_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
@@ -246,12 +255,7 @@ class TransactionCoordinator:
         return reply
 
     async def _write(self, transactional_id: str, operation: Operation[TransactionShard, T]) -> T:
-        try:
-            return await self._run(self.partition_for(transactional_id), operation).wait()
-        except KafkaError as error:
-            if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-                raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
-            raise
+        return await self._run(self.partition_for(transactional_id), operation).wait()
 
 
 def _abort_timed_out(transactional_id: str) -> Operation[TransactionShard, bool]:

@@ -35,8 +35,9 @@ class ProducerIdAndEpoch(NamedTuple):
 class TransactionMetadata:
     """One transactional id. Immutable; times in ms since the epoch, -1 for none.
 
-    `previous_producer_id` and `next_producer_id` matter when the epochs of a producer id have run out. A transition
-    that is not allowed raises ValueError: the caller has to have checked what clients may ask for.
+    `next_producer_id` is the id that takes over when a transaction has ended with the last epoch of this one, and
+    `previous_producer_id` the id before, as long as its client may not have heard of the new one. A transition that is
+    not allowed raises ValueError: the caller has to have checked what clients may ask for.
     """
 
     transactional_id: str
@@ -50,7 +51,7 @@ class TransactionMetadata:
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = TRANSACTION_VERSION_0
-    """The transaction version of the client that ended the last transaction."""
+    """The transaction version that the current transaction, or the last one, was made or ended by."""
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
@@ -64,7 +65,7 @@ class TransactionMetadata:
 
     @property
     def bumps_epochs(self) -> bool:
-        """Whether the last transaction was ended by a client that knows KIP-890."""
+        """Whether the transaction has, or had, an epoch of its own (KIP-890)."""
         return self.client_version >= TRANSACTION_VERSION_2
 
     def timed_out(self, now_ms: int) -> bool:
@@ -79,7 +80,6 @@ class TransactionMetadata:
             TransactionState.EMPTY,
             producer_epoch=epoch,
             timeout_ms=timeout_ms,
-            previous_producer_id=self.producer_id,
             partitions=frozenset(),
             start_ms=-1,
             last_update_ms=now_ms,
@@ -98,14 +98,19 @@ class TransactionMetadata:
             last_update_ms=now_ms,
         )
 
-    def with_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> TransactionMetadata:
+    def with_partitions(
+        self, added: Iterable[TopicPartition], now_ms: int, client_version: int = TRANSACTION_VERSION_0
+    ) -> TransactionMetadata:
         """Partitions become part of the transaction, which begins with the first."""
         begins = self.state is not TransactionState.ONGOING
+        if not begins:
+            client_version = max(client_version, self.client_version)
         return self._to(
             TransactionState.ONGOING,
             partitions=self.partitions.union(added),
             start_ms=now_ms if begins else self.start_ms,
             last_update_ms=now_ms,
+            client_version=client_version,
         )
 
     def prepared(
@@ -123,34 +128,38 @@ class TransactionMetadata:
             client_version=client_version,
         )
 
-    def fenced(self, now_ms: int) -> TransactionMetadata:
-        """The transaction is to be aborted, and its producer locked out, on behalf of the coordinator."""
+    def fenced(self, now_ms: int, client_version: int = TRANSACTION_VERSION_0) -> TransactionMetadata:
+        """The transaction is to be aborted on behalf of the coordinator, and its producer's epoch is over.
+
+        With version 2 a client that knows KIP-890 may find that out by aborting it, and go on with the new epoch.
+        """
         return self._to(
-            TransactionState.PREPARE_ABORT, producer_epoch=self.producer_epoch + 1, last_update_ms=now_ms
+            TransactionState.PREPARE_ABORT,
+            producer_epoch=self.producer_epoch + 1,
+            last_update_ms=now_ms,
+            client_version=client_version,
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """The outcome is in all partitions."""
         changes: dict[str, Any] = {}
-        if self.bumps_epochs:
+        if self.next_producer_id != NO_PRODUCER_ID:
             changes["previous_producer_id"] = self.producer_id
-            if self.next_producer_id != NO_PRODUCER_ID:
-                changes |= {"producer_id": self.next_producer_id, "producer_epoch": 0}
+            changes |= {"producer_id": self.next_producer_id, "producer_epoch": 0}
         return self._to(
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT
             else TransactionState.COMPLETE_ABORT,
             partitions=frozenset(),
             last_update_ms=now_ms,
-            client_version=self.client_version,
             **changes,
         )
 
     def _to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
         if not state.may_follow(self.state):
             raise ValueError(f"{self.transactional_id}: {state.label} cannot follow {self.state.label}")
-        # Both hold for one transaction only: a transition that wants them says so.
-        fresh = {"next_producer_id": NO_PRODUCER_ID, "client_version": TRANSACTION_VERSION_0}
+        # Both hold until the next transition only: one that wants them says so.
+        fresh = {"next_producer_id": NO_PRODUCER_ID, "previous_producer_id": NO_PRODUCER_ID}
         made = replace(self, state=state, **(fresh | changes))
         if made.producer_id < 0 or not 0 <= made.producer_epoch <= MAX_EPOCH:
             raise ValueError(f"{self.transactional_id}: {made.producer} is no producer")

@@ -46,10 +46,8 @@ def transaction_record(metadata: TransactionMetadata) -> CoordinatorRecord:
     says_more = (
         metadata.client_version > 0
         or metadata.next_producer_id != NO_PRODUCER_ID
-        or metadata.previous_producer_id not in (NO_PRODUCER_ID, metadata.producer_id)
+        or metadata.previous_producer_id != NO_PRODUCER_ID
     )
-    if not says_more:
-        value.previous_producer_id = NO_PRODUCER_ID
     return CoordinatorRecord(key, KEY_VERSION, value, int(says_more))
 
 
@@ -85,7 +83,10 @@ def metadata_of(record: CoordinatorRecord) -> TransactionMetadata | None:
         ),
         start_ms=value.transaction_start_timestamp_ms,
         last_update_ms=value.transaction_last_update_timestamp_ms,
-        previous_producer_id=value.previous_producer_id,
+        # Kafka says here which id there was before every change, the same one too.
+        previous_producer_id=NO_PRODUCER_ID
+        if value.previous_producer_id == value.producer_id
+        else value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         client_version=value.client_transaction_version,
     )

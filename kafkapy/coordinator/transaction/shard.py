@@ -18,8 +18,10 @@ from kafkapy.coordinator.result import Later, Result
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.metadata import (
     LAST_EPOCH,
+    MAX_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
     ProducerIdAndEpoch,
     TransactionMetadata,
@@ -170,13 +172,12 @@ class TransactionShard:
                 return Result(None)
             created = TransactionMetadata(transactional_id, new_producer_id, 0, timeout_ms, last_update_ms=now_ms)
             return self._initialized(created, NO_PRODUCER_EPOCH)
-        if expected is not None and not _is_valid(metadata, expected):
-            raise error_for(ErrorCode.PRODUCER_FENCED)
         if metadata.state.is_prepared:
             raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if expected is not None and not _is_valid(metadata, expected):
+            raise error_for(ErrorCode.PRODUCER_FENCED)
         if metadata.state is TransactionState.ONGOING:
-            # The epoch that fences is never handed out: the client asks again, and gets the one after it.
-            return self._fence(metadata, now_ms)
+            return self._fence(metadata, expected, now_ms)
         if metadata.has_exhausted_epochs and (
             expected is None or expected.producer_epoch == metadata.producer_epoch
         ):
@@ -204,10 +205,25 @@ class TransactionShard:
             return metadata.producer_epoch, last_epoch
         raise error_for(ErrorCode.PRODUCER_FENCED)
 
-    def _fence(self, metadata: TransactionMetadata, now_ms: int) -> Result[ProducerIdAndEpoch | None]:
-        """Abort; the client hears that when it is committed, and asks again."""
+    def _fence(
+        self, metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None, now_ms: int
+    ) -> Result[ProducerIdAndEpoch | None]:
+        """Abort; the client hears that when it is committed, and asks again.
+
+        The epoch that fences is handed out to the producer whose transaction it was only, if it is that one which asks.
+        """
         ask_again: Later[ProducerIdAndEpoch | None] = Later.failure(error_for(ErrorCode.CONCURRENT_TRANSACTIONS))
+        if expected == metadata.producer:
+            return self._write(self._ended_by_coordinator(metadata, now_ms), ask_again)
+        self._last_epochs.pop(metadata.transactional_id, None)
         return self._write(metadata.fenced(now_ms), ask_again)
+
+    def _ended_by_coordinator(self, metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
+        """The transaction is to be aborted; its producer may ask for the next epoch and go on."""
+        fenced = metadata.fenced(now_ms, TRANSACTION_VERSION_2)
+        if not metadata.has_exhausted_epochs:
+            self._last_epochs[metadata.transactional_id] = (fenced.producer, metadata.producer_epoch)
+        return fenced
 
     # --- AddPartitionsToTxn -----------------------------------------------------------------------------------------
 
@@ -217,15 +233,17 @@ class TransactionShard:
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
         now_ms: int,
+        client_version: int = TRANSACTION_VERSION_0,
     ) -> Result[None]:
         """Partitions become part of the transaction. What `find` raises; CONCURRENT_TRANSACTIONS while one ends."""
-        metadata = self.find(transactional_id, *producer)
-        if metadata.state.is_prepared:
+        if self._known(transactional_id).state.is_prepared:
+            # Asked first: the producer may know already the id and the epoch that it has from the end on.
             raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+        metadata = self.find(transactional_id, *producer)
         added = frozenset(partitions)
         if metadata.state is TransactionState.ONGOING and added <= metadata.partitions:
             return Result(None)
-        return self._write(metadata.with_partitions(added, now_ms), None)
+        return self._write(metadata.with_partitions(added, now_ms, client_version), None)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
@@ -252,25 +270,24 @@ class TransactionShard:
     ) -> Result[ProducerIdAndEpoch | None]:
         """Commit or abort. The reply is who the producer is from then on.
 
-        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE; CONCURRENT_TRANSACTIONS when
-        the same was asked before and is being done.
+        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE; CONCURRENT_TRANSACTIONS while
+        a transaction is being ended.
         """
         metadata = self._known(transactional_id)
-        is_retry = _check_end(metadata, producer)
+        bumps = client_version >= TRANSACTION_VERSION_2
+        is_retry = _is_retry(metadata, producer) if bumps else _is_the_same(metadata, producer)
         state = metadata.state
         if state is TransactionState.ONGOING:
+            # Where the broker has added a partition, that tells this transaction's marker from the last one's by the
+            # epoch. So it must have the next one, also when a client mixes the versions of its requests.
+            client_version = max(client_version, metadata.client_version)
             return self._prepare(metadata, committed, client_version, now_ms, new_producer_id)
-        if client_version >= TRANSACTION_VERSION_2 and not is_retry and not committed and state.may_expire:
+        if bumps and not is_retry and not committed:
             # Nothing was put into it. It is ended all the same, as the client counts on its next epoch.
             return self._prepare(metadata, committed, client_version, now_ms, new_producer_id)
-        if state is TransactionState.EMPTY:
+        outcome = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+        if not is_retry or state is not outcome:
             raise error_for(ErrorCode.INVALID_TXN_STATE)
-        as_before = committed == (state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT))
-        tells_retries = client_version >= TRANSACTION_VERSION_2 or metadata.bumps_epochs
-        if not as_before or (tells_retries and not is_retry):
-            raise error_for(ErrorCode.INVALID_TXN_STATE)
-        if state.is_prepared:
-            raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
         return Result(metadata.producer)
 
     def _prepare(
@@ -287,7 +304,10 @@ class TransactionShard:
                 return Result(None)
             next_producer_id = new_producer_id
         prepared = metadata.prepared(committed, client_version, now_ms, next_producer_id)
-        return self._write(prepared, prepared.completed(now_ms).producer)
+        producer = prepared.completed(now_ms).producer
+        if client_version >= TRANSACTION_VERSION_2:
+            self._last_epochs[metadata.transactional_id] = (producer, metadata.producer_epoch)
+        return self._write(prepared, producer)
 
     def complete(self, prepared: TransactionMetadata, now_ms: int) -> Result[None]:
         """The markers of a transaction are in all partitions. Nothing when that was not the last word on it."""
@@ -303,11 +323,14 @@ class TransactionShard:
         return [name for name, metadata in self.transactions.items() if metadata.timed_out(now_ms)]
 
     def abort_timed_out(self, transactional_id: str, now_ms: int) -> Result[bool]:
-        """Abort a transaction that is open for too long, and lock its producer out. Whether there was one."""
+        """Abort a transaction that is open for too long, and end its producer's epoch. Whether there was one.
+
+        A producer that knows KIP-890 may ask for the next epoch, or abort, and go on.
+        """
         metadata = self.transactions.get(transactional_id)
         if metadata is None or not metadata.timed_out(now_ms):
             return Result(False)
-        return self._write(metadata.fenced(now_ms), True)
+        return self._write(self._ended_by_coordinator(metadata, now_ms), True)
 
     def expired(self, now_ms: int) -> list[str]:
         """The ids that were not used for transactional.id.expiration.ms."""
@@ -333,26 +356,42 @@ def _is_valid(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bo
     return expected.producer_id == metadata.previous_producer_id and expected.producer_epoch >= LAST_EPOCH
 
 
-def _check_end(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
-    """Whether an EndTxn is known to be asked for the second time; False where that cannot be told from the epoch.
+def _is_the_same(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+    """Whether an EndTxn may be asked for the second time. Before KIP-890 nothing tells it from the first time: True.
 
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
-    retry_on_overflow = (
-        metadata.bumps_epochs
-        and metadata.state.is_complete
+    if metadata.producer_id != producer.producer_id:
+        raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if metadata.producer_epoch != producer.producer_epoch:
+        raise error_for(ErrorCode.PRODUCER_FENCED)
+    if metadata.state.is_prepared:
+        raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+    return True
+
+
+def _is_retry(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+    """Whether an EndTxn of a client that knows KIP-890 is asked for the second time, as its epoch tells.
+
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    """
+    if metadata.state.is_prepared:
+        # Asked first: the producer may know already the id and the epoch that it has from the end on.
+        raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+    ended = metadata.bumps_epochs and metadata.state.is_complete
+    on_overflow = (
+        ended
         and metadata.previous_producer_id == producer.producer_id
         and producer.producer_epoch == LAST_EPOCH
         and metadata.producer_epoch == 0
     )
-    if metadata.producer_id != producer.producer_id and not retry_on_overflow:
+    if on_overflow:
+        return True
+    if metadata.producer_id != producer.producer_id:
         raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if not metadata.bumps_epochs:
-        if producer.producer_epoch != metadata.producer_epoch:
-            raise error_for(ErrorCode.PRODUCER_FENCED)
+    if metadata.producer_epoch == producer.producer_epoch:
         return False
-    retry = retry_on_overflow or metadata.producer_epoch == producer.producer_epoch + 1
-    is_next = not metadata.state.is_prepared and producer.producer_epoch == metadata.producer_epoch
-    if not (retry or is_next):
-        raise error_for(ErrorCode.PRODUCER_FENCED)
-    return retry
+    # The highest epoch is never told to a client: it stands there after a timeout only.
+    if ended and metadata.producer_epoch == producer.producer_epoch + 1 and metadata.producer_epoch < MAX_EPOCH:
+        return True
+    raise error_for(ErrorCode.PRODUCER_FENCED)

@@ -24,6 +24,11 @@ def test_every_version_lists_the_served_apis(client: Any, version: int) -> None:
     assert served[3] == (0, 13)
     assert served[18] == (0, 4)
     assert [each.api_key for each in response.api_keys] == sorted(served)
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
+    supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+    assert finalized == ({"transaction.version": 2} if version >= 3 else {})
+    assert supported == ({"transaction.version": (0, 2)} if version >= 4 else {})
+    assert response.finalized_features_epoch == (0 if version >= 3 else -1)
 
 
 def test_an_unknown_version_is_answered_in_version_0_with_the_list(client: Any) -> None:

@@ -100,9 +100,9 @@ class Bench:
         """The next life. What was not written yet is lost."""
         return Bench(self)
 
-    def begin(self, request: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def begin(self, request: Coroutine[Any, Any, Any] | Later[Any]) -> asyncio.Task[Any]:
         """Have a request do what it does before anything is written."""
-        task = self.loop.create_task(request)
+        task = self.loop.create_task(request.wait() if isinstance(request, Later) else request)
         # Nobody asks for the answers of a coordinator that has crashed.
         task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         self.loop.run_until_complete(asyncio.sleep(0))
@@ -119,7 +119,7 @@ class Bench:
 
         self.loop.run_until_complete(run())
 
-    def ask(self, request: Coroutine[Any, Any, Any]) -> Any:
+    def ask(self, request: Coroutine[Any, Any, Any] | Later[Any]) -> Any:
         """The reply of a request, or the code of its error."""
         task = self.begin(request)
         self.settle()
@@ -145,8 +145,10 @@ class Bench:
     def init(self, name: str = "t", expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000) -> Any:
         return self.ask(self.coordinator.init_producer_id(name, timeout_ms, expected))
 
-    def add(self, producer: ProducerIdAndEpoch, *partitions: TopicPartition, name: str = "t") -> Any:
-        return self.ask(self.coordinator.add_partitions(name, producer, partitions))
+    def add(
+        self, producer: ProducerIdAndEpoch, *partitions: TopicPartition, version: int = 0, name: str = "t"
+    ) -> Any:
+        return self.ask(self.coordinator.add_partitions(name, producer, partitions, version))
 
     def end(self, producer: ProducerIdAndEpoch, committed: bool = True, version: int = 0, name: str = "t") -> Any:
         return self.ask(self.coordinator.end_transaction(name, producer, committed, version))

@@ -106,10 +106,13 @@ def test_an_open_transaction_is_aborted_and_its_producer_fenced(bench: Any) -> N
     assert bench.init() is ErrorCode.CONCURRENT_TRANSACTIONS
     assert bench.state("t").state is PREPARE_ABORT
     assert bench.init() is ErrorCode.CONCURRENT_TRANSACTIONS
-    for refused in (bench.add(old, B), bench.end(old)):
-        assert refused is ErrorCode.PRODUCER_FENCED
+    assert bench.add(old, B) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert bench.end(old) is ErrorCode.PRODUCER_FENCED
     able(bench)
     assert bench.state("t").state is COMPLETE_ABORT
+    for version in (0, 2):
+        for refused in (bench.add(old, B), bench.end(old, committed=False, version=version), bench.init(expected=old)):
+            assert refused is ErrorCode.PRODUCER_FENCED
     assert bench.init() == ProducerIdAndEpoch(old.producer_id, 2)
     [(partition, marker)] = bench.partitions.markers
     assert (partition, marker.producer_epoch, marker.committed) == (A, 1, False)
@@ -213,8 +216,9 @@ def test_an_end_that_is_being_done_is_to_be_asked_for_again(bench: Any) -> None:
     assert bench.end(producer) == producer
     assert bench.state("t").state is PREPARE_COMMIT
     assert bench.end(producer) is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert bench.end(producer, committed=False) is ErrorCode.INVALID_TXN_STATE
+    assert bench.end(producer, committed=False) is ErrorCode.CONCURRENT_TRANSACTIONS
     able(bench)
+    assert bench.end(producer, committed=False) is ErrorCode.INVALID_TXN_STATE
     assert bench.state("t").state is COMPLETE_COMMIT
     # Who had the marker does not get it again.
     assert [partition for partition, _ in bench.partitions.markers] == [A, B]
@@ -272,18 +276,44 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id(bench: Any) -> None:
     assert bench.crash().add(new, A) is None
 
 
-def test_a_retry_while_it_ends_is_known_by_its_epoch(bench: Any) -> None:
+def test_a_retry_is_known_by_its_epoch(bench: Any) -> None:
     producer = bench.init()
     bench.add(producer, A)
     unable(bench, A)
     bumped = bench.end(producer, version=2)
-    assert bench.end(producer, version=2) is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert bench.end(producer, committed=False, version=2) is ErrorCode.INVALID_TXN_STATE
-    assert bench.end(bumped, version=2) is ErrorCode.PRODUCER_FENCED
+    for early in (producer, bumped):
+        assert bench.end(early, version=2) is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert bench.add(early, A) is ErrorCode.CONCURRENT_TRANSACTIONS
     later = bench.crash()
     assert later.end(producer, version=2) is ErrorCode.CONCURRENT_TRANSACTIONS
     able(later)
     assert later.end(producer, version=2) == bumped
+    assert later.end(producer, committed=False, version=2) is ErrorCode.INVALID_TXN_STATE
+    assert later.end(producer) is ErrorCode.PRODUCER_FENCED
+    later.add(bumped, B, version=2)
+    assert later.end(producer, version=2) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_transaction_with_an_epoch_of_its_own_ends_with_the_next_one_whoever_asks(bench: Any) -> None:
+    """A partition tells its marker from that of the transaction before by the epoch."""
+    producer = bench.init()
+    bench.add(producer, A, version=2)
+    bench.add(producer, B)
+    assert bench.end(producer) == ProducerIdAndEpoch(producer.producer_id, 1)
+    assert {marker.producer_epoch for _, marker in bench.partitions.markers} == {1}
+
+
+def test_a_new_producer_id_is_waited_for_while_the_transaction_before_ends(bench: Any) -> None:
+    last = at_epoch(bench, LAST_EPOCH)
+    bench.add(last, A)
+    unable(bench, A)
+    new = bench.end(last, version=2)
+    for early in (bench.add(new, B), bench.end(new, committed=False, version=2), bench.init(expected=new)):
+        assert early is ErrorCode.CONCURRENT_TRANSACTIONS
+    able(bench)
+    assert bench.add(new, B) is None
+    # Whose answer was lost long ago does not get the id of the transaction that is open now.
+    assert bench.end(last, version=2) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
@@ -298,8 +328,23 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(bench: Any) -> None:
     assert bench.state("t").state is COMPLETE_ABORT
     assert bench.partitions.markers[0][1].committed is False
     assert bench.end(producer) is ErrorCode.PRODUCER_FENCED
-    assert bench.init(expected=producer) is ErrorCode.PRODUCER_FENCED
+    assert bench.end(producer, version=2) is ErrorCode.INVALID_TXN_STATE
+    # Who knows KIP-890 may abort, or ask for the next epoch, and go on.
+    next_one = ProducerIdAndEpoch(producer.producer_id, 1)
+    assert bench.end(producer, committed=False, version=2) == next_one
+    assert bench.init(expected=producer) == next_one
     assert bench.init().producer_epoch == 2
+    assert bench.init(expected=producer) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_timeout_at_the_last_epoch_leaves_nobody_the_highest(bench: Any) -> None:
+    last = at_epoch(bench, LAST_EPOCH)
+    bench.add(last, A)
+    bench.advance(80_000)
+    assert bench.state("t").producer_epoch == MAX_EPOCH
+    assert bench.end(last, committed=False, version=2) is ErrorCode.PRODUCER_FENCED
+    assert bench.init(expected=last) is ErrorCode.PRODUCER_FENCED
+    assert bench.init().producer_epoch == 0
 
 
 def test_ids_that_are_not_used_are_forgotten(make_bench: Callable[..., Any]) -> None:

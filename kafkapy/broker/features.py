@@ -1,0 +1,26 @@
+"""The features of this broker: what of it clients and other brokers may count on, by level (KIP-584).
+
+Source: org.apache.kafka.server.common.Feature. Levels are fixed here: a cluster has the latest of each.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Feature(NamedTuple):
+    """The levels that are supported, and the one that is in force."""
+
+    name: str
+    min_level: int
+    max_level: int
+    finalized_level: int
+
+
+FEATURES: Final = (
+    # 2: an epoch for each transaction, and partitions that the broker adds (KIP-890).
+    Feature("transaction.version", 0, 2, 2),
+)
+
+FEATURES_EPOCH: Final = 0
+"""Grows when a finalized level changes; clients keep what they know of the highest."""
