@@ -89,6 +89,17 @@ def file_descriptors(pid: int) -> int:
     return sum(1 for member in process_tree(pid) for _ in Path(f"/proc/{member}/fd").iterdir())
 
 
+@contextmanager
+def on_cores(cores: set[int]) -> Iterator[None]:
+    """What this thread starts meanwhile runs on those cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def pin(pid: int, cores: set[int]) -> None:
     """Puts every thread of the process tree on those cores; threads made later inherit it."""
     for member in process_tree(pid):

@@ -36,7 +36,6 @@ def _reader(
     session: Session, broker: Any, topic: str, consumers: int, end: int, size: int, pinned: bool
 ) -> Callable[[], Metrics]:
     def measured() -> Metrics:
-        measure.pin(broker.pid, measure.broker_cores(pinned))
         named = measure.options(
             port=broker.port,
             connections=consumers,
@@ -55,9 +54,15 @@ def _reader(
 
 def catch_up(session: Session) -> None:
     """1 and 8 consumers, one partition each, 16 KB and 1 MB fetches; the log is of 16 KB batches."""
+    _cells(session, True, (8,) if session.smoke else (1, 8), (16 << 10, 1 << 20))
+    if not session.smoke:
+        _cells(session, False, (8,), (1 << 20,))
+
+
+def _cells(session: Session, pinned: bool, all_consumers: tuple[int, ...], sizes: tuple[int, ...]) -> None:
     total = int(session.seconds(256 << 20, 32 << 20))
-    with session.running(limit_batch=BATCH_BYTES) as brokers:
-        for consumers in (8,) if session.smoke else (1, 8):
+    with session.running(pinned=pinned, limit_batch=BATCH_BYTES) as brokers:
+        for consumers in all_consumers:
             ends: dict[str, int] = {}
             for name, broker in brokers.items():
                 try:
@@ -67,14 +72,11 @@ def catch_up(session: Session) -> None:
                         ends[name] = _fill(session, broker, f"r{consumers}", PARTITIONS[consumers], total)
                 except Exception as error:
                     session.fail(name, "filling the log", error)
-            for size in (16 << 10, 1 << 20):
-                for pinned in (True, False):
-                    if not pinned and (session.smoke or consumers == 1 or size < 1 << 20):
-                        continue
-                    calls = {
-                        name: _reader(session, brokers[name], f"r{consumers}", consumers, end, size, pinned)
-                        for name, end in ends.items()
-                    }
-                    what = "1 MB" if size >= 1 << 20 else "16 KB"
-                    cell = f"{consumers} consumer{'s' if consumers > 1 else ''}, {what} fetches"
-                    session.in_turns(cell, calls, "pinned" if pinned else "unpinned")
+            for size in sizes:
+                calls = {
+                    name: _reader(session, brokers[name], f"r{consumers}", consumers, end, size, pinned)
+                    for name, end in ends.items()
+                }
+                what = "1 MB" if size >= 1 << 20 else "16 KB"
+                cell = f"{consumers} consumer{'s' if consumers > 1 else ''}, {what} fetches"
+                session.in_turns(cell, calls, "pinned" if pinned else "unpinned")

@@ -42,7 +42,6 @@ def _run(main: str, *arguments: str, timeout_s: float = 120.0) -> str:
 
 def _produce(broker: Any, topic: str, records: int) -> Callable[[], Metrics]:
     def measured() -> Metrics:
-        measure.pin(broker.pid, measure.broker_cores(True))
         before = measure.cpu_seconds(broker.pid)
         said = _run(
             "org.apache.kafka.tools.ProducerPerformance",

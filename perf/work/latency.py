@@ -23,7 +23,6 @@ _topics = itertools.count()
 
 
 def _tail(session: Session, folder: Path, broker: Any, rate: float, seconds: float) -> dict[str, Any]:
-    measure.pin(broker.pid, measure.broker_cores(True))
     topic = f"tail-{next(_topics)}"
     batch = record_batch([b"KAFKAPY!" + bytes(8) + value(RECORD - 16, random.Random(5))])
     with Client(broker.port) as client:

@@ -40,7 +40,6 @@ class Cell:
         seconds = self.session.seconds(1.0, 0.25)
 
         def measured() -> Metrics:
-            measure.pin(broker.pid, measure.broker_cores(pinned))
             topic = f"w-{self.session.work}-{name}-{next(self.turns)}".replace(".", "-").lower()
             is_broker = name != LIMIT.name
             if is_broker:
@@ -104,8 +103,8 @@ def w1_name(size: int, acks: int, partitions: int, codec: str) -> str:
 
 def batches(session: Session) -> None:
     """W1: 1 KB records; 4 connections to one partition, or one to each of 12."""
-    with session.running() as brokers, session.folder("frames") as folder:
-        for pinned in (True, False):
+    for pinned in (True, False):
+        with session.running(pinned=pinned) as brokers, session.folder("frames") as folder:
             for size, acks, partitions, codec in w1_cells(session.smoke):
                 if not pinned and (size, acks, partitions, codec) not in W1_UNPINNED:
                     continue
@@ -117,11 +116,9 @@ def batches(session: Session) -> None:
 
 def requests(session: Session) -> None:
     """W2: one 100-byte record a request."""
-    with session.running() as brokers, session.folder("frames") as folder:
-        small = record_batch([value(100, random.Random(1))])
-        for pinned in (True, False):
+    small = record_batch([value(100, random.Random(1))])
+    for pinned in (True,) if session.smoke else (True, False):
+        with session.running(pinned=pinned) as brokers, session.folder("frames") as folder:
             for connections in (64,) if session.smoke or not pinned else (1, 64, 512):
-                if session.smoke and not pinned:
-                    continue
                 cell = Cell(session, folder, [small], 1, connections, 1)
                 _measure(session, brokers, cell, f"{connections} connection{'s' if connections > 1 else ''}", pinned)

@@ -83,9 +83,17 @@ class Session:
 
     @contextmanager
     def running(
-        self, *, with_limit: bool = True, limit_batch: int = 16384, overrides: dict[str, str] | None = None
+        self,
+        *,
+        pinned: bool = True,
+        with_limit: bool = True,
+        limit_batch: int = 16384,
+        overrides: dict[str, str] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """All peers started side by side, by name. One that does not start is an error, the others go on."""
+        """All peers started side by side, by name. One that does not start is an error, the others go on.
+
+        A pinned broker is so from its start: it sees one core, and has the threads for one.
+        """
         brokers: dict[str, Any] = {}
         with self.folder(self.work.lower()) as folder:
             try:
@@ -94,7 +102,8 @@ class Session:
                         continue
                     own = {"batch.bytes": str(limit_batch)} if peer is LIMIT else (overrides or {})
                     try:
-                        brokers[peer.name] = peers.started(peer, folder / peer.name, own)
+                        with measure.on_cores(measure.broker_cores(pinned)):
+                            brokers[peer.name] = peers.started(peer, folder / peer.name, own)
                     except Exception as error:
                         self.fail(peer.name, "start", error)
                 self.cold = {name: (broker.pid, 0.0, 0.0) for name, broker in brokers.items() if name != LIMIT.name}
