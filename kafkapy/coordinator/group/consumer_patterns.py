@@ -80,7 +80,6 @@ class ConsumerPatterns:
                 bump = new in group.resolved
         wanted = group.subscriptions([before], after).regexes
         if wanted and self._is_due(group, wanted, is_new):
-            group.regex_topics = self._metadata().topics
             self._match(group.group_id, sorted(wanted), visible)
         return bump
 
@@ -92,7 +91,9 @@ class ConsumerPatterns:
         def done(found: dict[str, frozenset[str]]) -> None:
             self._matching.discard(group_id)
             self._timer.schedule(
-                ("consumer-regex", group_id), 0, lambda _shard, now: self._take_over(group_id, found, visible, now)
+                ("consumer-regex", group_id),
+                0,
+                lambda _shard, now: self._take_over(group_id, found, topics, visible, now),
             )
 
         def failed(error: Exception) -> None:
@@ -127,7 +128,12 @@ class ConsumerPatterns:
         return False
 
     def _take_over(
-        self, group_id: str, found: Mapping[str, frozenset[str]], visible: Visible, now_ms: int
+        self,
+        group_id: str,
+        found: Mapping[str, frozenset[str]],
+        topics: Mapping[str, object],
+        visible: Visible,
+        now_ms: int,
     ) -> Result[None]:
         group = self._rebalance.find(group_id)
         if group is None:
@@ -136,16 +142,17 @@ class ConsumerPatterns:
         records: Records = []
         resolved = dict(group.resolved)
         changed = False
-        for pattern, topics in found.items():
+        for pattern, matched in found.items():
             if pattern not in group.subscribed_regexes:
                 continue
             before = resolved.get(pattern)
-            now = resolved[pattern] = ResolvedRegex(topics & allowed, NO_VERSION, now_ms)
+            now = resolved[pattern] = ResolvedRegex(matched & allowed, NO_VERSION, now_ms)
             changed = changed or now.topics != (frozenset() if before is None else before.topics)
             records.append(records_of.regular_expression(group_id, pattern, now))
         names = set(group.subscriptions().names).union(
             *(resolved[pattern].topics for pattern in group.subscribed_regexes if pattern in resolved)
         )
+        group.regex_topics = topics
         snapshot = self._metadata()
         metadata_hash = GroupTopics(snapshot).hash_of(names)
         if changed or metadata_hash != group.metadata_hash:
