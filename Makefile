@@ -102,6 +102,7 @@ bench: build $(STAMPS)/test-venv
 	done
 
 interop-java: build $(STAMPS)/test-venv
+	@scripts/system-packages perf
 	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop $(ARGS)
 
 # --- making -------------------------------------------------------------------------------------------------------

@@ -35,6 +35,10 @@ IDLE_RSS = Metric("idle_rss_mb", "idle RSS, MB", digits=1)
 LOAD_RSS = Metric("rss_under_load_mb", "RSS under load, MB", digits=1)
 START_CLEAN = Metric("start_clean_s", "clean start, s")
 
+COMMITS = Metric("commits_per_s", "commits/s", digits=0, less=False)
+TRANSACTIONS = Metric("transactions_per_s", "transactions/s", digits=0, less=False)
+SETTLED = Metric("settled_s", "until all are in, s", digits=3)
+
 LOAD = Metric("load_cores", "load generator, cores")
 
 COLUMNS: dict[str, list[Metric]] = {
@@ -52,6 +56,20 @@ COLUMNS: dict[str, list[Metric]] = {
         Metric("descriptors", "descriptors", digits=0),
     ],
     "W6": [START, IDLE_RSS, LOAD_RSS, Metric("idle_cpu_share", "idle CPU, % of a core", 100, 1)],
+    "W7": [
+        COMMITS,
+        Metric("cpu_us_per_commit", "broker CPU, µs/commit", digits=1),
+        TRANSACTIONS,
+        Metric("cpu_us_per_transaction", "broker CPU, µs/transaction", digits=1),
+        Metric("retries_per_transaction", "retries/transaction", digits=2),
+        SETTLED,
+        Metric("cpu_s", "broker CPU, s", digits=3),
+        Metric("generation", "generation", digits=0),
+        Metric("requests", "requests", digits=0),
+        P50,
+        P99,
+        LOAD,
+    ],
     "X": [CPU_GB, Metric("mb_per_s", "throughput, MB/s", digits=0, less=False)],
 }
 
@@ -105,6 +123,9 @@ CHARTS: list[tuple[str, str, Metric, str]] = [
     ("w6-start", "W6", START, "unpinned"),
     ("w6-idle", "W6", IDLE_RSS, "unpinned"),
     ("w6-load", "W6", LOAD_RSS, "unpinned"),
+    ("w7-commits", "W7", COMMITS, "pinned"),
+    ("w7-transactions", "W7", TRANSACTIONS, "pinned"),
+    ("w7-join", "W7", SETTLED, "pinned"),
 ]
 
 
@@ -247,13 +268,43 @@ def _markdown(lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ruler, *rest])
 
 
+def _run_rows(results: Results) -> list[list[str]]:
+    lines = [["work", "measured, UTC", "commit", "rounds", "minutes", "load average before", "machine"]]
+    for work, run in results["runs"].items():
+        machine = f"{run['cores']} cores of {run['cpu']}, {run['memory_gb']} GB, Linux {run['kernel']}"
+        numbers = [str(run["rounds"]), f"{run['took_s'] / 60:.0f}", f"{run['load_average_at_start']:.1f}"]
+        lines.append([work, run["date"], run["commit"], *numbers, machine])
+    return lines
+
+
+def merged(old: Results, new: Results) -> Results:
+    """The stored results with each work of the new run in place of what was stored of it; the rest stays as it is."""
+    work = old["work"] | new["work"]
+    rows = [row for row in old["rows"] if row["work"] not in new["work"]] + new["rows"]
+    present = {row["peer"] for row in rows}
+    before = {peer["name"]: peer for peer in old["peers"]}
+    # A peer that this run has left out was measured when what is stored of it was.
+    peers = [
+        before[peer["name"]]
+        if peer["status"] != "measured" and peer["name"] in present and peer["name"] in before
+        else peer
+        for peer in new["peers"]
+    ]
+    return new | {
+        "peers": peers,
+        "work": {name: work[name] for name in sorted(work)},
+        "runs": {name: (old["runs"] | new["runs"])[name] for name in sorted(work)},
+        "errors": [text for text in old["errors"] if text.split()[0] not in new["work"]] + new["errors"],
+        "rows": sorted(rows, key=lambda row: str(row["work"])),
+    }
+
+
 def table(results: Results) -> str:
     """Everything, for the terminal."""
     parts = []
     for work, title in results["work"].items():
         if cells(results, work):
             parts.append(f"{work}: {title}\n" + _aligned(_rows(results, work)))
-    parts += [f"{work}: not measured yet: {why}" for work, why in results["not_yet"].items()]
     parts += [f"{work}: {where}" for work, where in results["elsewhere"].items()]
     parts.append("Floors (kafkapy's ratio in every cell)\n" + _aligned(_floor_rows(results)))
     parts += [f"{p['title']}: {p['status']}, {p['why']}" for p in results["peers"] if p["status"] != "measured"]
@@ -267,17 +318,15 @@ def write(results: Results, docs: Path) -> None:
     for old in folder.glob("*.svg"):
         old.unlink()
     titles = {peer["name"]: peer["title"] for peer in results["peers"]}
-    meta = results["meta"]
     out = [
         "# Performance",
         "",
         "Measured by `make perf` (`perf/run.py`); this page and its charts are made from `docs/performance.json`. "
         "Smaller is better for CPU, latency, memory and times; larger for throughput.",
         "",
-        f"{meta['date']} UTC, commit {meta['commit']}: {meta['cores']} cores of {meta['cpu']}, {meta['memory_gb']} GB, "
-        f"Linux {meta['kernel']}; {meta['rounds']} rounds, {meta['took_s'] / 60:.0f} minutes; "
-        f"load average at the start {meta['load_average_at_start']:.1f}."
-        + (f" {meta['note']}" if meta.get("note") else ""),
+        "The works need not be of one run; all peers of a work are, but for those that it left out:",
+        "",
+        _markdown(_run_rows(results)),
         "",
         "| peer | version | |",
         "|---|---|---|",
@@ -306,9 +355,9 @@ def write(results: Results, docs: Path) -> None:
                 out += [f"![{work} {metric.title}](performance/{name}.svg)", ""]
         out.append(_markdown(_rows(results, work)))
     out += ["", "## Not measured here", ""]
-    out += [f"- {work}: {why}" for work, why in (results["not_yet"] | results["elsewhere"]).items()]
+    out += [f"- {work}: {why}" for work, why in results["elsewhere"].items()]
     if results["errors"]:
-        out += ["", "## Errors of this run", "", *(f"- {error}" for error in results["errors"])]
+        out += ["", "## Errors", "", *(f"- {error}" for error in results["errors"])]
     out += ["", Path(__file__).with_name("method.md").read_text().rstrip(), ""]
     findings = docs / "performance-findings.md"
     if findings.exists():

@@ -3,8 +3,8 @@
     .venv/bin/python perf/run.py [--smoke] [--work W1,W2] [--peers kafkapy,apache-4.x,limit] [--rounds 5]
 
 Results go to .cache/perf/results.json (or --json); a whole run also writes docs/performance.json, docs/performance.md
-and its charts (--report writes them from any run, --report-only from stored results). Ends with 1 when anything
-measured gave an error.
+and its charts. --report puts the works of a partial run into them, in place of what was stored of these works;
+--report-only writes the page from stored results. Ends with 1 when anything measured gave an error.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--json", type=Path, default=measure.CACHE / "results.json")
     parser.add_argument("--data-dir", type=Path, default=measure.CACHE / "data", help="where logs are written")
-    parser.add_argument("--report", action="store_true", help="write docs/performance.md also after a partial run")
+    parser.add_argument("--report", action="store_true", help="put the works of a partial run into docs/performance.md")
     parser.add_argument("--report-only", action="store_true", help="write the report from docs/performance.json")
     options = parser.parse_args()
     if options.report_only:
@@ -74,13 +74,10 @@ def main() -> int:
         print(f"{entry['title']}: {entry['status']} {entry['version'] or entry['why']}", file=sys.stderr)
     options.data_dir.mkdir(parents=True, exist_ok=True)
     session = Session(usable, options.rounds or (1 if options.smoke else 5), options.smoke, options.data_dir)
-    begin = time.monotonic()
-    meta = measure.machine() | {
-        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-        "rounds": session.rounds,
-        "smoke": options.smoke,
-    }
+    runs = {}
     for name in chosen_work:
+        date = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        runs[name] = measure.machine() | {"date": date, "rounds": session.rounds, "smoke": options.smoke}
         session.work = name
         print(f"== {name}: {work.ALL[name][0]}", file=sys.stderr)
         started = time.monotonic()
@@ -88,23 +85,25 @@ def main() -> int:
             work.ALL[name][1](session)
         except Exception as error:
             session.fail("all", "run", error)
-        print(f"== {name} took {time.monotonic() - started:.0f} s", file=sys.stderr)
+        runs[name]["took_s"] = round(time.monotonic() - started)
+        print(f"== {name} took {runs[name]['took_s']} s", file=sys.stderr)
     results = {
-        "meta": meta | {"took_s": round(time.monotonic() - begin)},
+        "runs": runs,
         "peers": said,
         "work": {name: work.ALL[name][0] for name in chosen_work},
-        "not_yet": work.NOT_YET,
         "elsewhere": work.ELSEWHERE,
         "errors": session.errors,
-        "rows": [asdict(row) for row in session.rows.values()],
+        "rows": [asdict(row) | {"measured": runs[row.work]["date"]} for row in session.rows.values()],
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(results, indent=1)
-    options.json.write_text(text)
+    options.json.write_text(json.dumps(results, indent=1))
     print(report.table(results))
     whole = not options.smoke and chosen_work == list(work.ALL) and not options.peers
     if whole or options.report:
-        (DOCS / "performance.json").write_text(text)
+        stored = DOCS / "performance.json"
+        if not whole and stored.exists():
+            results = report.merged(json.loads(stored.read_text()), results)
+        stored.write_text(json.dumps(results, indent=1))
         report.write(results, DOCS)
         print(f"\nwrote {DOCS / 'performance.md'}")
     for text in session.errors:

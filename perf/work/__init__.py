@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from work import fetch, javatools, latency, partitions, produce, start
+from work import coordinators, fetch, javatools, latency, partitions, produce, start
 from work.session import Session
 
 ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
@@ -14,9 +14,7 @@ ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
     "W4": ("end-to-end latency with a tailing consumer", latency.end_to_end),
     "W5": ("many partitions", partitions.many),
     "W6": ("start and memory", start.start_and_memory),
+    "W7": ("offset commits, transactions, joins of many members", coordinators.coordinators),
     "X": ("Apache Kafka's own perf tools, a cross-check", javatools.cross_check),
-}
-NOT_YET = {
-    "W7": "offset commits, joins of 100 and 1,000 members, transactions: the generator does not speak these yet",
 }
 ELSEWHERE = {"W8": "30 minutes of mixed load: make soak (tests/perf/test_soak.py runs perf/work/soak.py)"}

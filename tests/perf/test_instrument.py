@@ -307,17 +307,40 @@ def stored_results() -> dict[str, object]:
         ]
     rows += [row("W6", "start", name, first_produce_s=[s]) for name, s in (("kafkapy", 0.2), ("apache-4.x", 3.0))]
     return {
-        "meta": {
-            "cpu": "a <CPU>", "cores": 2, "memory_gb": 8, "kernel": "6", "commit": "abc", "date": "2026-01-01 00:00",
-            "rounds": 3, "smoke": False, "took_s": 90, "load_average_at_start": 0.1,
-        },
+        "runs": {"W1": run_on("2026-01-01 00:00"), "W6": run_on("2026-01-02 00:00")},
         "peers": peers,
         "work": {"W1": "produce", "W6": "start"},
-        "not_yet": {"W7": "later"},
         "elsewhere": {},
         "errors": ["W1 kafkapy: it broke"],
         "rows": rows,
+    }
+
+
+def run_on(date):
+    return {
+        "cpu": "a <CPU>", "cores": 2, "memory_gb": 8, "kernel": "6", "commit": "abc", "date": date,
+        "rounds": 3, "smoke": False, "took_s": 90, "load_average_at_start": 0.1,
     }  # fmt: skip
+
+
+def test_a_partial_run_takes_the_place_of_its_own_works_only():
+    old = stored_results()
+    new = json.loads(json.dumps(old)) | {"work": {"W1": "produce"}, "runs": {"W1": run_on("2026-02-02 00:00")}}
+    new["rows"] = [row for row in new["rows"] if row["work"] == "W1" and row["peer"] in ("kafkapy", "limit")]
+    new["errors"] = []
+    for peer in new["peers"]:
+        if peer["name"].startswith("apache"):
+            peer |= {"version": "", "status": "left out", "why": "not asked for"}
+    both = report.merged(old, new)
+    assert {name: run["date"] for name, run in both["runs"].items()} == {
+        "W1": "2026-02-02 00:00",
+        "W6": "2026-01-02 00:00",
+    }
+    assert [row for row in both["rows"] if row["work"] == "W6"] == old["rows"][-2:]
+    assert {row["peer"] for row in both["rows"] if row["work"] == "W1"} == {"kafkapy", "limit"}
+    status = {peer["name"]: peer["status"] for peer in both["peers"]}
+    assert (status["apache-3.9"], status["apache-4.x"]) == ("left out", "measured")
+    assert both["errors"] == []
 
 
 def test_floors_are_judged_by_the_worst_cell_against_the_best_apache():
@@ -339,7 +362,7 @@ def test_the_report_renders_from_stored_results(tmp_path):
     page = (tmp_path / "performance.md").read_text()
     for words in (
         "Redpanda |  | missing: no <registry> has it",
-        "W7: later",
+        "| W6 | 2026-01-02 00:00 | abc |",
         "it broke",
         "MISS",
         "not measured",
