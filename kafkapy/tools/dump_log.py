@@ -16,6 +16,7 @@ import json
 import mmap
 import struct
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,7 +37,7 @@ from kafkapy.protocol.messages import transaction_log_records as transactions
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafkapy.records.batches import decode_records
 from kafkapy.records.control import read_control_batch
-from kafkapy.types import CompressionType
+from kafkapy.types import CompressionType, TimestampType
 
 __all__ = ["Dump", "dump_file", "dump_log"]
 
@@ -46,6 +47,16 @@ ROWS_PER_TABLE = 500
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 ABORTED_ENTRY = struct.Struct(">hqqqq")
+LEGACY_HEADER = struct.Struct(">Ibbq")
+"""Of a message of format v0 or v1, behind offset and size: checksum, magic, attributes, and in v1 the timestamp."""
+LEGACY_HEADER_AT = 12
+LEGACY_MAGIC_AT = 16
+"""The checksum covers what is from here on."""
+TIMESTAMP_TYPES = {
+    TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
 
 GROUP_RECORDS: dict[int, tuple[Any, Any]] = {
     0: (groups.OffsetCommitKey, groups.OffsetCommitValue),
@@ -134,21 +145,24 @@ def _walk(dump: Dump, path: Path) -> Iterator[BatchView]:
 def _batches(dump: Dump, *, deep: bool, records: dict[int, tuple[Any, Any]], show: bool) -> Iterator[Row]:
     expected = -1
     for batch in _walk(dump, dump.path):
-        valid = batch.magic < 2 or check_crc(batch.to_bytes())
+        valid = _is_valid(batch)
         if not valid:
             dump.problems.append(f"position {batch.position}: the checksum of the batch does not match")
         if batch.base_offset < expected:
             dump.problems.append(f"position {batch.position}: offset {batch.base_offset} where {expected} is the least")
         expected = batch.last_offset + 1
-        yield {
+        row = {
             "base_offset": batch.base_offset, "last_offset": batch.last_offset, "count": batch.record_count,
             "position": batch.position, "size": batch.size, "magic": batch.magic,
             "codec": CompressionType(batch.codec).name.lower(), "max_timestamp": batch.max_timestamp,
+            "timestamp_type": TIMESTAMP_TYPES[TimestampType(batch.timestamp_type)],
             "producer_id": batch.producer_id, "producer_epoch": batch.producer_epoch,
-            "base_sequence": batch.base_sequence, "transactional": batch.is_transactional,
+            "base_sequence": batch.base_sequence, "last_sequence": batch.last_sequence,
+            "transactional": batch.is_transactional,
             "control": batch.is_control, "delete_horizon_ms": batch.delete_horizon_ms,
             "leader_epoch": batch.leader_epoch, "crc": batch.crc, "valid": valid,
         }  # fmt: skip
+        yield row if batch.magic == 2 else row | _legacy(batch)
         if not deep or not valid:
             continue
         try:
@@ -157,6 +171,7 @@ def _batches(dump: Dump, *, deep: bool, records: dict[int, tuple[Any, Any]], sho
                 if marker is not None:
                     yield {
                         "offset": batch.base_offset,
+                        "timestamp": batch.max_timestamp,
                         "marker": marker.type.name.lower(),
                         "coordinator_epoch": marker.coordinator_epoch,
                     }
@@ -165,12 +180,46 @@ def _batches(dump: Dump, *, deep: bool, records: dict[int, tuple[Any, Any]], sho
                 if records:
                     yield _internal(record, records)
                 elif show:
-                    yield {
-                        "offset": record.offset, "timestamp": record.timestamp, "key": _text(record.key),
-                        "value": _text(record.value), "headers": {key: _text(value) for key, value in record.headers},
-                    }  # fmt: skip
+                    yield _record(batch, record)
         except KafkaError as error:
             dump.problems.append(f"position {batch.position}: {error}")
+
+
+def _is_valid(batch: BatchView) -> bool:
+    if batch.magic == 2:
+        return check_crc(batch.to_bytes())
+    data = batch.to_bytes()
+    return zlib.crc32(data[LEGACY_MAGIC_AT:]) == LEGACY_HEADER.unpack_from(data, LEGACY_HEADER_AT)[0]
+
+
+def _legacy(batch: BatchView) -> Row:
+    """What a message of format v0 or v1 says, and -1 for what it does not. Its offset is the last one inside."""
+    checksum, magic, attributes, timestamp = LEGACY_HEADER.unpack_from(batch.to_bytes(), LEGACY_HEADER_AT)
+    kind = TimestampType.NO_TIMESTAMP_TYPE if magic == 0 else TimestampType(attributes >> 3 & 1)
+    return {
+        "count": -1, "codec": CompressionType(attributes & 7).name.lower(), "crc": checksum,
+        "max_timestamp": -1 if magic == 0 else timestamp, "timestamp_type": TIMESTAMP_TYPES[kind],
+        "producer_id": -1, "producer_epoch": -1, "base_sequence": -1, "last_sequence": -1, "leader_epoch": -1,
+    }  # fmt: skip
+
+
+def _newest(batch: BatchView) -> int:
+    """The timestamp of the newest record inside (ms), -1 where there is none."""
+    return batch.max_timestamp if batch.magic == 2 else int(_legacy(batch)["max_timestamp"])
+
+
+def _record(batch: BatchView, record: Record) -> Row:
+    """A record with what its batch says of it. Sizes in bytes, -1 for null; a header's name may come twice."""
+    sequence = batch.base_sequence if batch.magic == 2 else -1
+    if sequence >= 0:
+        sequence = (sequence + record.offset - batch.base_offset) % (1 << 31)
+    return {
+        "offset": record.offset, "timestamp": record.timestamp, "sequence": sequence,
+        "key_size": -1 if record.key is None else len(record.key),
+        "value_size": -1 if record.value is None else len(record.value),
+        "key": _text(record.key), "value": _text(record.value),
+        "headers": [[name, _text(value)] for name, value in record.headers],
+    }  # fmt: skip
 
 
 def _internal(record: Record, kinds: dict[int, tuple[Any, Any]]) -> Row:
@@ -270,7 +319,7 @@ def _time_index(dump: Dump, base: int, verify: bool) -> Iterator[Row]:
             dump.problems.append(f"entry {number}: timestamp {timestamp} does not ascend")
         previous = timestamp
         while at < len(ordered) and ordered[at].base_offset <= offset:
-            newest = max(newest, ordered[at].max_timestamp)
+            newest = max(newest, _newest(ordered[at]))
             at += 1
         if verify and newest != timestamp:
             dump.problems.append(f"entry {number}: the newest record up to {offset} is of {newest}, not {timestamp}")

@@ -1,5 +1,5 @@
-"""Apache Kafka in single-node KRaft mode, its jars resolved from Maven Central into a cache, and its command-line
-tools.
+"""Apache Kafka as one node, with KRaft or a ZooKeeper, its jars resolved from Maven Central into a cache, and its
+command-line tools.
 
 Only for comparison and interoperability checks. Raises PeerMissingError where Java, Maven or Maven Central can't be
 had.
@@ -120,11 +120,19 @@ def answers_api_versions(port: int) -> bool:
 
 class ApacheKafka:
     """One broker-and-controller process with the JVM settings of Kafka's own start scripts. Same shape as kafkapy's
-    BrokerProcess.
+    BrokerProcess. With `zookeeper` (host:port/chroot) a broker of that cluster, up to 3.9.
     """
 
-    def __init__(self, version: str, data_dir: Path | None = None, overrides: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        version: str,
+        data_dir: Path | None = None,
+        overrides: dict[str, str] | None = None,
+        *,
+        zookeeper: str = "",
+    ) -> None:
         self.version = version
+        self.zookeeper = zookeeper
         self._temporary = tempfile.TemporaryDirectory(prefix="apache-kafka-") if data_dir is None else None
         self.data_dir = Path(self._temporary.name) if self._temporary else Path(data_dir or ".")
         self.overrides = dict(overrides or {})
@@ -147,13 +155,10 @@ class ApacheKafka:
         jars(self.version)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "server.properties"
+        roles = self._zookeeper_keys() if self.zookeeper else self._kraft_keys()
         keys = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            **roles,
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.data_dir / "logs"),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
@@ -161,7 +166,7 @@ class ApacheKafka:
             "group.initial.rebalance.delay.ms": "0",
         } | self.overrides
         config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
-        if not (self.data_dir / "logs" / "meta.properties").exists():
+        if not self.zookeeper and not (self.data_dir / "logs" / "meta.properties").exists():
             cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
             subprocess.run(
                 java(self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)),
@@ -190,6 +195,22 @@ class ApacheKafka:
         tail = self.log_path.read_bytes()[-2000:].decode(errors="replace")
         self.kill()
         raise RuntimeError(f"Apache Kafka {self.version} did not start: {tail}")
+
+    def _kraft_keys(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+        }
+
+    def _zookeeper_keys(self) -> dict[str, str]:
+        return {
+            "broker.id": "1",
+            "zookeeper.connect": self.zookeeper,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+        }
 
     def stop(self, timeout_s: float = 60.0) -> int:
         if self.process is None:

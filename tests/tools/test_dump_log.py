@@ -95,7 +95,7 @@ def test_batches_and_records_are_shown(tmp_path: Path) -> None:
     records = [row for row in rows if "key" in row]
     assert [batch["codec"] for batch in batches[:5]] == ["none", "gzip", "snappy", "lz4", "zstd"]
     assert (batches[0]["base_offset"], batches[0]["last_offset"], batches[0]["leader_epoch"]) == (0, 1, 5)
-    assert (records[0]["key"], records[0]["value"], records[0]["headers"]) == ("k0", "v0", {"h": "0xff"})
+    assert (records[0]["key"], records[0]["value"], records[0]["headers"]) == ("k0", "v0", [["h", "0xff"]])
     assert records[1]["value"] is None
     [marker] = [row for row in rows if "marker" in row]
     assert (marker["offset"], marker["marker"], marker["coordinator_epoch"]) == (61, "abort", 3)

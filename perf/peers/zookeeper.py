@@ -1,0 +1,60 @@
+"""A ZooKeeper server of Debian's package, for the brokers of a test."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from peers.apache_kafka import PeerMissingError, free_port
+
+JAR = Path("/usr/share/java/zookeeper.jar")
+
+
+class ZooKeeper:
+    """Owns the server's process; its data stay in `directory`. PeerMissingError where ZooKeeper is not installed."""
+
+    def __init__(self, directory: Path) -> None:
+        if not JAR.exists() or shutil.which("java") is None:
+            raise PeerMissingError("ZooKeeper is not installed (apt-get install zookeeper)")
+        self.directory = directory
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def connect(self) -> str:
+        """host:port for zookeeper.connect."""
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> ZooKeeper:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "zoo.cfg"
+        config.write_text(
+            f"tickTime=1000\ndataDir={self.directory}\nclientPortAddress=127.0.0.1\nclientPort={self.port}\n"
+            "admin.enableServer=false\n"
+        )
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        with (self.directory / "out").open("wb") as out:
+            self._process = subprocess.Popen(
+                ["java", "-Xmx128m", "-cp", str(JAR), main, str(config)], stdout=out, stderr=subprocess.STDOUT
+            )
+        deadline = time.monotonic() + 60
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"ZooKeeper did not start: {(self.directory / 'out').read_text()[-1000:]}")
+            time.sleep(0.05)
+        return self
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
