@@ -13,6 +13,7 @@ from kafkapy.broker import loggers
 from kafkapy.broker.context import RequestContext
 from kafkapy.config.broker import BROKER_CONFIG_DEF
 from kafkapy.config.config_def import ConfigDef, format_value
+from kafkapy.config.group import GROUP_CONFIG_DEF, validate_group
 from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
 from kafkapy.errors import ConfigError, ErrorCode, error_for
 from kafkapy.metadata.topic_names import validate_topic_name
@@ -41,6 +42,9 @@ def authorize(context: RequestContext, kind: int, name: str) -> None:
     if kind == ConfigResourceType.TOPIC:
         if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, name):
             raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    elif kind == ConfigResourceType.GROUP:
+        if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, name):
+            raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     elif kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
             raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -51,7 +55,7 @@ def authorize(context: RequestContext, kind: int, name: str) -> None:
 async def replace(
     context: RequestContext, kind: int, name: str, keys: Mapping[str, str | None], validate_only: bool
 ) -> None:
-    """Make `keys` the whole configuration of a topic, of this broker, or (empty name) of all brokers. KafkaError."""
+    """Make `keys` the whole configuration of a topic, a group, this broker or (empty name) all brokers. KafkaError."""
     values: dict[str, str] = {}
     for key, value in keys.items():
         if value is None:
@@ -80,6 +84,9 @@ async def increment(
         current = dict(await config.loaded_topic_keys(name))
         defaults = broker_defaults(config.config)
         _apply(current, changes, TOPIC_CONFIG_DEF, defaults)
+    elif kind == ConfigResourceType.GROUP:
+        current = dict(config.group_keys(name))
+        _apply(current, changes, GROUP_CONFIG_DEF, GROUP_CONFIG_DEF.defaults())
     else:
         current = await config.broker_keys(_broker_id(context, name))
         _apply(current, changes, BROKER_CONFIG_DEF, BROKER_CONFIG_DEF.defaults())
@@ -93,6 +100,12 @@ async def _store(context: RequestContext, kind: int, name: str, values: dict[str
         validate_overrides(values, config.config, await config.loaded_topic_keys(name))
         if not validate_only:
             await config.change_topic(name, values)
+    elif kind == ConfigResourceType.GROUP:
+        if not name:
+            raise error_for(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        validate_group(values, config.config)
+        if not validate_only:
+            await config.change_group(name, values)
     elif kind == ConfigResourceType.BROKER:
         broker_id = _broker_id(context, name)
         try:

@@ -3,6 +3,7 @@
     /config/brokers/<default>          broker keys for the whole cluster
     /config/brokers/<id>               broker keys for one broker
     /config/topics/<topic>             a topic's own keys
+    /config/groups/<group>             a group's own keys
 
 `ConfigRepository` reads and writes these nodes and follows changes; this is what a change means for the running broker.
 Source: kafka.server.DynamicBrokerConfig.
@@ -14,13 +15,15 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.group import parse_group
 from kafkapy.errors import ConfigError
 from kafkapy.metadata.config_repository import ConfigRepository
-from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_TOPICS, DEFAULT_ENTITY
+from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_TOPICS, DEFAULT_ENTITY
 
 logger = logging.getLogger("kafka.server.DynamicBrokerConfig")
 
 BrokerListener = Callable[[BrokerConfig], None]
+GroupListener = Callable[[str, Mapping[str, int]], None]
 
 
 class DynamicConfig:
@@ -54,6 +57,34 @@ class DynamicConfig:
         """Replace a topic's own keys, which the caller has validated. Returns when this broker's logs have them."""
         await self.repository.load_topics([topic])
         await self.repository.change(CONFIG_TOPICS, topic, keys)
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def follow_groups(self, listener: GroupListener) -> None:
+        """Tell the listener the own keys of every group that has some, now and after each change."""
+
+        def take(group: str, keys: Mapping[str, str]) -> None:
+            try:
+                listener(group, parse_group(keys))
+            except ConfigError as error:
+                logger.error("The configuration of group %s cannot be used and was left alone: %s", group, error)
+
+        async def changed(group: str, keys: Mapping[str, str]) -> None:
+            take(group, keys)
+
+        for group, keys in self.repository.entities(CONFIG_GROUPS).items():
+            take(group, keys)
+        self.repository.listen(CONFIG_GROUPS, changed)
+
+    def group_keys(self, group: str) -> Mapping[str, str]:
+        """The keys that the group was given itself."""
+        return self.repository.entity(CONFIG_GROUPS, group)
+
+    async def change_group(self, group: str, keys: Mapping[str, str]) -> None:
+        """Replace a group's own keys, which the caller has validated."""
+        await self.repository.change(CONFIG_GROUPS, group, keys)
+
+    # --- brokers ------------------------------------------------------------------------------------------------------
 
     async def broker_keys(self, broker_id: int | None) -> dict[str, str]:
         """The dynamic keys of a broker, or of the cluster (None)."""

@@ -18,6 +18,8 @@ class Feature(NamedTuple):
 
 
 FEATURES: Final = (
+    # 1: the consumer protocol (KIP-848).
+    Feature("group.version", 0, 1, 1),
     # 2: an epoch for each transaction, and partitions that the broker adds (KIP-890).
     Feature("transaction.version", 0, 2, 2),
 )

@@ -287,6 +287,7 @@ class KafkaServer:
         advertised = self.config.advertise(self.socket_server.bound_endpoints())
         rack = self.config.get_optional_str("broker.rack")
         await self.context.coordinators.start()
+        dynamic.follow_groups(self.context.coordinators.group.overrides.put)
         self._on_stop("controller", controller.stop)
         await controller.start(BrokerRegistration(node_id, advertised, rack))
         dynamic.broker_listeners.append(self._broker_config_changed)

@@ -519,6 +519,20 @@ class BrokerConfig:
         idle, delay = self.get_int("connections.max.idle.ms"), self.get_int("connection.failed.authentication.delay.ms")
         reason = f"must be less than connections.max.idle.ms ({idle})"
         self._require(idle < 0 or delay < idle, "connection.failed.authentication.delay.ms", reason)
+        self._check_groups()
+
+    def _check_groups(self) -> None:
         protocols = self.get_list("group.coordinator.rebalance.protocols")
         classic = any(item.lower() == "classic" for item in protocols)
         self._require(classic, "group.coordinator.rebalance.protocols", "must contain classic")
+        for what in ("heartbeat.interval.ms", "session.timeout.ms"):
+            name = f"group.consumer.{what}"
+            least, most = self.get_int(f"group.consumer.min.{what}"), self.get_int(f"group.consumer.max.{what}")
+            reason = f"must be at least group.consumer.min.{what} ({least})"
+            self._require(least <= most, f"group.consumer.max.{what}", reason)
+            reason = f"must be between group.consumer.min.{what} ({least}) and group.consumer.max.{what} ({most})"
+            self._require(least <= self.get_int(name) <= most, name, reason)
+        interval = self.get_int("group.consumer.heartbeat.interval.ms")
+        reason = f"must be greater than group.consumer.heartbeat.interval.ms ({interval})"
+        longer = self.get_int("group.consumer.session.timeout.ms") > interval
+        self._require(longer, "group.consumer.session.timeout.ms", reason)

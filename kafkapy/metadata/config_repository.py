@@ -28,6 +28,7 @@ from kafkapy.metadata.znodes import (
     CONFIG_BROKERS,
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
+    CONFIG_GROUPS,
     CONFIG_TOPICS,
     DEFAULT_ENTITY,
     config_path,
@@ -64,7 +65,7 @@ class ConfigRepository:
         self._processing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, entity_types: Iterable[str] = (CONFIG_BROKERS,)) -> None:
+    async def start(self, entity_types: Iterable[str] = (CONFIG_BROKERS, CONFIG_GROUPS)) -> None:
         """Read the settings of these kinds of entities and begin to follow changes."""
         await self._store.ensure_path(CONFIG_CHANGES)
         self._watch = await self._store.watch_children(CONFIG_CHANGES, self._on_change)
@@ -129,6 +130,10 @@ class ConfigRepository:
         found = await self._store.get_many([config_path(entity_type, name) for name in names])
         for name, each in zip(names, found, strict=True):
             self._config[entity_type, name] = {} if each is None else decode_config(each[0])
+
+    def entities(self, entity_type: str) -> dict[str, Mapping[str, str]]:
+        """The settings of all entities of a kind that is read at the start, by name."""
+        return {name: config for (kind, name), config in self._config.items() if kind == entity_type}
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

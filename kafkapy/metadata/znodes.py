@@ -51,7 +51,8 @@ CONFIG_BROKERS: Final = "brokers"
 CONFIG_CLIENTS: Final = "clients"
 CONFIG_USERS: Final = "users"
 CONFIG_IPS: Final = "ips"
-CONFIG_TYPES: Final = (CONFIG_TOPICS, CONFIG_BROKERS, CONFIG_CLIENTS, CONFIG_USERS, CONFIG_IPS)
+CONFIG_GROUPS: Final = "groups"
+CONFIG_TYPES: Final = (CONFIG_TOPICS, CONFIG_BROKERS, CONFIG_CLIENTS, CONFIG_USERS, CONFIG_IPS, CONFIG_GROUPS)
 DEFAULT_ENTITY: Final = "<default>"
 """The name of the settings of all brokers (or clients, users) together."""
 

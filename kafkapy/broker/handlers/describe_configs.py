@@ -1,9 +1,9 @@
 """DescribeConfigs, API key 32: versions 0 to 4.
 
-Topics, this broker, the cluster-wide broker defaults (an empty broker name) and this broker's loggers; each key with
-its value, source, and where asked for its synonyms and documentation. Sensitive values are null.
+Topics, groups, this broker, the cluster-wide broker defaults (an empty broker name) and this broker's loggers; each key
+with its value, source, and where asked for its synonyms and documentation. Sensitive values are null.
 
-Known gaps: resource types CLIENT_METRICS and GROUP are INVALID_REQUEST until their parts exist.
+Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST until its part exists.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from kafkapy.broker import loggers
 from kafkapy.broker.context import RequestContext
 from kafkapy.config.entries import ConfigEntry
+from kafkapy.config.group import describe_group
 from kafkapy.config.topic import describe_topic
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.topic_names import validate_topic_name
@@ -75,6 +76,13 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
             raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         config = broker.dynamic_config
         return _entries(context, request, describe_topic(config.config, await config.loaded_topic_keys(name), keys))
+    if kind == ConfigResourceType.GROUP:
+        if not context.authorize(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, name):
+            raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not name:
+            raise error_for(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        config = broker.dynamic_config
+        return _entries(context, request, describe_group(config.config, config.group_keys(name), keys))
     if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         if not context.authorize(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

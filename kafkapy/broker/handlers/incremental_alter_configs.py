@@ -1,10 +1,10 @@
 """IncrementalAlterConfigs, API key 44: versions 0 and 1 (KIP-339).
 
-Sets, deletes, appends to and subtracts from single keys of topics, of this broker, of all brokers (empty name), and
+Sets, deletes, appends to and subtracts from single keys of topics, groups, this broker, all brokers (empty name), and
 sets or deletes the levels of this broker's loggers. Takes effect at once; a resource with any bad key is left alone
 as a whole.
 
-Known gaps: resource types CLIENT_METRICS and GROUP are INVALID_REQUEST until their parts exist.
+Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST until its part exists.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ def test_every_version_lists_the_served_apis(client: Any, version: int) -> None:
     assert [each.api_key for each in response.api_keys] == sorted(served)
     finalized = {each.name: each.max_version_level for each in response.finalized_features}
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
-    assert finalized == ({"transaction.version": 2} if version >= 3 else {})
-    assert supported == ({"transaction.version": (0, 2)} if version >= 4 else {})
+    assert finalized == ({"group.version": 1, "transaction.version": 2} if version >= 3 else {})
+    assert supported == ({"group.version": (0, 1), "transaction.version": (0, 2)} if version >= 4 else {})
     assert response.finalized_features_epoch == (0 if version >= 3 else -1)
 
 

@@ -11,7 +11,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest
 from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Request = IncrementalAlterConfigsRequest
 
@@ -123,3 +123,35 @@ def test_a_loggers_level_can_be_set_and_taken_back(client: Any) -> None:
     for change in (("no.such.logger", SET, "INFO"), ("root", SET, "LOUD")):
         assert alter(client, BROKER_LOGGER, "1", change).error_code == ErrorCode.INVALID_CONFIG
     assert alter(client, BROKER_LOGGER, "1", ("root", DELETE, None)).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_groups_have_keys_of_their_own_over_those_of_the_broker(client: Any, broker: Any) -> None:
+    key, broker_key = "consumer.session.timeout.ms", "group.consumer.session.timeout.ms"
+    assert (entry(client, GROUP, "g", key).value, entry(client, GROUP, "g", key).config_source) == ("45000", 5)
+    changed = alter(client, GROUP, "g", (key, SET, "50000"))
+    assert changed.error_code == ErrorCode.NONE, changed.error_message
+    assert (entry(client, GROUP, "g", key).value, entry(client, GROUP, "g", key).config_source) == ("50000", 8)
+    assert entry(client, GROUP, "other", key).value == "45000"
+    assert entry(client, BROKER, "1", broker_key).value == "45000"
+    assert broker.context.coordinators.group.overrides.session_timeout_ms("g") == 50_000
+    alter(client, GROUP, "g", (key, DELETE, None))
+    assert entry(client, GROUP, "g", key).value == "45000"
+    assert broker.context.coordinators.group.overrides.session_timeout_ms("g") == 45_000
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("g", ("consumer.session.timeout.ms", SET, "60001"), ErrorCode.INVALID_CONFIG),
+        ("g", ("consumer.session.timeout.ms", SET, "44999"), ErrorCode.INVALID_CONFIG),
+        ("g", ("consumer.heartbeat.interval.ms", SET, "4999"), ErrorCode.INVALID_CONFIG),
+        ("g", ("consumer.heartbeat.interval.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        ("g", ("session.timeout.ms", SET, "50000"), ErrorCode.INVALID_CONFIG),
+        ("g", ("consumer.session.timeout.ms", APPEND, "50000"), ErrorCode.INVALID_CONFIG),
+        ("", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_keys_of_groups_that_are_not_allowed(
+    client: Any, name: str, change: tuple[str, int, str], error: ErrorCode
+) -> None:
+    assert alter(client, GROUP, name, change).error_code == error
