@@ -1,14 +1,14 @@
-"""A Fetch body, versions 4 to 18 (Kafka's FetchRequest).
+"""A Fetch body, versions 0 to 18 (Kafka's FetchRequest).
 
-    v4-14: replica id   int32, -1 for consumers (v15+: in the tagged fields)
+    v0-14: replica id   int32, -1 for consumers (v15+: in the tagged fields)
     max wait ms         int32
     min bytes           int32
-    max bytes           int32
-    isolation level     int8: 0 READ_UNCOMMITTED, 1 READ_COMMITTED
+    v3+: max bytes      int32; before, only each partition's own limit counts
+    v4+: isolation      int8: 0 READ_UNCOMMITTED, 1 READ_COMMITTED
     v7+: session id     int32
     v7+: session epoch  int32
     topics              array
-      topic             v4-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
+      topic             v0-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
       partition         index int32 | v9+: current leader epoch int32 | fetch offset int64 | v12+: last fetched epoch int32 |
                         v5+: log start offset int64 | partition max bytes int32 |
                         v12+: tagged fields (v17+ tag 0: replica directory id uuid, v18+ tag 1: high watermark int64; both unused here)
@@ -19,7 +19,7 @@
 Strings and arrays are compact from v12 on.
 """
 
-from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
@@ -60,6 +60,9 @@ cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil:
     partition.end_offset = -1
     partition.leader_epoch = -1
     partition.available = 0
+    partition.converted = NULL
+    partition.converted_size = 0
+    partition.converted_end = -1
 
 
 cdef void fetch_read_release(FetchPartition* partition) noexcept nogil:
@@ -68,6 +71,10 @@ cdef void fetch_read_release(FetchPartition* partition) noexcept nogil:
         partition.read.segment = NULL
     free(partition.read.aborted)
     partition.read.aborted = NULL
+    free(partition.converted)
+    partition.converted = NULL
+    partition.converted_size = 0
+    partition.converted_end = -1
 
 
 cdef void fetch_partitions_release(FetchState* state) noexcept nogil:
@@ -191,8 +198,8 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
     state.replica_id = read_int32(&c) if version < REPLICA_STATE_VERSION else -1
     state.max_wait_ms = read_int32(&c)
     state.min_bytes = read_int32(&c)
-    state.max_bytes = read_int32(&c)
-    state.isolation_level = read_int8(&c)
+    state.max_bytes = read_int32(&c) if version >= 3 else <int32_t>INT32_MAX
+    state.isolation_level = read_int8(&c) if version >= 4 else 0
     state.session_id = INVALID_SESSION_ID
     state.session_epoch = FINAL_EPOCH
     if version >= SESSION_VERSION:

@@ -1,4 +1,4 @@
-"""Fetch (api key 1), versions 4 to 18: decode, session, authorize, read, wait for enough bytes, reply (Kafka's KafkaApis.handleFetchRequest,
+"""Fetch (api key 1), versions 0 to 18: decode, session, authorize, read, wait for enough bytes, reply (Kafka's KafkaApis.handleFetchRequest,
 ReplicaManager.fetchMessages and DelayedFetch).
 
 A read is a snapshot (segment, position, length) per partition, taken under the log's mutex; the record bytes never pass through here.
@@ -7,11 +7,14 @@ Answered at once: max wait 0, no partition to read, min bytes reached, or an err
 waiter on every partition. When one fires, only partitions whose end moved are read again to count bytes; the snapshot that is sent is
 taken once, at the end, because the logs may have changed.
 
+Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (fetch_conversion.pyx). One such reply holds at most
+CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to lie in memory until it is sent.
+
 Not done here: quotas (throttle time is 0), fetching from followers (KIP-392: rack id is read, preferred read replica is always -1, and a consumer's fetch
 from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memset
 from libcpp.unordered_set cimport unordered_set
 from posix.unistd cimport pread
@@ -45,10 +48,19 @@ from kafkapy._speedups.error_codes cimport (
     ERROR_UNSUPPORTED_COMPRESSION_TYPE,
 )
 from kafkapy._speedups.fetch_context cimport fetch_context_open
+from kafkapy._speedups.fetch_conversion cimport CONVERTED_BELOW, MAX_WAIT_MS, fetch_ask_for_conversion, fetch_read_on
 from kafkapy._speedups.fetch_decode cimport fetch_decode, fetch_partitions_release, fetch_read_release
 from kafkapy._speedups.fetch_response cimport fetch_response_build
 from kafkapy._speedups.fetch_session cimport FetchTopic, session_unref
-from kafkapy._speedups.fetch_state cimport CONTEXT_SESSIONLESS, FETCH_AUTHORIZE, FETCH_READ, FETCH_WAIT, FetchPartition, FetchState
+from kafkapy._speedups.fetch_state cimport (
+    CONTEXT_SESSIONLESS,
+    FETCH_AUTHORIZE,
+    FETCH_CONVERT,
+    FETCH_READ,
+    FETCH_WAIT,
+    FetchPartition,
+    FetchState,
+)
 from kafkapy._speedups.partition_log cimport (
     READ_COMMITTED,
     READ_LOG_END,
@@ -80,11 +92,12 @@ from kafkapy._speedups.segment cimport SegmentState, segment_unref
 from kafkapy._speedups.wire cimport load_int32
 
 cdef enum:
-    MIN_VERSION = 4
+    MIN_VERSION = 0
+    HARD_LIMIT_BELOW = 3                # before, a partition's max bytes holds for its first batch too (KIP-74)
+    CONVERTED_MAX_BYTES = 1048576
     MAX_VERSION = 18
     ZSTD_VERSION = 10                   # first version whose clients know the codec (KIP-110)
     TOPIC_ID_SIZE = 16
-    MAX_WAIT_MS = 600000                # the longest a request is parked: the default of connections.max.idle.ms
     MAX_REGISTRATIONS = 8
     NS_PER_MS = 1000000
 
@@ -216,6 +229,20 @@ cdef bint is_zstd(LogState* log) noexcept nogil:
     return zstd
 
 
+cdef int64_t reply_limit(DataPlaneState* plane, FetchState* state) noexcept nogil:
+    cdef int64_t limit = min(state.max_bytes, plane.fetch_max_bytes)
+    if state.frame.api_version < CONVERTED_BELOW:
+        limit = min(limit, <int64_t>CONVERTED_MAX_BYTES)
+    return max(limit, <int64_t>0)
+
+
+cdef size_t first_to_read(FetchState* state) noexcept nogil:
+    """Clients before version 3 know no limit of the whole reply and do not take turns among their partitions: another one is first each time."""
+    if state.frame.api_version >= HARD_LIMIT_BELOW or state.partitions.empty():
+        return 0
+    return (<uint32_t>state.frame.correlation_id * <uint32_t>2654435761 >> 7) % state.partitions.size()
+
+
 cdef bint first_batch_is_cut(ReadResult* read) noexcept nogil:
     """A first batch that max bytes cut in two is of no use to anybody (Kafka's firstEntryIncomplete)."""
     cdef uint8_t head[12]
@@ -224,6 +251,11 @@ cdef bint first_batch_is_cut(ReadResult* read) noexcept nogil:
     if pread(read.segment.fd, head, LOG_OVERHEAD, read.position) != LOG_OVERHEAD:
         return True
     return <int64_t>load_int32(head + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD > read.length
+
+
+cdef bint may_be_cut(FetchState* state, FetchPartition* partition, int32_t max_bytes) noexcept nogil:
+    """Before version 3 a client is to see that its own limit cuts the first batch: only then it asks for more."""
+    return state.frame.api_version < HARD_LIMIT_BELOW and max_bytes == max(partition.request.max_bytes, 0)
 
 
 cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartition* partition, int32_t max_bytes, bint min_one_batch,
@@ -255,13 +287,18 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     if state.frame.api_version < ZSTD_VERSION and is_zstd(partition.log):
         no_data(read, ERROR_UNSUPPORTED_COMPRESSION_TYPE)
         return
+    if may_be_cut(state, partition, max_bytes):
+        min_one_batch = False
     log_read(partition.log, partition.request.fetch_offset, max_bytes, min_one_batch, isolation_of(state), partition.request.current_leader_epoch,
              partition.request.last_fetched_epoch, read)
     if read.error != ERROR_NONE:
         fetch_read_release(partition)
         no_data(read, read.error)
         return
-    if read.length > 0 and not min_one_batch and read.length == max_bytes and first_batch_is_cut(read):
+    if state.frame.api_version < HARD_LIMIT_BELOW:
+        read.length = min(read.length, <int64_t>max(partition.request.max_bytes, 0))
+    if (read.length > 0 and not min_one_batch and read.length == max_bytes and not may_be_cut(state, partition, max_bytes)
+            and first_batch_is_cut(read)):
         segment_unref(read.segment)
         read.segment = NULL
         read.length = 0
@@ -291,16 +328,17 @@ cdef bint on_older_segment(FetchPartition* partition) noexcept nogil:
 cdef bint read_all(DataPlaneState* plane, FetchState* state, bint first_time) noexcept nogil:
     """Takes the snapshot of every partition (Kafka's readFromLog). True when that is an answer even if max wait is not over."""
     cdef FetchPartition* partition
-    cdef int64_t limit = max(min(state.max_bytes, plane.fetch_max_bytes), 0)
+    cdef int64_t limit = reply_limit(plane, state)
     cdef int64_t min_bytes = min(<int64_t>state.min_bytes, limit)
     cdef int64_t accumulated = 0
     cdef bint min_one_batch = True
     cdef bint must_answer = False
     cdef bint anything = False
     cdef int32_t max_bytes
+    cdef size_t first = first_to_read(state)
     cdef size_t i
     for i in range(state.partitions.size()):
-        partition = &state.partitions[i]
+        partition = &state.partitions[(first + i) % state.partitions.size()]
         if partition.refused:
             continue
         max_bytes = <int32_t>min(<int64_t>max(partition.request.max_bytes, 0), limit)
@@ -401,8 +439,7 @@ cdef bint park(DataPlaneState* plane, FetchState* state) noexcept nogil:
 
     Register, then look: leadership lost, or a log deleted, between the read and the registration wakes nobody, but is seen by the look.
     """
-    cdef int64_t limit = max(min(state.max_bytes, plane.fetch_max_bytes), 0)
-    cdef int64_t min_bytes = min(<int64_t>state.min_bytes, limit)
+    cdef int64_t min_bytes = min(<int64_t>state.min_bytes, reply_limit(plane, state))
     cdef bint holds
     cdef int turn
     for turn in range(MAX_REGISTRATIONS):
@@ -437,17 +474,25 @@ cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noe
     state_free(state)
 
 
+# ---- from stage to stage --------------------------------------------------------------------------------------------------------
+
 cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome* outcome) noexcept nogil:
     """Goes on from the state's stage as far as it can."""
     cdef bint answer = True
+    if state.stage == FETCH_CONVERT:
+        if not fetch_read_on(state):
+            finish(plane, state, outcome)
+            return
+        state.stage = FETCH_READ
     if state.stage == FETCH_AUTHORIZE:
         if not authorize(plane, state, outcome):
             return
         state.stage = FETCH_READ
     if state.stage == FETCH_READ:
-        if not read_all(plane, state, True):
+        if not read_all(plane, state, state.deadline_ns == 0):
             state.stage = FETCH_WAIT
-            state.deadline_ns = monotonic_ns() + <int64_t>min(state.max_wait_ms, <int>MAX_WAIT_MS) * NS_PER_MS
+            if state.deadline_ns == 0:
+                state.deadline_ns = monotonic_ns() + <int64_t>min(state.max_wait_ms, <int>MAX_WAIT_MS) * NS_PER_MS
             answer = not park_without_snapshot(plane, state)
             if answer:
                 read_all(plane, state, False)
@@ -456,7 +501,8 @@ cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome*
         if answer:
             read_all(plane, state, False)
     if answer:
-        finish(plane, state, outcome)
+        if not fetch_ask_for_conversion(state, outcome):
+            finish(plane, state, outcome)
         return
     outcome.kind = OUTCOME_PARKED
     outcome.parked = state
@@ -469,6 +515,8 @@ cdef bint park_without_snapshot(DataPlaneState* plane, FetchState* state) noexce
     cdef unordered_set[LogState*] seen
     cdef FetchPartition* partition
     cdef size_t i
+    state.waiting.clear()
+    state.waits_for.clear()
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
         fetch_read_release(partition)

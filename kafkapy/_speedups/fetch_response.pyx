@@ -1,18 +1,18 @@
-"""The reply to a Fetch, versions 4 to 18 (Kafka's FetchResponse), and what it means for the session (KIP-227).
+"""The reply to a Fetch, versions 0 to 18 (Kafka's FetchResponse), and what it means for the session (KIP-227).
 
     frame               size int32 | correlation id int32 | v12+: tagged fields (response header v1)
-    throttle time ms    int32
+    v1+: throttle time  int32, ms
     v7+: error code     int16 | session id int32
     responses           array of topics
-      topic             v4-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
-      partition         index int32 | error code int16 | high watermark int64 | last stable offset int64 | v5+: log start offset int64 |
-                        aborted transactions: nullable array of (producer id int64, first offset int64, v12+: tagged fields) |
+      topic             v0-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
+      partition         index int32 | error code int16 | high watermark int64 | v4+: last stable offset int64 | v5+: log start offset int64 |
+                        v4+: aborted transactions: nullable array of (producer id int64, first offset int64, v12+: tagged fields) |
                         v11+: preferred read replica int32 | records bytes |
                         v12+: tagged fields, tag 0: diverging epoch (epoch int32, end offset int64, tagged fields),
                                             v16+ tag 1: current leader (id int32, epoch int32, tagged fields)
     v12+: tagged fields of which v16+ tag 0: node endpoints (data_plane.pyx)
 
-Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory. Partitions that were read come first, in
+Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory; in v0-3 message sets that a worker has made. Partitions that were read come first, in
 the order asked, then those refused without a look at the log, as Kafka orders them; neighbours of one topic share its entry.
 """
 
@@ -56,6 +56,7 @@ from kafkapy._speedups.wire cimport (
 )
 
 cdef enum:
+    CONVERTED_BELOW = 4
     SESSION_VERSION = 7
     FLEXIBLE_VERSION = 12
     TOPIC_ID_VERSION = 13
@@ -157,6 +158,10 @@ cdef void write_partition(FetchPartition* partition, int16_t version, Send* send
     write_int32(out, partition.request.partition)
     write_int16(out, error_for_version(partition.read.error, version))
     write_int64(out, partition.read.high_watermark)
+    if version < CONVERTED_BELOW:
+        write_int32(out, <int32_t>partition.converted_size)
+        write_raw(out, partition.converted, partition.converted_size)
+        return
     write_int64(out, partition.read.last_stable_offset)
     if version >= 5:
         write_int64(out, partition.read.log_start_offset)
@@ -177,6 +182,10 @@ cdef void write_partition(FetchPartition* partition, int16_t version, Send* send
         write_tags(partition, version, out)
 
 
+cdef int64_t answered_bytes(FetchState* state, FetchPartition* partition) noexcept nogil:
+    return partition.read.length if state.frame.api_version >= CONVERTED_BELOW else partition.converted_size
+
+
 cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) noexcept nogil:
     """Once per reply, however often a parked fetch was read again. `bytes_out` is what consumers get, as Kafka's BytesOutPerSec."""
     cdef FetchPartition* partition
@@ -190,8 +199,8 @@ cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) no
     if state.replica_id >= 0:
         return
     for i in range(answered.size()):
-        if answered[0][i].log != NULL and answered[0][i].read.length > 0:
-            atomic_count(&answered[0][i].log.counters.bytes_out, answered[0][i].read.length)
+        if answered[0][i].log != NULL and answered_bytes(state, answered[0][i]) > 0:
+            atomic_count(&answered[0][i].log.counters.bytes_out, answered_bytes(state, answered[0][i]))
 
 
 cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexcept nogil:
@@ -230,7 +239,8 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
     write_int32(&out, state.frame.correlation_id)
     if flexible:
         write_unsigned_varint(&out, 0)
-    write_int32(&out, 0)                # throttle time
+    if version >= 1:
+        write_int32(&out, 0)            # throttle time
     if version >= SESSION_VERSION:
         write_int16(&out, state.error)
         write_int32(&out, state.session_id)

@@ -20,6 +20,11 @@ cdef enum FetchStage:
     FETCH_AUTHORIZE = 0
     FETCH_READ = 1
     FETCH_WAIT = 2
+    FETCH_CONVERT = 3               # versions 0 to 3: a worker makes message sets of what was read
+
+cdef enum:
+    ASK_CONVERT = 2                 # an AskKind of Fetch alone. Questions: index of the partition inside the parked state; answers by
+                                    # fetch_give_records / fetch_refuse_records
 
 cdef cppclass FetchPartition:
     FetchTopic* topic               # referenced
@@ -32,6 +37,10 @@ cdef cppclass FetchPartition:
     int64_t end_offset              # of what the isolation lets be read, when `available` was counted
     int32_t leader_epoch            # then
     int64_t available               # bytes
+    # versions 0 to 3
+    uint8_t* converted              # a worker's message set, malloc'ed and owned, or NULL
+    int64_t converted_size
+    int64_t converted_end           # the offset behind what the worker has looked at; -1: not asked
 
 cdef struct ForgottenPartition:
     FetchTopic* topic               # referenced

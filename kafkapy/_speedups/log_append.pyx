@@ -112,6 +112,7 @@ from kafkapy._speedups.wire cimport store_int16, store_int64
 
 cdef enum:
     ZSTD_SINCE_VERSION = 7          # of Produce (KIP-110)
+    BATCHES_SINCE_VERSION = 3       # of Produce: before, message sets of v0 and v1 come in (KIP-98)
     ABORTED_PRODUCER_ID_AT = 2
     ABORTED_FIRST_OFFSET_AT = ABORTED_PRODUCER_ID_AT + 8
     ABORTED_LAST_OFFSET_AT = ABORTED_FIRST_OFFSET_AT + 8
@@ -144,6 +145,13 @@ cdef int check_structure(const uint8_t* data, int64_t available, int origin, Che
     if status != BATCH_OK or header.size > available:
         return refuse(result, ERROR_INVALID_RECORD, "The records hold no whole batch.")
     return ERROR_NONE
+
+
+cdef bint is_message_set(const uint8_t* data, int64_t size, const AppendOptions* options) noexcept nogil:
+    """A whole message of v0 or v1 is at the start, in a request that may hold them: a worker converts it."""
+    cdef BatchHeader header
+    return (0 <= options.api_version < BATCHES_SINCE_VERSION and batch_header_parse(data, size, &header) == BATCH_BAD_MAGIC
+            and (header.magic == 0 or header.magic == 1) and header.size <= size)
 
 
 cdef inline bint out_of_bounds(int64_t timestamp, const LogConfigState* config, int64_t now_ms) noexcept nogil:
@@ -238,6 +246,8 @@ cdef int check_all(uint8_t* data, int64_t size, const LogConfigState* config, co
     cdef CheckedBatch batch
     cdef int64_t at = 0, next_offset = -1
     cdef int verdict
+    if origin == ORIGIN_CLIENT and not options.validated and is_message_set(data, size, options):
+        return -1
     while at < size:
         verdict = check_structure(data + at, size - at, origin, &batch, result)
         if verdict:

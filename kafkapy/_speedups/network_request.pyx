@@ -2,6 +2,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport strlen
@@ -19,6 +20,13 @@ from kafkapy._speedups.data_plane cimport ASK_AUTHORIZE as ASK_AUTHORIZE_
 from kafkapy._speedups.data_plane cimport ASK_VALIDATE as ASK_VALIDATE_
 from kafkapy._speedups.data_plane cimport ASK_VERIFY as ASK_VERIFY_
 from kafkapy._speedups.data_plane cimport AuthorizationCache
+from kafkapy._speedups.fetch_conversion cimport (
+    fetch_give_records,
+    fetch_read_records,
+    fetch_records_to_convert,
+    fetch_refuse_records,
+)
+from kafkapy._speedups.fetch_state cimport ASK_CONVERT as ASK_CONVERT_
 from kafkapy._speedups.mailbox cimport MAIL_CLOSE, MAIL_NO_REPLY, MAIL_REPLY, MAIL_RESUME, mailbox_post_token
 from kafkapy._speedups.partition_log cimport LogState
 from kafkapy._speedups.pending_request cimport PendingRequest, pending_unref
@@ -29,7 +37,7 @@ from kafkapy._speedups.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.produce_request cimport (
+from kafkapy._speedups.produce_answers cimport (
     produce_batch_to_verify,
     produce_confirm_transaction,
     produce_records_to_validate,
@@ -43,6 +51,7 @@ from kafkapy._speedups.wire cimport ByteBuffer, buffer_free, buffer_init, write_
 
 ASK_AUTHORIZE = <int>ASK_AUTHORIZE_
 ASK_VALIDATE = <int>ASK_VALIDATE_
+ASK_CONVERT = <int>ASK_CONVERT_
 ASK_VERIFY = <int>ASK_VERIFY_
 
 
@@ -59,7 +68,8 @@ cdef NetworkRequest network_request_make(object channel, PendingRequest* pending
 cdef class NetworkRequest:
     """One request that Python must answer (`ask_kind` None: with `reply`, `no_reply` or `close`), or one that the data plane keeps while Python
     decides something (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE: `accept_records`, `replace_records` or
-    `refuse_records` for every question, then `resume`; ASK_VERIFY: `confirm_transaction` or `refuse_records`, then `resume`).
+    `refuse_records` for every question, then `resume`; ASK_CONVERT: `give_message_set` or `refuse_conversion` for every question, then
+    `resume`; ASK_VERIFY: `confirm_transaction` or `refuse_records` for every question, then `resume`).
 
     Made by `RequestChannel.drain`; may be answered from any thread, once (RuntimeError after that). Its connection reads nothing more
     until then. One that is dropped without an answer closes its connection, so that no client waits for ever.
@@ -327,13 +337,13 @@ cdef class NetworkRequest:
 
     @property
     def ask_kind(self):
-        """ASK_AUTHORIZE, ASK_VALIDATE, or None for a request that Python is to answer itself."""
+        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, or None for a request that Python is to answer itself."""
         return None if self.asked < 0 else self.asked
 
     @property
     def questions(self):
-        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache). ASK_VALIDATE and ASK_VERIFY: the
-        indexes of the parts in question, as decimal text."""
+        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache). ASK_VALIDATE,
+        ASK_CONVERT and ASK_VERIFY: the indexes of the parts in question, as decimal text."""
         cdef size_t i
         cdef string question
         cdef list questions = []
@@ -435,7 +445,47 @@ cdef class NetworkRequest:
         finally:
             free(at)
 
+    def records_to_convert(self, int32_t index):
+        """(topic, partition, the offset that is read from, the batches as bytes: the last one may be cut) of one part of a parked fetch. Any thread.
+        OSError when they cannot be read."""
+        cdef int64_t fetch_offset = -1
+        cdef int64_t size = 0
+        cdef bint whole
+        cdef LogState* log
+        cdef uint8_t* into
+        self._claim(ASK_CONVERT_)
+        log = fetch_records_to_convert(self.pending.parked, index, &fetch_offset, &size)
+        if log == NULL:
+            raise IndexError(f"{self!r} has no records at {index}")
+        records = PyBytes_FromStringAndSize(NULL, size)
+        into = <uint8_t*>PyBytes_AS_STRING(records)
+        with nogil:
+            whole = fetch_read_records(self.pending.parked, index, into)
+        if not whole:
+            raise OSError("a segment is shorter than it should be, or cannot be read")
+        return (<bytes>log.topic).decode(), log.partition, fetch_offset, records
+
+    def give_message_set(self, int32_t index, message_set, int64_t end_offset):
+        """What the client gets for that part (copied), and the offset behind the last batch that was looked at, also if it was dropped."""
+        cdef Py_buffer view
+        cdef bint taken
+        self._claim(ASK_CONVERT_)
+        PyObject_GetBuffer(message_set, &view, PyBUF_SIMPLE)
+        with nogil:
+            taken = fetch_give_records(self.pending.parked, index, <const uint8_t*>view.buf, view.len, end_offset)
+        PyBuffer_Release(&view)
+        if not taken:
+            raise MemoryError
+
+    def refuse_conversion(self, int32_t index, int16_t error):
+        """The client gets that error for that part."""
+        self._claim(ASK_CONVERT_)
+        fetch_refuse_records(self.pending.parked, index, error)
+
     def resume(self):
-        """All parts have their answer: the produce goes on."""
-        self._claim_produce()
+        """All parts have their answer: the request goes on."""
+        if self.asked == ASK_CONVERT_:
+            self._claim(ASK_CONVERT_)
+        else:
+            self._claim_produce()
         self._finish(MAIL_RESUME)

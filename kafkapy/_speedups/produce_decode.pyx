@@ -1,10 +1,10 @@
-"""A Produce body, versions 3 to 13 (Kafka's ProduceRequest).
+"""A Produce body, versions 0 to 13 (Kafka's ProduceRequest).
 
-    transactional id    nullable string
+    v3+: transactional id nullable string
     acks                int16: 0, 1, -1
     timeout ms          int32: how long acks=-1 may wait
     topics              array
-      topic             v3-12: name string | v13: topic id uuid | partitions | v9+: tagged fields
+      topic             v0-12: name string | v13: topic id uuid | partitions | v9+: tagged fields
       partition         index int32 | records nullable bytes | v9+: tagged fields
     v9+: tagged fields
 
@@ -29,6 +29,7 @@ from kafkapy._speedups.wire cimport (
 )
 
 cdef enum:
+    TRANSACTIONAL_ID_VERSION = 3
     FLEXIBLE_VERSION = 9
     TOPIC_ID_VERSION = 13
     TOPIC_ID_SIZE = 16
@@ -60,7 +61,10 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
     partition.stage = PARTITION_PENDING
     partition.log = NULL
     cursor_init(&c, state.frame.body, state.frame.body_size)
-    state.transactional_id = read_string(&c, flexible, &state.transactional_id_size)
+    state.transactional_id = NULL
+    state.transactional_id_size = -1
+    if version >= TRANSACTIONAL_ID_VERSION:
+        state.transactional_id = read_string(&c, flexible, &state.transactional_id_size)
     state.acks = read_int16(&c)
     state.timeout_ms = read_int32(&c)
     topic_count = read_array_length(&c, flexible)

@@ -1,7 +1,6 @@
-"""Produce (api key 0), versions 3 to 13: decode, authorize, append, wait for acks, reply (Kafka's KafkaApis.handleProduceRequest and DelayedProduce).
+"""Produce (api key 0), versions 0 to 13: decode, authorize, append, wait for acks, reply (Kafka's KafkaApis.handleProduceRequest and DelayedProduce).
 
-Versions 0 to 2 are shown in ApiVersions because old librdkafka versions need to see them, but the connection of one that uses them is
-closed, as Kafka 4 does (KIP-896, KAFKA-18659).
+Versions 0 to 2 bring message sets of v0 and v1, which a worker converts before they are appended; Kafka 4 has given these versions up (KIP-896).
 
 A request goes through three stages and can park in each:
 
@@ -14,9 +13,9 @@ The whole body is decoded before the first append, so a frame that is cut short 
 answered in order. Not done here: quotas (throttle time is 0).
 """
 
-from libc.stdint cimport int8_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
@@ -67,6 +66,7 @@ from kafkapy._speedups.partition_log cimport (
     AppendOptions,
     AppendResult,
     AppendStatus,
+    LogState,
     Waiter,
     log_append,
     log_remove_waiters,
@@ -95,31 +95,34 @@ from kafkapy._speedups.produce_state cimport (
     ProducePartition,
     ProduceState,
     ProduceTopic,
+    fail_partition,
 )
 from kafkapy._speedups.record_batch cimport (
     ATTRIBUTES_AT,
     BATCH_HEADER_SIZE,
+    BATCH_LENGTH_AT,
+    LEGACY_MIN_SIZE,
+    LOG_OVERHEAD,
     MAGIC_AT,
     MAGIC_V2,
     PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
     TRANSACTIONAL_FLAG,
-    RecordError,
 )
-from kafkapy._speedups.wire cimport load_int16, load_int64
+from kafkapy._speedups.wire cimport load_int16, load_int32, load_int64
 
 cdef enum:
-    MIN_VERSION = 3
+    MIN_VERSION = 0
+    BATCHES_SINCE_VERSION = 3
     MAX_VERSION = 13
     FIRST_THAT_ADDS = 12            # of the versions: the broker adds the partition to the transaction (KIP-890)
     ACKS_ALL = -1
     ACKS_NONE = 0
     ACKS_LEADER = 1
     SEGMENT_WAIT_MS = 30000         # the least a request waits for a new segment, whatever its own timeout says: nothing was appended yet
-    MAX_MESSAGE_SIZE = 1000
     NS_PER_MS = 1000000
 
-cdef const char* UNSUPPORTED = b"a Produce request of a version that is not served (0 to 2 were removed, KIP-896)"
+cdef const char* UNSUPPORTED = b"a Produce request of a version that is not served"
 cdef const char* MALFORMED = b"a Produce request that cannot be decoded"
 cdef const char* FAILED_WITHOUT_ACKS = b"an error while serving a Produce request with acks=0"
 cdef const char* OUT_OF_MEMORY = b"no memory for a Produce reply"
@@ -146,11 +149,6 @@ cdef void state_free(ProduceState* state) noexcept nogil:
         free(state.partitions[i].replaced)
         free(state.partitions[i].result.record_errors)
     del state
-
-
-cdef void fail(ProducePartition* partition, int16_t error) noexcept nogil:
-    partition.result.error = error
-    partition.stage = PARTITION_DONE
 
 
 cdef void remove_waiters(ProduceState* state) noexcept nogil:
@@ -225,7 +223,7 @@ cdef void allow_one_producer(ProduceState* state) noexcept nogil:
         return
     for i in range(state.partitions.size()):
         if state.partitions[i].stage == PARTITION_PENDING:
-            fail(&state.partitions[i], ERROR_INVALID_PRODUCER_ID_MAPPING)
+            fail_partition(&state.partitions[i], ERROR_INVALID_PRODUCER_ID_MAPPING)
             state.partitions[i].result.message = b"the transactional records are of more than one producer"
 
 
@@ -242,20 +240,20 @@ cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topi
         plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(), partition.index, &partition.log)
     cdef LeaderHint hint
     if status == LOOKUP_OK or status == LOOKUP_NOT_HOSTED:
-        if partition.records_size <= 0:
-            fail(partition, ERROR_INVALID_RECORD)
+        if partition.records_size < 0 or (partition.records_size == 0 and state.frame.api_version >= BATCHES_SINCE_VERSION):
+            fail_partition(partition, ERROR_INVALID_RECORD)
             partition.result.message = b"a partition of a Produce request must have exactly one record batch"
         elif state.acks != ACKS_ALL and state.acks != ACKS_LEADER and state.acks != ACKS_NONE:
-            fail(partition, ERROR_INVALID_REQUIRED_ACKS)
+            fail_partition(partition, ERROR_INVALID_REQUIRED_ACKS)
         elif is_internal_topic(topic.resolved) and not from_admin_client(&state.frame):
-            fail(partition, ERROR_INVALID_TOPIC_EXCEPTION)
+            fail_partition(partition, ERROR_INVALID_TOPIC_EXCEPTION)
         elif status == LOOKUP_NOT_HOSTED:
-            fail(partition, ERROR_NOT_LEADER_OR_FOLLOWER)
+            fail_partition(partition, ERROR_NOT_LEADER_OR_FOLLOWER)
             hint = partition_leader(plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(), partition.index)
             partition.result.leader_id = hint.leader_id
             partition.result.leader_epoch = hint.leader_epoch
     else:
-        fail(partition, ERROR_UNKNOWN_TOPIC_OR_PARTITION)
+        fail_partition(partition, ERROR_UNKNOWN_TOPIC_OR_PARTITION)
 
 
 cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
@@ -280,7 +278,7 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
             transaction_denied = decision == DECISION_DENIED
     if transaction_denied:
         for j in range(state.partitions.size()):
-            fail(&state.partitions[j], ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            fail_partition(&state.partitions[j], ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return True
     for i in range(state.topics.size()):
         topic = &state.topics[i]
@@ -302,9 +300,9 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
         for j in range(topic.first, topic.first + topic.count):
             partition = &state.partitions[j]
             if topic.topic_id != NULL and topic.resolved.empty():
-                fail(partition, ERROR_UNKNOWN_TOPIC_ID)
+                fail_partition(partition, ERROR_UNKNOWN_TOPIC_ID)
             elif decisions[i] == DECISION_DENIED:
-                fail(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)
+                fail_partition(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)
             else:
                 look_up(plane, state, topic, partition)
     if transactional:
@@ -332,6 +330,17 @@ cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nog
     if partition.result.error == ERROR_NONE:
         partition.result.error = ERROR_UNKNOWN_SERVER_ERROR
     partition.stage = PARTITION_DONE
+
+
+cdef bint holds_no_message(ProduceState* state, ProducePartition* partition) noexcept nogil:
+    """Before version 3 a partition may come without one whole message: nothing is appended, and that is no error."""
+    cdef int32_t length
+    if state.frame.api_version >= BATCHES_SINCE_VERSION:
+        return False
+    if partition.records_size < LOG_OVERHEAD:
+        return True
+    length = load_int32(partition.records + <int>BATCH_LENGTH_AT)
+    return length >= LEGACY_MIN_SIZE and length > partition.records_size - LOG_OVERHEAD
 
 
 cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
@@ -382,6 +391,8 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
             partition.asked_guard = result.guard
             unverified.push_back(i)
             parked.push_back(i)
+        elif result.error == ERROR_INVALID_RECORD and holds_no_message(state, partition):
+            partition.stage = PARTITION_DONE
         else:
             refuse(partition, &result)
     if state.ask.questions.empty() and unverified.size():
@@ -481,7 +492,7 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
     if timed_out or state.timeout_ms <= 0:
         for i in range(state.partitions.size()):
             if state.partitions[i].stage == PARTITION_WAITING:
-                fail(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
+                fail_partition(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
         return True
     if state.acks_deadline_ns == 0:
         state.acks_deadline_ns = monotonic_ns() + <int64_t>state.timeout_ms * NS_PER_MS
@@ -526,7 +537,7 @@ cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcom
             remove_waiters(state)
             for i in range(state.partitions.size()):
                 if state.partitions[i].stage == PARTITION_PENDING:
-                    fail(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
+                    fail_partition(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
         state.stage = PRODUCE_WAIT
         timed_out = False
     if wait_for_acks(state, timed_out, outcome):
@@ -569,82 +580,3 @@ cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
     cdef ProduceState* state = <ProduceState*>parked
     remove_waiters(state)
     state_free(state)
-
-
-# ---- the answers to ASK_VALIDATE and ASK_VERIFY -----------------------------------------------------------------------------
-
-cdef ProducePartition* pending_partition(void* parked, int32_t index) noexcept nogil:
-    cdef ProduceState* state = <ProduceState*>parked
-    if index < 0 or <size_t>index >= state.partitions.size() or state.partitions[index].stage != PARTITION_PENDING:
-        return NULL
-    return &state.partitions[index]
-
-
-cdef LogState* produce_records_to_validate(void* parked, int32_t index, const uint8_t** data, int64_t* size) noexcept nogil:
-    cdef ProducePartition* partition = pending_partition(parked, index)
-    if partition == NULL:
-        data[0] = NULL
-        size[0] = 0
-        return NULL
-    data[0] = partition.records
-    size[0] = partition.records_size
-    return partition.log
-
-
-cdef LogState* produce_batch_to_verify(void* parked, int32_t index, int64_t* producer_id, int16_t* producer_epoch) noexcept nogil:
-    cdef ProducePartition* partition = pending_partition(parked, index)
-    if partition == NULL or partition.asked_guard == 0:
-        return NULL
-    producer_id[0] = load_int64(partition.records + PRODUCER_ID_AT)
-    producer_epoch[0] = load_int16(partition.records + PRODUCER_EPOCH_AT)
-    return partition.log
-
-
-cdef const uint8_t* produce_transactional_id(void* parked, int32_t* size) noexcept nogil:
-    cdef ProduceState* state = <ProduceState*>parked
-    size[0] = state.transactional_id_size
-    return state.transactional_id if state.transactional_id_size >= 0 else NULL
-
-
-cdef void produce_confirm_transaction(void* parked, int32_t index) noexcept nogil:
-    cdef ProducePartition* partition = pending_partition(parked, index)
-    if partition != NULL:
-        partition.guard = partition.asked_guard
-
-
-cdef void produce_replace_records(void* parked, int32_t index, const uint8_t* data, int64_t size) noexcept nogil:
-    cdef ProducePartition* partition = pending_partition(parked, index)
-    cdef uint8_t* copy
-    if partition == NULL:
-        return
-    if data == NULL:
-        partition.validated = True
-        return
-    copy = <uint8_t*>malloc(size if size > 0 else 1)
-    if copy == NULL:
-        fail(partition, ERROR_UNKNOWN_SERVER_ERROR)
-        return
-    memcpy(copy, data, size)
-    free(partition.replaced)
-    partition.replaced = copy
-    partition.records = copy
-    partition.records_size = size
-    partition.validated = True
-
-
-cdef void produce_refuse_records(void* parked, int32_t index, int16_t error, const char* message, Py_ssize_t message_size,
-                                 const int32_t* batch_indexes, int32_t batch_index_count) noexcept nogil:
-    cdef ProducePartition* partition = pending_partition(parked, index)
-    cdef int32_t i
-    if partition == NULL:
-        return
-    fail(partition, error if error != ERROR_NONE else <int16_t>ERROR_UNKNOWN_SERVER_ERROR)
-    if message != NULL and message_size > 0:
-        partition.message.assign(message, min(message_size, <Py_ssize_t>MAX_MESSAGE_SIZE))
-    if batch_index_count > 0:
-        partition.result.record_errors = <RecordError*>malloc(batch_index_count * sizeof(RecordError))
-        if partition.result.record_errors != NULL:
-            partition.result.record_error_count = batch_index_count
-            for i in range(batch_index_count):
-                partition.result.record_errors[i].batch_index = batch_indexes[i]
-                partition.result.record_errors[i].problem = 0

@@ -1,14 +1,14 @@
-"""The reply to a Produce, versions 3 to 13 (Kafka's ProduceResponse).
+"""The reply to a Produce, versions 0 to 13 (Kafka's ProduceResponse).
 
     frame               size int32 | correlation id int32 | v9+: tagged fields (response header v1)
     responses           array of topics
-      topic             v3-12: name string | v13: topic id uuid | partition responses | v9+: tagged fields
-      partition         index int32 | error code int16 | base offset int64 | log append time ms int64 (-1: CreateTime)
+      topic             v0-12: name string | v13: topic id uuid | partition responses | v9+: tagged fields
+      partition         index int32 | error code int16 | base offset int64 | v2+: log append time ms int64 (-1: CreateTime)
                         v5+: log start offset int64
                         v8+: record errors: array of (batch index int32, message nullable string, v9+: tagged fields)
                              error message nullable string
                         v9+: tagged fields, of which v10+ tag 0: current leader (id int32, epoch int32, tagged fields)
-    throttle time ms    int32
+    v1+: throttle time  int32, ms
     v9+: tagged fields  of which v10+ tag 0: node endpoints (data_plane.pyx)
 
 Strings and arrays are compact from v9 on.
@@ -61,7 +61,8 @@ cdef void write_partition(ProducePartition* partition, int16_t version, ByteBuff
     write_int32(out, partition.index)
     write_int16(out, partition.result.error)
     write_int64(out, partition.result.base_offset)
-    write_int64(out, partition.result.log_append_time_ms)
+    if version >= 2:
+        write_int64(out, partition.result.log_append_time_ms)
     if version >= 5:
         write_int64(out, partition.result.log_start_offset)
     if version >= 8:
@@ -123,7 +124,8 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
                 note_leader(&leaders, partition.result.leader_id)
         if flexible:
             write_unsigned_varint(&out, 0)
-    write_int32(&out, 0)                # throttle time
+    if version >= 1:
+        write_int32(&out, 0)            # throttle time
     if flexible:
         if leaders.size() and endpoints_write(plane, state.frame.listener_index, &leaders, &endpoints):
             write_unsigned_varint(&out, 1)

@@ -53,3 +53,8 @@ cdef cppclass ProduceState:
     Ask ask
     int64_t segment_deadline_ns     # 0: not parked for a segment yet
     int64_t acks_deadline_ns        # 0: not waiting yet
+
+
+cdef inline void fail_partition(ProducePartition* partition, int16_t error) noexcept nogil:
+    partition.result.error = error
+    partition.stage = PARTITION_DONE

@@ -26,3 +26,4 @@ cdef class Exchange:
     cdef void drop(self) noexcept
     cdef int settle(self) except -1
     cdef int check_produce(self) except -1
+    cdef int check_fetch(self) except -1

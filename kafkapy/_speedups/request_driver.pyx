@@ -26,20 +26,25 @@ from kafkapy._speedups.data_plane cimport (
     Frame,
     Outcome,
 )
+from kafkapy._speedups.fetch_conversion cimport (
+    fetch_give_records,
+    fetch_read_records,
+    fetch_records_to_convert,
+    fetch_refuse_records,
+)
 from kafkapy._speedups.fetch_request cimport fetch_cancel, fetch_handle, fetch_resume
+from kafkapy._speedups.fetch_state cimport ASK_CONVERT
 from kafkapy._speedups.posix cimport atomic_add, atomic_count, atomic_load, monotonic_ns
 from kafkapy._speedups.partition_log cimport LogState
-from kafkapy._speedups.produce_request cimport (
+from kafkapy._speedups.produce_answers cimport (
     produce_batch_to_verify,
-    produce_cancel,
     produce_confirm_transaction,
-    produce_handle,
     produce_records_to_validate,
     produce_refuse_records,
     produce_replace_records,
-    produce_resume,
     produce_transactional_id,
 )
+from kafkapy._speedups.produce_request cimport produce_cancel, produce_handle, produce_resume
 from kafkapy._speedups.send cimport Send, send_free
 
 REPLY = "reply"
@@ -266,6 +271,11 @@ cdef class Exchange:
         return self.outcome.kind == OUTCOME_ASK and self.is_open and self.outcome.ask.kind == ASK_VALIDATE
 
     @property
+    def asks_conversion(self):
+        """True when the questions are partitions of which a worker must make message sets."""
+        return self.outcome.kind == OUTCOME_ASK and self.is_open and self.outcome.ask.kind == ASK_CONVERT
+
+    @property
     def asks_verification(self):
         """True when the questions are partitions whose transaction the coordinator must confirm."""
         return self.outcome.kind == OUTCOME_ASK and self.is_open and self.outcome.ask.kind == ASK_VERIFY
@@ -312,6 +322,33 @@ cdef class Exchange:
         self.check_produce()
         produce_refuse_records(self.outcome.parked, index, error, text, len(text), indexes.data(), <int32_t>indexes.size())
 
+    def records_to_convert(self, int32_t index):
+        """(fetch offset, batches) of a partition entry that a worker is asked about; KeyError when it is not asked about."""
+        cdef int64_t fetch_offset = -1
+        cdef int64_t size = 0
+        cdef bytearray into
+        self.check_fetch()
+        if fetch_records_to_convert(self.outcome.parked, index, &fetch_offset, &size) == NULL:
+            raise KeyError(index)
+        into = bytearray(size)
+        if not fetch_read_records(self.outcome.parked, index, <uint8_t*>into):
+            raise OSError("the segment cannot be read")
+        return fetch_offset, bytes(into)
+
+    def give_message_set(self, int32_t index, bytes records, int64_t end_offset):
+        """A worker's answer: the message set, and the offset behind what it has looked at."""
+        self.check_fetch()
+        fetch_give_records(self.outcome.parked, index, <const uint8_t*><const char*>records, len(records), end_offset)
+
+    def refuse_conversion(self, int32_t index, int16_t error):
+        """A worker's answer: the error code."""
+        self.check_fetch()
+        fetch_refuse_records(self.outcome.parked, index, error)
+
+    cdef int check_fetch(self) except -1:
+        if not self.is_open or self.api_key != API_FETCH:
+            raise RuntimeError("not a parked Fetch")
+        return 0
     def batch_to_verify(self, int32_t index):
         """(topic, partition, producer id, producer epoch) that the coordinator is asked about; KeyError when it is not."""
         cdef int64_t producer_id = -1

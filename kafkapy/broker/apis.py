@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkapy.broker.context import BrokerContext, RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.network.api_table import DATA_PLANE_APIS
 from kafkapy.protocol.schema import DecodeError, EncodeError, Request, Response, VersionRange
 
 if TYPE_CHECKING:
@@ -27,14 +28,6 @@ request_logger = logging.getLogger("kafka.request.logger")
 TRACE: Final = 5
 
 API_VERSIONS: Final = 18
-
-DATA_PLANE_VERSIONS: Final = {
-    # KIP-896: versions 0 to 2 of Produce are shown though they are not served, because librdkafka up to 2.6 takes a
-    # broker whose Produce starts at 3 for one that knows no compression.
-    0: VersionRange(0, 13),
-    1: VersionRange(4, 18),
-}
-"""What ApiVersions shows for the APIs that the data plane serves itself."""
 
 
 class Handler(Protocol):
@@ -69,7 +62,9 @@ class KafkaApis:
 
     def served(self) -> dict[int, VersionRange]:
         """API key to the versions that ApiVersions shows, in order of the key."""
-        table = DATA_PLANE_VERSIONS | {key: handler.VERSIONS for key, handler in self.handlers.items()}
+        table = {int(key): versions for key, versions in DATA_PLANE_APIS.items()} | {
+            key: handler.VERSIONS for key, handler in self.handlers.items()
+        }
         return dict(sorted(table.items()))
 
     def dispatch(self, request: NetworkRequest) -> None:

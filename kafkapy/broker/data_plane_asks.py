@@ -1,5 +1,5 @@
 """What the data plane asks of Python in the middle of a produce or fetch: may this connection do that, are these
-records fit, are these partitions in the producer's transaction.
+records fit, what do they look like to an old client, are these partitions in the producer's transaction.
 
 The request is parked in the data plane meanwhile and goes on when it has been answered; there is no second
 implementation of either here.
@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.broker.context import CLUSTER_NAME, BrokerContext, NetworkContext, decide
+from kafkapy.broker.message_conversion import PRODUCE, ConversionCounts, MessageConversion
 from kafkapy.config.topic import LogConfig
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.coordinator.transaction.verification import Operation, produce_error
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.server.KafkaApis")
 
 ASK_AUTHORIZE: Final = 0
+ASK_CONVERT: Final = 2
 ASK_VERIFY: Final = 3
 CLUSTER_MARK: Final = 0
 TRANSACTIONAL_ID_MARK: Final = 1
@@ -36,18 +38,29 @@ TRANSACTIONAL_ID_MARK: Final = 1
 
 class DataPlaneAsks:
     """Answers parked requests. Owned by KafkaServer; `answer` is called on the control loop, records are looked into
-    on worker threads of its own (num.io.threads), which are started when the first such request comes.
+    on worker threads of its own (num.io.threads), which are started when the first such request comes. `conversions`
+    is told what was converted.
     """
 
-    def __init__(self, broker: BrokerContext, log_config: Callable[[TopicPartition], LogConfig], threads: int) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        log_config: Callable[[TopicPartition], LogConfig],
+        threads: int,
+        conversions: ConversionCounts,
+    ) -> None:
         self._broker = broker
         self._log_config = log_config
+        self._conversions = conversions
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="kafka-request-handler")
+        self._conversion = MessageConversion(log_config, conversions)
 
     def answer(self, request: NetworkRequest) -> None:
         """Answer now, or have a worker do it. Never raises."""
         if request.ask_kind == ASK_AUTHORIZE:
             self._authorize(request)
+        elif request.ask_kind == ASK_CONVERT:
+            self._conversion.answer(request)
         elif request.ask_kind == ASK_VERIFY:
             self._verify(request)
         else:
@@ -56,6 +69,7 @@ class DataPlaneAsks:
     def close(self) -> None:
         """End the workers; what is under way is finished first."""
         self._workers.shutdown(wait=True)
+        self._conversion.close()
 
     # --- authorization ------------------------------------------------------------------------------------------
 
@@ -93,9 +107,9 @@ class DataPlaneAsks:
             request.resume()
 
         verification = self._broker.coordinators.verification
-        verification.ask(
-            request.transactional_id or "", producer, indexes.keys(), operation, patient=True
-        ).then(answered)
+        verification.ask(request.transactional_id or "", producer, indexes.keys(), operation, patient=True).then(
+            answered
+        )
 
     # --- records ------------------------------------------------------------------------------------------------
 
@@ -117,7 +131,10 @@ class DataPlaneAsks:
 
         _, topic, partition, records = request.records_to_validate(index)
         config = self._log_config(TopicPartition(topic or "", partition))
+        started = time.monotonic_ns()
         outcome = validate_records(records, record_rules(config), now_ms=time.time_ns() // 1_000_000)
+        spent = time.monotonic_ns() - started
+        self._conversions.add(PRODUCE, topic or "", outcome.converted, spent, outcome.temporary_bytes)
         if outcome.error is ErrorCode.NONE and outcome.records is not None:
             request.replace_records(index, outcome.records)
         else:

@@ -54,6 +54,10 @@ METRICS: Final = (
                "Produce requests that a partition refused."),
     MetricSpec("kafka_server_brokertopicmetrics_failedfetchrequests", COUNTER, _TOPIC,
                "Fetch requests that a partition refused."),
+    MetricSpec("kafka_server_brokertopicmetrics_producemessageconversions", COUNTER, _TOPIC,
+               "Records of Produce requests that another message format or codec was needed for."),
+    MetricSpec("kafka_server_brokertopicmetrics_fetchmessageconversions", COUNTER, _TOPIC,
+               "Records of Fetch replies that were converted for old clients."),
     MetricSpec("kafka_log_log_size", GAUGE, _PARTITION, "Bytes in the segments of a partition."),
     MetricSpec("kafka_log_log_numlogsegments", GAUGE, _PARTITION, "Segments of a partition."),
     MetricSpec("kafka_log_log_logstartoffset", GAUGE, _PARTITION, "First offset of a partition."),
@@ -101,6 +105,10 @@ METRICS: Final = (
                "Ms that requests waited for data or replicas, in total."),
     MetricSpec("kafka_network_requestmetrics_totaltimems", HISTOGRAM, _REQUEST,
                "Ms from a request's last byte to its response's last byte."),
+    MetricSpec("kafka_network_requestmetrics_messageconversionstimems", COUNTER, _REQUEST,
+               "Ms that conversions of records took, in total (Produce and Fetch)."),
+    MetricSpec("kafka_network_requestmetrics_temporarymemorybytes", COUNTER, _REQUEST,
+               "Bytes of memory that conversions and decompression took for a while, in total (Produce and Fetch)."),
     MetricSpec("kafka_network_requestchannel_requestqueuesize", GAUGE, (), "Requests waiting for the control loop."),
     MetricSpec("kafka_network_socketserver_memorypoolused", GAUGE, (), "Bytes of requests held in memory."),
     MetricSpec("kafka_network_socketserver_memorypoolavailable", GAUGE, (),
@@ -199,6 +207,8 @@ class BrokerCollector(Collector):
         for topic, totals in topics.items():
             for name, counter in _TOPIC_COUNTERS.items():
                 add(f"kafka_server_brokertopicmetrics_{name}", totals.get(counter, 0), topic)
+        for (api_title, topic), records in self._server.conversions.records().items():
+            add(f"kafka_server_brokertopicmetrics_{api_title.lower()}messageconversions", records, topic)
         add("kafka_log_logmanager_offlinelogdirectorycount", len(self._server.context.log_manager.offline_dirs))
         for name, figure in self._server.context.log_manager.cleaner.figures().items():
             add(name, figure)
@@ -265,6 +275,9 @@ class BrokerCollector(Collector):
                 so_far += count
                 buckets.append((str(2**power / 1000), so_far))  # bucket n holds what took less than 2**n microseconds
             histogram.add_metric((title,), [*buckets, ("+Inf", so_far)], counters["total_ns"] / NS_PER_MS)
+        for title, (spent_ms, memory) in self._server.conversions.price().items():
+            add("kafka_network_requestmetrics_messageconversionstimems", spent_ms, title)
+            add("kafka_network_requestmetrics_temporarymemorybytes", memory, title)
 
     def _network(self, add: Any) -> None:
         server = self._server

@@ -48,6 +48,7 @@ from kafkapy.broker.data_plane_requests import DataPlaneRequests
 from kafkapy.broker.dynamic_config import DynamicConfig
 from kafkapy.broker.identity import establish
 from kafkapy.broker.loop_lag import LoopLag
+from kafkapy.broker.message_conversion import ConversionCounts
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.producer_ids import ProducerIdManager
 from kafkapy.broker.scheduler import KafkaScheduler
@@ -99,6 +100,7 @@ class KafkaServer:
         self.config = config
         self.state = BrokerState.NOT_RUNNING
         self.loop_lag = LoopLag()
+        self.conversions = ConversionCounts()
         self.context: BrokerContext
         self.socket_server: SocketServer
         self.metrics_listener: MetricsListener | None = None
@@ -370,7 +372,8 @@ class KafkaServer:
         loop = asyncio.get_running_loop()
         channel = self.socket_server.request_channel
         plane.verify_transactions = self.context.coordinators.verification.enabled
-        asks = DataPlaneAsks(self.context, self._log_config_of, self.config.get_int("num.io.threads"))
+        threads = self.config.get_int("num.io.threads")
+        asks = DataPlaneAsks(self.context, self._log_config_of, threads, self.conversions)
         self._on_stop("data-plane asks", lambda: loop.run_in_executor(None, asks.close))
         dispatch = self.context.apis.dispatch
 

@@ -12,11 +12,10 @@ ApiTableEntries = dict[int, tuple[int, int, int | None, bool]]
 """API key to (min version, max version, first flexible version or None, served by the data plane)."""
 
 DATA_PLANE_APIS: Final = {
-    ApiKeys.PRODUCE: VersionRange(3, 13),
-    ApiKeys.FETCH: VersionRange(4, 18),
+    ApiKeys.PRODUCE: VersionRange(0, 13),
+    ApiKeys.FETCH: VersionRange(0, 18),
 }
-"""The versions of Produce and Fetch that the data plane decodes. ApiVersions shows Produce from 0 (KIP-896), these are
-refused."""
+"""The versions of Produce and Fetch that the data plane decodes."""
 
 
 def api_table(handlers: Mapping[int, VersionRange]) -> ApiTableEntries:

@@ -1,5 +1,8 @@
 """Message formats v0 and v1, as clients before Kafka 0.11 speak them: read, build, convert to v2 and back.
 
+Reading and building, message by message, is for what is on disk and for tools; the conversions are for what clients
+send and fetch, and let the GIL go (kafkapy._speedups.message_set).
+
     offset int64, size int32 (bytes that follow), CRC-32 uint32 (of what follows it), magic int8, attributes int8,
     timestamp int64 (v1 only, ms), key int32 length + bytes, value int32 length + bytes (-1 is null)
 
@@ -18,11 +21,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkapy._speedups.batch_builder import RecordBatchBuilder
+from kafkapy._speedups import message_set, record_batch
 from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
 from kafkapy.errors import (
     CorruptMessageError,
     InvalidRecordError,
+    KafkaError,
     MessageTooLargeError,
     UnsupportedCompressionTypeError,
 )
@@ -33,12 +37,16 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "DownConverted",
     "LegacyMessage",
+    "OpenedSet",
+    "UpConverted",
     "build_message_set",
     "decode_message",
     "decode_message_set",
     "down_convert",
     "iter_messages",
+    "open_message_set",
     "up_convert",
 ]
 
@@ -50,6 +58,13 @@ _CODEC_MASK: Final = 0x07
 _TIMESTAMP_TYPE_FLAG: Final = 0x08
 _MIN_SIZE: Final = {0: 14, 1: 22}
 _NO_TIMESTAMP: Final = -1
+_MAX_BAD_TIMESTAMPS: Final = 100
+_BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_NOT_CONVERTIBLE: Final = {
+    message_set.BAD_MAGIC: "messages of other formats are in the message set, or inside the compressed one",
+    message_set.BAD_STRUCTURE: "the key and value of a message do not add up to its size",
+    message_set.COMPRESSED: "a compressed message is among others or inside another one",
+}
 
 
 class LegacyMessage(NamedTuple):
@@ -219,64 +234,186 @@ def build_message_set(
     return _encode(records[-1].offset, magic, flags | codec, timestamp, None, value)
 
 
-def up_convert(
-    records: Sequence[Record],
-    codec: int = CompressionType.NONE,
-    *,
-    level: int | None = None,
-    log_append_time: int | None = None,
-    base_offset: int | None = None,
-) -> bytes:
-    """Decoded records of v0 or v1 as one v2 batch. log_append_time (ms) makes it LogAppendTime.
+# --- conversion ----------------------------------------------------------------------------------------------------
 
-    With base_offset the records are numbered anew from it (as in a produce), else they keep their offsets. ValueError
-    when there are none, or their offsets do not rise.
+
+class OpenedSet(NamedTuple):
+    """A produced message set, opened if it was one compressed message."""
+
+    messages: Buffer
+    """Uncompressed messages of one format."""
+    magic: int
+    codec: CompressionType
+    """What it was compressed with."""
+    append_time: int | None
+    """In ms, when the wrapper is marked LogAppendTime."""
+
+
+def open_message_set(data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> OpenedSet:
+    """A message set as a client sends it: uncompressed messages, or one wrapper. Bytes of a message that is not whole
+    are left out.
+
+    CorruptMessageError for a wrapper with a wrong CRC or length; InvalidRecordError for one that is empty, of a codec
+    the format does not have, that cannot be read, or with another message behind it; MessageTooLargeError when it opens
+    to more than max_bytes. Uncompressed messages are not looked into.
     """
-    if not records:
-        raise ValueError("a batch needs at least one record")
-    builder = RecordBatchBuilder(base_offset=records[0].offset if base_offset is None else base_offset)
-    for record in records:
-        builder.append(
-            max(record.timestamp, _NO_TIMESTAMP),
-            record.key,
-            record.value,
-            offset=None if base_offset is not None else record.offset,
+    view = memoryview(data).cast("B")
+    if len(view) < _ENTRY.size or _INT32.unpack_from(view, 8)[0] > len(view) - _LOG_OVERHEAD:
+        raise CorruptMessageError("the message set holds no whole message")
+    _, size, _, magic, attributes = _ENTRY.unpack_from(view)
+    if magic not in _MIN_SIZE:
+        raise CorruptMessageError(f"magic {magic} in a message set of format v0 or v1")
+    if not attributes & _CODEC_MASK:
+        return OpenedSet(view, magic, CompressionType.NONE, None)
+    wrapper = next(iter_messages(view))
+    rest = view[_LOG_OVERHEAD + size :]
+    if len(rest) >= _LOG_OVERHEAD and _INT32.unpack_from(rest, 8)[0] <= len(rest) - _LOG_OVERHEAD:
+        raise InvalidRecordError("a produce holds one compressed message set per partition")
+    if wrapper.codec > CompressionType.LZ4:
+        raise InvalidRecordError(f"codec {wrapper.codec} is none of message format v0 or v1")
+    if not wrapper.value:
+        raise InvalidRecordError("a compressed message set is empty")
+    codec = CompressionType(wrapper.codec)
+    try:
+        messages = decompress(codec, wrapper.value, max_bytes=max_bytes, magic=magic)
+    except CorruptMessageError as error:
+        # The CRC is right, so sending it again cannot help, and CORRUPT_MESSAGE would have clients try.
+        raise InvalidRecordError(str(error)) from error
+    append_time = wrapper.timestamp if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    return OpenedSet(messages, magic, codec, append_time)
+
+
+class UpConverted(NamedTuple):
+    """Messages as one uncompressed v2 batch with base offset 0."""
+
+    batch: bytearray
+    record_count: int
+    bad_timestamps: list[int]
+    """Indexes of records with a timestamp that no client may send (message_set.to_records), at most 100."""
+
+
+def up_convert(opened: OpenedSet, *, log_append_time: int | None = None) -> UpConverted:
+    """A produced message set in format v2; offsets count anew. log_append_time (ms) becomes the timestamp of every
+    record; the batch is CreateTime all the same, until it has been checked (record_batch.stamp_append_time).
+
+    CorruptMessageError for a message with a wrong CRC or length; InvalidRecordError for one of another format,
+    compressed once more, or whose key and value do not add up, and when there is none; MessageTooLargeError past 2 GiB.
+    """
+    timestamp = opened.append_time if log_append_time is None else log_append_time
+    status, records, count, base_timestamp, max_timestamp, bad = message_set.to_records(
+        opened.messages, opened.magic, timestamp=timestamp, marks_count=opened.codec is CompressionType.NONE
+    )
+    if status in (message_set.BAD_CRC, message_set.BAD_LENGTH):
+        raise CorruptMessageError("a message fails its CRC check or has an impossible length")
+    if status != message_set.OK:
+        raise InvalidRecordError(_NOT_CONVERTIBLE[status])
+    if not count:
+        raise InvalidRecordError("the message set holds no message")
+    if opened.append_time is not None and (log_append_time is not None or opened.append_time == _NO_TIMESTAMP):
+        bad = list(range(min(count, _MAX_BAD_TIMESTAMPS)))
+    size = _BATCH_HEADER.size + len(records)
+    batch = bytearray(
+        _BATCH_HEADER.pack(
+            0, size - _LOG_OVERHEAD, -1, 2, 0, 0, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count
         )
-    if log_append_time is None and records[0].timestamp_type == TimestampType.LOG_APPEND_TIME:
-        log_append_time = records[0].timestamp
-    compressed = compress(codec, builder.payload_bytes(), level) if codec else None
-    return builder.build(codec, compressed=compressed, log_append_time=log_append_time)
+    )
+    batch += records
+    record_batch.refresh_crc(batch)
+    return UpConverted(batch, count, bad)
 
 
-def down_convert(data: Buffer, magic: int, *, first_offset: int = 0, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+class DownConverted(NamedTuple):
+    """What an old client gets for fetched batches."""
+
+    message_set: bytes
+    end_offset: int
+    """Behind the last batch that was looked at, one that was dropped too."""
+    record_count: int
+    """Records that were converted; those in messages that are old enough do not count."""
+    temporary_bytes: int
+    """Of memory that the conversion took."""
+
+
+def down_convert(
+    data: Buffer,
+    magic: int,
+    *,
+    first_offset: int = 0,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    max_first_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> DownConverted:
     """Fetched batches as a message set of v0 or v1, for a client that asks from first_offset in an old Fetch version.
 
     Control batches are left out, headers dropped, and records below first_offset too where the batch is uncompressed
     (some librdkafka versions rely on that). Messages already old enough are copied; a v1 message for a v0 client is
-    built anew. UnsupportedCompressionTypeError for zstd; otherwise raises as decoding does.
-    Source: org.apache.kafka.common.record.RecordsUtil.downConvert.
+    built anew. The result is no larger than the batches were, unless its first one alone is; nor does more than
+    max_bytes get decompressed for it, unless the first one opens to more, at most max_first_bytes. Batches past that,
+    or past one of zstd or one that is damaged, are for the next fetch. A first batch that is cut gives as much of a
+    message as says that it is: its offset and length.
+
+    UnsupportedCompressionTypeError when zstd comes first; for a first batch that is damaged, as decoding raises.
+    Source: org.apache.kafka.common.record.RecordsUtil.downConvert and LazyDownConversionRecords.
     """
     if magic not in _MIN_SIZE:
         raise ValueError(f"magic {magic}: batches are converted down to v0 or v1")
-    parts = []
+    limit = memoryview(data).nbytes
+    parts: list[bytes] = []
+    size = converted = temporary = opened = 0
+    end_offset = -1
+    whole = False
     for batch in iter_batches(data):
-        if batch.magic <= magic:
-            parts.append(batch.to_bytes())
-            continue
-        records, codec = _for_down_conversion(batch, max_bytes)
-        if not codec:
-            records = [record for record in records if record.offset >= first_offset]
-        parts.append(build_message_set(records, magic, codec))
-    return b"".join(parts)
+        whole = True
+        try:
+            left = max_bytes - opened if parts else max_first_bytes
+            made, count, used = _down_convert_batch(batch, magic, first_offset, max(left, 0))
+        except KafkaError:
+            if parts:
+                break
+            raise
+        if parts and size + len(made) > limit:
+            break
+        if made:
+            parts.append(made)
+        size += len(made)
+        converted += count
+        temporary += batch.size + used
+        opened += used
+        end_offset = batch.next_offset
+    if not whole:
+        return DownConverted(bytes(memoryview(data)[:_LOG_OVERHEAD]), first_offset, 0, 0)
+    return DownConverted(b"".join(parts), end_offset, converted, temporary)
 
 
-def _for_down_conversion(batch: BatchView, max_bytes: int) -> tuple[list[Record], int]:
+def _down_convert_batch(batch: BatchView, magic: int, first_offset: int, max_bytes: int) -> tuple[bytes, int, int]:
+    """(messages, records converted, bytes opened) of one batch."""
+    if batch.magic <= magic:
+        return batch.to_bytes(), 0, 0
     if batch.magic < 2:
         message = next(iter_messages(batch.to_bytes()))
-        return _records_of(message, max_bytes), message.codec
+        records = _records_of(message, max_bytes)
+        if not message.codec:
+            records = [record for record in records if record.offset >= first_offset]
+        made = build_message_set(records, magic, message.codec)
+        return made, len(records), len(made)
     if batch.is_control:
-        return [], CompressionType.NONE
-    if batch.codec == CompressionType.ZSTD:
+        return b"", 0, 0
+    codec = CompressionType(batch.codec)
+    if codec is CompressionType.ZSTD:
         raise UnsupportedCompressionTypeError("zstd batches cannot be given to a client of message format v0 or v1")
-    payload = decompress(batch.codec, batch.payload(), max_bytes=max_bytes) if batch.codec else None
-    return batch.decode(payload), batch.codec
+    append_time = batch.max_timestamp if batch.timestamp_type == TimestampType.LOG_APPEND_TIME else None
+    payload = decompress(codec, batch.payload(), max_bytes=max_bytes) if codec else batch.payload()
+    inner, count, last, max_timestamp = message_set.from_records(
+        payload,
+        batch.record_count,
+        magic,
+        base_offset=batch.base_offset,
+        base_timestamp=batch.base_timestamp,
+        append_time=append_time,
+        first_offset=batch.base_offset if codec else first_offset,
+        relative=bool(codec) and magic == 1,
+    )
+    if not codec or not count:
+        return inner, count, len(inner)
+    flags = _TIMESTAMP_TYPE_FLAG if append_time is not None and magic == 1 else 0
+    value = compress(codec, inner, magic=magic)
+    return _encode(last, magic, flags | codec, max_timestamp, None, value), count, len(payload) + len(inner)

@@ -7,7 +7,7 @@ with what the Produce response says about single records (KIP-467).
 
 Source: org.apache.kafka.storage.internals.log.LogValidator, with these differences: a batch that a producer marked
 LogAppendTime is always refused (Kafka lets some pass with the mark taken off), bytes behind the last whole batch are
-refused instead of cut off, and data that its codec cannot read is INVALID_RECORD, not UNKNOWN_SERVER_ERROR.
+of v2 are refused instead of cut off, and data that its codec cannot read is INVALID_RECORD, not UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from kafkapy._speedups import record_batch
 from kafkapy._speedups.batch_builder import replace_payload
-from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
-from kafkapy.errors import CorruptMessageError, ErrorCode, KafkaError, MessageTooLargeError, code_of
+from kafkapy._speedups.memory_records import BatchView, iter_batches
+from kafkapy.errors import CorruptMessageError, ErrorCode, KafkaError, code_of
 from kafkapy.records import legacy
 from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
 from kafkapy.types import CompressionType
@@ -31,6 +31,7 @@ __all__ = ["RecordRules", "ValidationOutcome", "validate_records"]
 _NO_BOUND: Final = 0x7FFFFFFFFFFFFFFF
 _NO_TIMESTAMP: Final = -1
 _MAX_RECORD_ERRORS: Final = 100
+_MAGIC_AT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,10 @@ class ValidationOutcome:
     """Delta of the first record with it from the batch's base offset."""
     changed: bool = False
     """Whether records are other bytes than those that came: converted, compressed anew or stamped."""
+    converted: int = 0
+    """How many records another format or codec was needed for (Kafka's RecordValidationStats)."""
+    temporary_bytes: int = 0
+    """Of memory that looking into them and converting them took."""
 
 
 class _Refused(Exception):
@@ -89,17 +94,14 @@ def validate_records(data: Buffer, rules: RecordRules, *, now_ms: int) -> Valida
     `data` is one v2 batch, or a message set of v0 or v1. Blocking work (a codec) for a worker thread, not for the loop.
     """
     try:
+        if _is_message_set(data):
+            return _validate_legacy(data, rules, now_ms)
         batches = list(iter_batches(data))
         if not batches:
             raise _Refused(ErrorCode.CORRUPT_MESSAGE, "the records hold no whole batch")
         if batches[-1].position + batches[-1].size != memoryview(data).nbytes:
             raise _Refused(ErrorCode.CORRUPT_MESSAGE, "the records end inside a batch")
-        if any(batch.magic != batches[0].magic for batch in batches):
-            raise _Refused(ErrorCode.INVALID_RECORD, "the records mix message formats")
-        for batch in batches:
-            _check_size(batch.size, rules)
-        if batches[0].magic < 2:
-            return _validate_legacy(data, batches, rules, now_ms)
+        _check_size(batches[0].size, rules)
         if len(batches) > 1:
             raise _Refused(ErrorCode.INVALID_RECORD, "a produce of message format v2 holds one batch per partition")
         return _validate_batch(batches[0], rules, now_ms)
@@ -147,7 +149,9 @@ def _validate_batch(batch: BatchView, rules: RecordRules, now_ms: int) -> Valida
     codec = batch.codec if rules.codec is None else rules.codec
     append_time = now_ms if rules.log_append_time else None
     changed = True
+    converted = 0
     if codec != batch.codec:
+        converted = count
         packed = compress(codec, payload, rules.level)
         out = replace_payload(batch, packed, codec=codec, log_append_time=append_time, max_timestamp=max_timestamp)
     elif append_time is not None or max_timestamp != batch.max_timestamp:
@@ -164,6 +168,8 @@ def _validate_batch(batch: BatchView, rules: RecordRules, now_ms: int) -> Valida
         max_timestamp=max_timestamp if append_time is None else append_time,
         offset_of_max_timestamp=offset_of_max if append_time is None else 0,
         changed=changed,
+        converted=converted,
+        temporary_bytes=payload.nbytes + (len(out) if changed else 0),
     )
 
 
@@ -177,55 +183,49 @@ def _opened(batch: BatchView, rules: RecordRules) -> memoryview:
         raise _Refused(ErrorCode.INVALID_RECORD, str(error)) from error
 
 
-def _validate_legacy(data: Buffer, batches: list[BatchView], rules: RecordRules, now_ms: int) -> ValidationOutcome:
-    messages = list(legacy.iter_messages(data))
-    codec = CompressionType(messages[0].codec) if messages[0].codec <= CompressionType.LZ4 else None
-    if codec is None:
-        raise _Refused(ErrorCode.INVALID_RECORD, f"codec {messages[0].codec} is none of message format v0 or v1")
-    if len(messages) > 1 and any(message.codec for message in messages):
-        raise _Refused(ErrorCode.INVALID_RECORD, "a produce holds one compressed message set per partition")
-    try:
-        records = legacy.decode_message_set(data, max_bytes=rules.max_decompressed_bytes)
-    except MessageTooLargeError:
-        raise
-    except KafkaError as error:
-        raise _Refused(ErrorCode.INVALID_RECORD, str(error)) from error
-    _refuse(_problems(records, rules, now_ms), rules, now_ms)
+def _is_message_set(data: Buffer) -> bool:
+    view = memoryview(data).cast("B")
+    return len(view) > _MAGIC_AT and view[_MAGIC_AT] < 2
+
+
+def _validate_legacy(data: Buffer, rules: RecordRules, now_ms: int) -> ValidationOutcome:
+    opened = legacy.open_message_set(data, max_bytes=rules.max_decompressed_bytes)
+    if opened.codec:
+        _check_size(memoryview(data).nbytes, rules)
     append_time = now_ms if rules.log_append_time else None
-    out = legacy.up_convert(
-        records,
-        codec if rules.codec is None else rules.codec,
-        level=rules.level if rules.codec is not None else None,
-        log_append_time=append_time,
-        base_offset=0,
+    converted = legacy.up_convert(opened, log_append_time=append_time)
+    (batch,) = iter_batches(converted.batch)
+    status, problems, max_timestamp, offset_of_max = record_batch.check_records(
+        converted.batch,
+        needs_keys=rules.needs_keys,
+        log_append_time=rules.log_append_time,
+        timestamp_before_max_ms=rules.timestamp_before_max_ms,
+        timestamp_after_max_ms=rules.timestamp_after_max_ms,
+        now_ms=now_ms,
     )
+    if status != record_batch.OK:
+        raise _Refused(ErrorCode.INVALID_RECORD, "the messages cannot be converted")
+    bad = [(index, record_batch.BAD_TIMESTAMP) for index in converted.bad_timestamps]
+    _refuse(sorted(problems + bad)[:_MAX_RECORD_ERRORS], rules, now_ms)
+    codec = opened.codec if rules.codec is None else rules.codec
+    out: Buffer = converted.batch
+    if codec:
+        level = rules.level if rules.codec is not None else None
+        packed = compress(codec, batch.payload(), level)
+        out = replace_payload(batch, packed, codec=codec, log_append_time=append_time)
+    elif append_time is not None:
+        record_batch.stamp_append_time(converted.batch, append_time)
+    out = bytes(out)
     _check_size(len(out), rules)
-    newest = max(range(len(records)), key=lambda i: records[i].timestamp)
     return ValidationOutcome(
         records=out,
-        record_count=len(records),
-        max_timestamp=records[newest].timestamp if append_time is None else append_time,
-        offset_of_max_timestamp=newest if append_time is None else 0,
+        record_count=converted.record_count,
+        max_timestamp=max_timestamp if append_time is None else append_time,
+        offset_of_max_timestamp=offset_of_max if append_time is None else 0,
         changed=True,
+        converted=converted.record_count,
+        temporary_bytes=memoryview(opened.messages).nbytes + len(converted.batch),
     )
-
-
-def _problems(records: list[Record], rules: RecordRules, now_ms: int) -> list[tuple[int, int]]:
-    """The data plane's record checks, for records of v0 and v1."""
-    problems = []
-    for index, record in enumerate(records):
-        age = now_ms - record.timestamp
-        if rules.needs_keys and record.key is None:
-            problems.append((index, record_batch.NULL_KEY))
-        elif record.timestamp_type == 1 or (
-            not rules.log_append_time
-            and record.timestamp != _NO_TIMESTAMP
-            and (age > rules.timestamp_before_max_ms or -age > rules.timestamp_after_max_ms or record.timestamp < 0)
-        ):
-            problems.append((index, record_batch.BAD_TIMESTAMP))
-        if len(problems) == _MAX_RECORD_ERRORS:
-            break
-    return problems
 
 
 def _refuse(problems: list[tuple[int, int]], rules: RecordRules, now_ms: int) -> None:

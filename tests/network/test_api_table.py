@@ -14,8 +14,8 @@ def test_flexible_versions_come_from_the_registry_and_the_data_plane_is_added():
         3: (0, 13, 9, False),
         18: (0, 4, 3, False),
         17: (0, 1, None, False),
-        0: (3, 13, 9, True),
-        1: (4, 18, 12, True),
+        0: (0, 13, 9, True),
+        1: (0, 18, 12, True),
     }
 
 

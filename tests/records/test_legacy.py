@@ -21,6 +21,7 @@ from kafkapy.records.legacy import (
     decode_message_set,
     down_convert,
     iter_messages,
+    open_message_set,
     up_convert,
 )
 from kafkapy.types import CompressionType, TimestampType
@@ -106,22 +107,18 @@ def test_a_wrapper_with_offset_zero_leaves_the_offsets_inside_as_they_are():
 
 
 @pytest.mark.parametrize("magic", MAGICS)
-@pytest.mark.parametrize("codec", list(CompressionType))
-def test_up_conversion_keeps_offsets_or_counts_anew(magic, codec):
-    (batch,) = iter_batches(up_convert(records(magic, 30), codec), check_crc=True)
-    assert (batch.codec, batch.base_offset) == (codec, 30)
-    assert [(r.offset, r.timestamp, r.key, r.value) for r in decode_records(batch)] == [
-        (r.offset, r.timestamp, r.key, r.value) for r in records(magic, 30)
-    ]
-    (batch,) = iter_batches(up_convert(records(magic, 30), codec, base_offset=0, log_append_time=5), check_crc=True)
-    assert [(r.offset, r.timestamp, r.timestamp_type) for r in decode_records(batch)] == [(i, 5, 1) for i in range(5)]
-
-
-def test_up_conversion_keeps_append_time():
-    (batch,) = iter_batches(up_convert(records(1, kind=TimestampType.LOG_APPEND_TIME)))
-    assert batch.timestamp_type == 1
-    with pytest.raises(ValueError):
-        up_convert([])
+@pytest.mark.parametrize("codec", CODECS)
+def test_up_conversion_counts_offsets_anew(magic, codec):
+    opened = open_message_set(build_message_set(records(magic, 30), magic, codec))
+    assert (opened.magic, opened.codec, opened.append_time) == (magic, codec, None)
+    for append_time in (None, 5):
+        converted = up_convert(opened, log_append_time=append_time)
+        (batch,) = iter_batches(converted.batch, check_crc=True)
+        assert (batch.codec, batch.base_offset, batch.record_count, converted.record_count) == (0, 0, 5, 5)
+        stamped = [r.timestamp if append_time is None else 5 for r in records(magic)]
+        assert list(decode_records(batch)) == [Record(i, stamped[i], 0, k, v) for i, (k, v) in enumerate(PAIRS)]
+        assert (batch.base_timestamp, batch.max_timestamp) == (stamped[0], max(stamped))
+        assert not converted.bad_timestamps
 
 
 @pytest.mark.parametrize("magic", MAGICS)
@@ -134,7 +131,9 @@ def test_down_conversion(magic, codec):
             builder.append(record.timestamp, record.key, record.value, [("dropped", b"header")])
         data += builder.build(codec)
         data += build_end_transaction_marker(1, 0, committed=True, coordinator_epoch=0, timestamp_ms=1, base_offset=999)
-    got = decode_message_set(down_convert(data + data[:50], magic, first_offset=102))
+    converted = down_convert(data + data[:50], magic, first_offset=102)
+    got = decode_message_set(converted.message_set)
+    assert (converted.end_offset, converted.record_count) == (1000, len(got))
     first = 100 if codec else 102  # only uncompressed batches are cut at the offset asked for
     assert [r.offset for r in got] == list(range(first, 110))
     assert [(r.key, r.value) for r in got] == (PAIRS * 2)[first - 100 :]
@@ -143,8 +142,8 @@ def test_down_conversion(magic, codec):
 
 def test_down_conversion_copies_what_is_old_enough_and_rebuilds_v1_for_v0():
     v0, v1 = build_message_set(records(0), 0), build_message_set(records(1, 5), 1, CompressionType.GZIP)
-    assert down_convert(v0 + v1, 1) == v0 + v1
-    got = decode_message_set(down_convert(v0 + v1, 0))
+    assert down_convert(v0 + v1, 1).message_set == v0 + v1
+    got = decode_message_set(down_convert(v0 + v1, 0).message_set)
     assert [(r.offset, r.timestamp_type) for r in got] == [(i, -1) for i in range(10)]
     with pytest.raises(ValueError):
         down_convert(v0, 2)

@@ -148,8 +148,17 @@ def test_a_bad_timestamp_decides_the_error_when_keys_are_missing_too():
 
 
 def test_a_producer_may_not_say_log_append_time():
-    for data in (produced(log_append_time=NOW), old(1, kind=1), old(1, CompressionType.GZIP, kind=1)):
-        assert refused(data).error == ErrorCode.INVALID_TIMESTAMP
+    assert refused(produced(log_append_time=NOW)).error == ErrorCode.INVALID_TIMESTAMP
+    for data in (old(1, kind=1), old(1, CompressionType.GZIP, kind=1)):
+        # As in Kafka: the timestamp beside the mark is a client's as well as any other, if it is what is kept.
+        _, batch = accepted(data)
+        assert batch.timestamp_type == 0
+        outcome = refused(data, RecordRules(log_append_time=True))
+        assert (outcome.error, len(outcome.record_errors)) == (ErrorCode.INVALID_TIMESTAMP, len(PAIRS))
+    timeless = [(-1, b"k", b"v")]
+    for codec in (CompressionType.NONE, CompressionType.GZIP):
+        assert refused(old(1, codec, timeless, kind=1)).error == ErrorCode.INVALID_TIMESTAMP
+        assert refused(old(1, codec, [(-2, b"k", b"v")])).error == ErrorCode.INVALID_TIMESTAMP
 
 
 def test_at_most_a_hundred_records_are_named():
@@ -169,7 +178,8 @@ def test_at_most_a_hundred_records_are_named():
         (ErrorCode.CORRUPT_MESSAGE, produced()[:-1]),
         (ErrorCode.CORRUPT_MESSAGE, produced() + b"\0"),
         (ErrorCode.CORRUPT_MESSAGE, produced()[:-1] + b"\x7f"),
-        (ErrorCode.CORRUPT_MESSAGE, old(1)[:-1]),
+        (ErrorCode.CORRUPT_MESSAGE, old(1)[:20]),
+        (ErrorCode.CORRUPT_MESSAGE, old(1, CompressionType.GZIP)[:-1]),
         (ErrorCode.INVALID_RECORD, produced() * 2),
         (ErrorCode.INVALID_RECORD, produced() + old(1)),
         (ErrorCode.INVALID_RECORD, old(0) + old(1)),

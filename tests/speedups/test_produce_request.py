@@ -13,7 +13,7 @@ from kafkapy._speedups import produce_decode
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.produce import ProduceRequest
 
-VERSIONS = range(3, 14)
+VERSIONS = range(14)
 
 
 def random_request(source: random.Random, version: int) -> ProduceRequest:
@@ -33,7 +33,7 @@ def random_request(source: random.Random, version: int) -> ProduceRequest:
             topic.name = "".join(source.choice("abcäö.-_") for _ in range(source.randrange(200)))
         topics.append(topic)
     return ProduceRequest(
-        transactional_id=source.choice([None, "", "tx" * source.randrange(100)]),
+        transactional_id=source.choice([None, "", "tx" * source.randrange(100)]) if version >= 3 else None,
         acks=source.randrange(-32768, 32768),
         timeout_ms=source.randrange(-(1 << 31), 1 << 31),
         topic_data=topics,
@@ -89,7 +89,7 @@ def test_empty_requests_are_answered_empty(broker: Any, version: int) -> None:
     assert topic.partition_responses == []
 
 
-@pytest.mark.parametrize("version", [-1, 0, 1, 2, 14, 100])
+@pytest.mark.parametrize("version", [-1, 14, 100])
 def test_versions_that_are_not_served_close_the_connection(broker: Any, version: int) -> None:
     exchange = broker.driver.handle(0, version, 1, None, b"")
     assert exchange.kind == "close"
@@ -393,7 +393,7 @@ def full_request(broker: Any, version: int) -> bytes:
     request = broker.produce_request(
         {"t": [(0, broker.batch(b"a" * 20)), (1, broker.batch(b"b"))], "u": [(0, None)]},
         version=version,
-        transactional_id="tx",
+        transactional_id="tx" if version >= 3 else None,
     )
     return bytes(request.encode(version))
 
@@ -420,6 +420,10 @@ def test_flipped_bits_never_harm(broker: Any, version: int) -> None:
         for _ in range(source.choice([1, 1, 2, 5])):
             spoiled[source.randrange(len(spoiled))] ^= 1 << source.randrange(8)
         exchange = broker.driver.handle(0, version, 1, None, bytes(spoiled))
+        while exchange.kind == "ask" and version < 3:  # a message set now
+            for question in exchange.questions:
+                exchange.refuse_records(int(question), ErrorCode.CORRUPT_MESSAGE)
+            exchange.resume()
         assert exchange.kind in ("reply", "close", "no_reply")
     reply = broker.only(broker.produce({"t": [(0, broker.batch())]}, version=version))
     assert reply.error_code == 0
@@ -429,6 +433,7 @@ def test_flipped_bits_never_harm(broker: Any, version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_lying_lengths_are_not_believed(broker: Any, version: int) -> None:
     huge = b"\xff\xff\xff\xff\x0f" if version >= 9 else struct.pack(">i", 0x7FFFFFFF)
-    head = (b"\0" if version >= 9 else b"\xff\xff") + struct.pack(">hi", 1, 1000)
+    no_transaction = b"\0" if version >= 9 else b"\xff\xff" if version >= 3 else b""
+    head = no_transaction + struct.pack(">hi", 1, 1000)
     assert broker.driver.handle(0, version, 1, None, head + huge).kind == "close"
     assert broker.driver.handle(0, version, 1, None, head + huge + b"\0" * 1000).kind == "close"
