@@ -100,16 +100,6 @@ def on_cores(cores: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def pin(pid: int, cores: set[int]) -> None:
-    """Puts every thread of the process tree on those cores; threads made later inherit it."""
-    for member in process_tree(pid):
-        for thread in Path(f"/proc/{member}/task").iterdir():
-            try:
-                os.sched_setaffinity(int(thread.name), cores)
-            except ProcessLookupError:
-                continue
-
-
 def all_cores() -> set[int]:
     """The cores that this process was started with."""
     return _CORES
