@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kafkapy.coordinator.group.consumer_group import ConsumerGroupState
+from kafkapy.coordinator.group.group import GroupType
+from kafkapy.coordinator.runtime import ShardState
 from kafkapy.protocol.registry import ApiKeys
 
 if TYPE_CHECKING:
@@ -130,6 +133,19 @@ METRICS: Final = (
                "Groups coordinated here, by protocol and state."),
     MetricSpec("kafka_coordinator_group_groupmetadatamanager_numoffsets", GAUGE, (),
                "Committed offsets held for the groups coordinated here."),
+    MetricSpec("kafka_server_groupcoordinatormetrics_groupcount", GAUGE, ("protocol",), "Groups by protocol."),
+    MetricSpec("kafka_server_groupcoordinatormetrics_consumergroupcount", GAUGE, ("state",),
+               "Groups of the consumer protocol by state."),
+    MetricSpec("kafka_server_groupcoordinatormetrics_partitioncount", GAUGE, ("state",),
+               "Partitions of __consumer_offsets coordinated here, by how far they are loaded."),
+    MetricSpec("kafka_server_groupcoordinatormetrics_consumergrouprebalance", COUNTER, (),
+               "Epochs that groups of the consumer protocol have begun."),
+    MetricSpec("kafka_server_groupcoordinatormetrics_groupcompletedrebalance", COUNTER, (),
+               "Generations in which groups of the classic protocol have become stable."),
+    MetricSpec("kafka_server_groupcoordinatormetrics_offsetcommit", COUNTER, (), "Offsets committed."),
+    MetricSpec("kafka_server_groupcoordinatormetrics_offsetexpiration", COUNTER, (), "Offsets that have expired."),
+    MetricSpec("kafka_server_groupcoordinatormetrics_offsetdeletion", COUNTER, (),
+               "Offsets that were deleted by an administrator."),
     MetricSpec("kafka_coordinator_transaction_transactionstatemanager_numtransactionalids", GAUGE, ("state",),
                "Transactional ids coordinated here, by the state of their transaction."),
     MetricSpec("kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions", GAUGE, (),
@@ -184,6 +200,7 @@ class BrokerCollector(Collector):
         self._controller(add)
         self._requests(add, families["kafka_network_requestmetrics_totaltimems"])
         self._groups(add)
+        self._group_coordinator(add)
         self._transactions(add)
         self._network(add)
         return list(families.values())
@@ -252,6 +269,29 @@ class BrokerCollector(Collector):
         for (protocol, state), count in coordinator.count_states().items():
             add("kafka_coordinator_group_groupmetadatamanager_numgroups", count, protocol.value, state)
         add("kafka_coordinator_group_groupmetadatamanager_numoffsets", coordinator.count_offsets())
+
+    def _group_coordinator(self, add: Any) -> None:
+        coordinator = self._server.context.coordinators.group
+        prefix = "kafka_server_groupcoordinatormetrics"
+        protocols = dict.fromkeys(GroupType, 0)
+        states = dict.fromkeys(ConsumerGroupState, 0)
+        for (protocol, state), count in coordinator.count_states().items():
+            protocols[protocol] += count
+            if protocol is GroupType.CONSUMER:
+                states[ConsumerGroupState(state)] += count
+        for kind, total in protocols.items():
+            add(f"{prefix}_groupcount", total, kind.value)
+        for each, total in states.items():
+            add(f"{prefix}_consumergroupcount", total, each.value.lower())
+        loaded = list(coordinator.runtime.states().values())
+        for shard_state in ShardState:
+            add(f"{prefix}_partitioncount", loaded.count(shard_state), shard_state.value.lower())
+        counters = coordinator.counters
+        add(f"{prefix}_consumergrouprebalance", counters.consumer_rebalances)
+        add(f"{prefix}_groupcompletedrebalance", counters.completed_rebalances)
+        add(f"{prefix}_offsetcommit", counters.offset_commits)
+        add(f"{prefix}_offsetexpiration", counters.offset_expirations)
+        add(f"{prefix}_offsetdeletion", counters.offset_deletions)
 
     def _transactions(self, add: Any) -> None:
         coordinator = self._server.context.coordinators.transaction

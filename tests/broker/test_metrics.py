@@ -13,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkapy.broker.metrics import METRICS, BrokerCollector, reference
 from kafkapy.broker.server import KafkaServer
+from kafkapy.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
 
 ROOT = Path(__file__).parents[2]
@@ -102,3 +104,27 @@ def test_a_taken_metrics_port_stops_the_start(tmp_path: Path, make_config: Any, 
     port = address.split(":")[2].split("/")[0]
     with pytest.raises(Exception, match=r"metrics\.listeners"):
         KafkaServer(make_config(tmp_path / "second", metrics_listeners=f"127.0.0.1:{port}")).start()
+
+
+def test_groups_are_counted_by_protocol_and_state(scraped: Any) -> None:
+    _, client, address = scraped
+    prefix = "kafka_server_groupcoordinatormetrics_"
+    assert scrape(address)[prefix + "groupcount", (("protocol", "consumer"),)] == 0
+    client.create_topic("orders", 2)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+    client(FindCoordinatorRequest(key="g", key_type=0), 1)
+    while client(request, 1).error_code != 0:
+        pass
+    after = scrape(address)
+    assert after[prefix + "groupcount", (("protocol", "consumer"),)] == 1
+    assert after[prefix + "groupcount", (("protocol", "classic"),)] == 0
+    assert after[prefix + "consumergroupcount", (("state", "stable"),)] == 1
+    assert after[prefix + "consumergrouprebalance_total", ()] == 1
+    assert after[prefix + "partitioncount", (("state", "active"),)] == 50

@@ -54,7 +54,7 @@ class ClassicMembers:
     def join(self, client: ClientInfo, request: JoinGroupRequest, group: ConsumerGroup) -> JoinResult:
         """A member of the classic protocol joins a consumer group that has members, or joins again."""
         try:
-            return self._join(client, request, group)
+            return self._rebalance.announced(group.group_id, self._join(client, request, group))
         except KafkaError as error:
             return Result(join_error(request.member_id, error.code))
 
@@ -211,7 +211,8 @@ class ClassicMembers:
                 )
             )
         logger.info("Members %s have left group %s", ", ".join(left), group.group_id)
-        return Result(LeaveGroupResponse(members=answers), self._rebalance.fence(group, list(left.values())))
+        records = self._rebalance.fence(group, list(left.values()))
+        return self._rebalance.announced(group.group_id, Result(LeaveGroupResponse(members=answers), records))
 
     def _leaving(self, group: ConsumerGroup, each: LeaveGroupRequest.Member) -> ConsumerGroupMember:
         if each.group_instance_id is None:

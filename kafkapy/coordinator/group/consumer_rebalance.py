@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkapy.coordinator.group import consumer_records as records_of
 from kafkapy.coordinator.group.assignors.api import (
@@ -24,7 +24,12 @@ from kafkapy.coordinator.group.assignors.api import (
     Partitions,
 )
 from kafkapy.coordinator.group.classic_group import ClassicGroup
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup, Refresh, has_left_for_a_while
+from kafkapy.coordinator.group.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupState,
+    Refresh,
+    has_left_for_a_while,
+)
 from kafkapy.coordinator.group.consumer_member import (
     NO_PARTITIONS,
     ConsumerGroupMember,
@@ -34,7 +39,8 @@ from kafkapy.coordinator.group.consumer_member import (
 )
 from kafkapy.coordinator.group.consumer_migration import ConsumerMigration, replacement_of
 from kafkapy.coordinator.group.consumer_topics import GroupTopics
-from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.coordinator.group.counters import GroupCounters
+from kafkapy.coordinator.group.group import Group
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
@@ -47,6 +53,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 Records = list[CoordinatorRecord]
+T = TypeVar("T")
+
+_SETTLED: Final = (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
 
 
 class ConsumerRebalance:
@@ -64,8 +73,10 @@ class ConsumerRebalance:
         assignors: Mapping[str, GroupAssignor],
         metadata: Callable[[], MetadataSnapshot],
         migration: ConsumerMigration,
+        counters: GroupCounters,
+        rebalanced: Callable[[ConsumerGroup], None],
     ) -> None:
-        """`assignors` by name, the default one first."""
+        """`assignors` by name, the default one first; `rebalanced` is called with a group that has settled."""
         self._groups = groups
         self._timer = timer
         self._config = config
@@ -73,8 +84,8 @@ class ConsumerRebalance:
         self._assignors = assignors
         self._metadata = metadata
         self.migration = migration
-        self.rebalances = 0
-        """Epochs that were begun."""
+        self._counters = counters
+        self._rebalanced = rebalanced
 
     # --- groups and members -----------------------------------------------------------------------------------------
 
@@ -236,7 +247,7 @@ class ConsumerRebalance:
         epoch = group.epoch + 1
         records.append(records_of.epoch(group.group_id, epoch, metadata_hash))
         logger.info("Group %s goes to epoch %d", group.group_id, epoch)
-        self.rebalances += 1
+        self._counters.consumer_rebalances += 1
         return epoch
 
     def _assign(
@@ -313,6 +324,29 @@ class ConsumerRebalance:
             else:
                 self._timer.cancel(("consumer-rebalance", group.group_id, moved.member_id))
         return moved
+
+    def announced(self, group_id: str, result: Result[T]) -> Result[T]:
+        """The result of an operation, after which it is told that the group has settled in a new epoch, if it has."""
+        if not result.records:
+            return result
+        first = result.after
+
+        def after(error: BaseException | None) -> None:
+            if first is not None:
+                first(error)
+            group = self.find(group_id)
+            if error is None and group is not None and self._is_news(group):
+                self._rebalanced(group)
+
+        result.after = after
+        return result
+
+    @staticmethod
+    def _is_news(group: ConsumerGroup) -> bool:
+        if group.state not in _SETTLED or group.announced_epoch == group.epoch:
+            return False
+        group.announced_epoch = group.epoch
+        return True
 
     # --- members who go ---------------------------------------------------------------------------------------------
 
@@ -405,19 +439,19 @@ class ConsumerRebalance:
             return Result(None)
         logger.info("Member %s is fenced from group %s because %s", member_id, group_id, reason)
         try:
-            return Result(None, self.fence(group, [member]))
+            return self.announced(group_id, Result(None, self.fence(group, [member])))
         except KafkaError:
             # What the others say of themselves cannot be read, so that the group cannot become classic.
             logger.exception("Group %s cannot be converted", group_id)
             records: Records = []
             self._remove(group, [member], records)
-            return Result(None, records)
+            return self.announced(group_id, Result(None, records))
 
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ConsumerGroup) -> None:
         """The group has come from the log: sessions begin, as if each member had just been heard of."""
-        assert group.type is GroupType.CONSUMER
+        self._is_news(group)
         for member in group.members.values():
             self.schedule_session(group, member)
             if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:

@@ -100,9 +100,8 @@ class ConsumerRequests:
         Raises GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
         UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
         """
-        if request.member_epoch < 0:
-            return self._leave(request)
-        return self._live(client, request)
+        result = self._leave(request) if request.member_epoch < 0 else self._live(client, request)
+        return self._rebalance.announced(request.group_id, result)
 
     def _live(self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest) -> HeartbeatResult:
         records: Records = []

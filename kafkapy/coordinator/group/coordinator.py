@@ -15,6 +15,7 @@ from kafkapy.coordinator.group.assignors.api import GroupAssignor
 from kafkapy.coordinator.group.classic_requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
 from kafkapy.coordinator.group.consumer_requests import ConsumerClient, check_heartbeat, describe_error
+from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
 from kafkapy.coordinator.group.records import GROUP_RECORDS
@@ -63,6 +64,7 @@ class GroupCoordinator:
         """
         self.config = config
         self.overrides = GroupOverrides(config)
+        self.counters = GroupCounters()
         self.assignors = {assignor.name: assignor for assignor in assignors}
         self._metadata = metadata
 
@@ -74,6 +76,7 @@ class GroupCoordinator:
                 assignors=self.assignors,
                 metadata=metadata,
                 overrides=self.overrides,
+                counters=self.counters,
             )
 
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(

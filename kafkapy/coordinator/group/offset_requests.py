@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kafkapy.coordinator.group.classic_requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group
 from kafkapy.coordinator.group.offsets import CommittedOffset, OffsetStore
 from kafkapy.coordinator.group.records import offset_commit, offset_tombstone
@@ -73,11 +74,13 @@ class OffsetRequests:
         find: Callable[[str], Group | None],
         heartbeat: Callable[[Group, str], None],
         config: GroupConfig,
+        counters: GroupCounters,
     ) -> None:
         self._store = store
         self._find = find
         self._heartbeat = heartbeat
         self._config = config
+        self._counters = counters
 
     # --- commit -----------------------------------------------------------------------------------------------------
 
@@ -101,6 +104,7 @@ class OffsetRequests:
             timestamp = now_ms if new.timestamp_ms < 0 else new.timestamp_ms
             committed = CommittedOffset(new.offset, new.leader_epoch, metadata, timestamp, expires)
             records.append(offset_commit(request.group_id, partition.topic, partition.partition, committed))
+        self._counters.offset_commits += len(records)
         return Result(errors, records, producer=request.producer)
 
     def _validate_commit(self, client: ClientInfo, request: OffsetCommit) -> None:
@@ -188,6 +192,7 @@ class OffsetRequests:
             errors[partition] = ErrorCode.NONE
             if self._store.get(group_id, partition) is not None or self._store.is_pending(group_id, partition):
                 records.append(offset_tombstone(group_id, *partition))
+        self._counters.offset_deletions += len(records)
         return Result(errors, records)
 
     def tombstones_of_group(self, group_id: str) -> list[CoordinatorRecord]:
@@ -217,6 +222,7 @@ class OffsetRequests:
                 due = now_ms - since >= self._config.offsets_retention_ms
             if due:
                 records.append(offset_tombstone(group.group_id, *partition))
+        self._counters.offset_expirations += len(records)
         if records:
             logger.info("%d offsets of group %s have expired", len(records), group.group_id)
         left = len(records) < len(offsets) or self._store.has_open_transactions(group.group_id)

@@ -23,6 +23,7 @@ from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance
 from kafkapy.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS
 from kafkapy.coordinator.group.consumer_replay import ConsumerReplay
 from kafkapy.coordinator.group.consumer_requests import ConsumerRequests
+from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group, GroupType
 from kafkapy.coordinator.group.offset_requests import OffsetRequests
 from kafkapy.coordinator.group.offsets import OffsetStore
@@ -74,21 +75,30 @@ class GroupShard:
         assignors: Mapping[str, GroupAssignor],
         metadata: Callable[[], MetadataSnapshot],
         overrides: GroupOverrides,
+        counters: GroupCounters,
     ) -> None:
         """`assignors` by name, the default one first."""
         self.config = config
+        self._counters = counters
+        self._announce = rebalanced
         self.timer = context.timer
         self.clock = context.clock
         self.groups: dict[str, Group] = {}
         self.store = OffsetStore()
-        self.offsets = OffsetRequests(self.store, self.groups.get, self._heartbeat_by_commit, config)
-        self._rebalance = ClassicRebalance(
-            self.find_classic, context.timer, context.clock, config, lambda group: rebalanced(_event(group))
-        )
+        self.offsets = OffsetRequests(self.store, self.groups.get, self._heartbeat_by_commit, config, counters)
+        self._rebalance = ClassicRebalance(self.find_classic, context.timer, context.clock, config, self._rebalanced)
         self.classic = ClassicRequests(self.find_classic, self._create_classic, self._rebalance, config)
         self._migration = ConsumerMigration(self._rebalance, context.clock, config, metadata)
         self.consumer_rebalance = ConsumerRebalance(
-            self.groups, context.timer, config, overrides, assignors, metadata, self._migration
+            self.groups,
+            context.timer,
+            config,
+            overrides,
+            assignors,
+            metadata,
+            self._migration,
+            counters,
+            lambda group: rebalanced(GroupEvent(group.group_id, group.epoch, tuple(group.members))),
         )
         patterns = ConsumerPatterns(self.consumer_rebalance, context.timer, context.clock, config, metadata)
         self.consumer = ConsumerRequests(self.consumer_rebalance, patterns, overrides)
@@ -159,6 +169,10 @@ class GroupShard:
         group = ClassicGroup(group_id, self.clock.time_ms())
         self.groups[group_id] = group
         return group
+
+    def _rebalanced(self, group: ClassicGroup) -> None:
+        self._counters.completed_rebalances += group.state is STABLE
+        self._announce(GroupEvent(group.group_id, group.generation_id, tuple(group.members)))
 
     def _heartbeat_by_commit(self, group: Group, member_id: str) -> None:
         if isinstance(group, ClassicGroup):
@@ -305,7 +319,3 @@ class GroupShard:
                 break
         self._schedule_expiry(again)
         return Result(None, records)
-
-
-def _event(group: ClassicGroup) -> GroupEvent:
-    return GroupEvent(group.group_id, group.generation_id, tuple(group.members))

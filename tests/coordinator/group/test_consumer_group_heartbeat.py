@@ -286,3 +286,33 @@ def test_consumer_groups_are_listed_by_type_and_state(bench: Any) -> None:
     assert bench.shard.list_groups(["Empty"], []) == []
     assert bench.shard.list_groups([], ["classic"]) == []
     assert bench.shard.describe_classic("group") is None
+
+
+def test_a_group_that_has_settled_is_told_once_for_each_epoch(bench: Any) -> None:
+    members = [Member(bench, "a"), Member(bench, "b")]
+    settle(*members)
+    bench.beat("b", -1)
+    settle(members[0])
+    bench.beat("a", -1)
+    assert [(each.generation_id, each.members) for each in bench.events] == [
+        (1, ("a",)),
+        (2, ("a", "b")),
+        (3, ("a",)),
+        (4, ()),
+    ]
+    bench.restart()
+    assert len(bench.events) == 4
+
+
+def test_epochs_and_offsets_are_counted(bench: Any) -> None:
+    Member(bench, "a")
+    bench.commit({("topic", 0): 1, ("other", 0): 1}, version=9, member_id="a", generation_id=1)
+    bench.coordinator.write(
+        "group", lambda shard, _: shard.offsets.delete("group", list(shard.store.of_group("group")))
+    )
+    bench.beat("a", -1)
+    counters = bench.coordinator.counters
+    assert counters.consumer_rebalances == 2
+    assert (counters.offset_commits, counters.offset_deletions) == (2, 1)
+    bench.stable_group(2)
+    assert counters.completed_rebalances == 1
