@@ -4,6 +4,7 @@ from typing import Any
 from kafkapy._speedups.event_queue import EventQueue
 
 CODECS: dict[str, int]
+NOT_THE_DISK: frozenset[int]
 
 class PartitionLog:
     def __init__(

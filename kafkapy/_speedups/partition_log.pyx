@@ -4,7 +4,7 @@ The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_state.pyx (sh
 log_bytes.pyx turn what Python asks for into objects.
 """
 
-from libc.errno cimport EIO
+from libc.errno cimport EIO, EMFILE, ENFILE, ENOMEM
 from libc.string cimport memcpy, strerror
 
 from kafkapy._speedups.event_queue cimport EventQueue
@@ -78,6 +78,10 @@ from kafkapy.errors import error_for
 
 cdef enum:
     ERROR_OFFSET_OUT_OF_RANGE = 1
+    ERROR_KAFKA_STORAGE_ERROR = 56
+
+# Failures that say nothing about the disk.
+NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM))
 
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -380,8 +384,12 @@ cdef class PartitionLog:
         return found, end
 
     def write_leader_epochs(self):
-        """Puts the leader epochs into their checkpoint file."""
-        self.storage.write_leader_epochs(self.leader_epochs())
+        """Puts the leader epochs into their checkpoint file. OSError, then the log is offline."""
+        try:
+            self.storage.write_leader_epochs(self.leader_epochs())
+        except OSError as error:
+            self.go_offline(error.errno or EIO)
+            raise
 
     # ---- append and read ----
 
@@ -426,7 +434,12 @@ cdef class PartitionLog:
             appended = append_bytes(self.state, batches, options, origin)
             if appended is not None:
                 return appended
-            self.prepare_segment()
+            try:
+                self.prepare_segment()
+            except OSError as error:
+                if error.errno not in NOT_THE_DISK:
+                    self.go_offline(error.errno or EIO)
+                raise error_for(ERROR_KAFKA_STORAGE_ERROR, f"{self.storage.directory}: {error.strerror}") from error
 
     def read(self, int64_t offset, int max_bytes=1 << 20, *, bint min_one_batch=True, int isolation=READ_LOG_END, bint leader_only=False):
         """Whole or cut batches from `offset` on: (bytes, high watermark, last stable offset, log start offset, aborted).
@@ -449,27 +462,42 @@ cdef class PartitionLog:
         """Makes the next segment's file, if none waits, so that the next roll only renames it. The answer to SEGMENT_WANTED."""
         cdef SegmentState* segment
         cdef vector[Waiter] woken
-        cdef string path
-        if self.state.prepared != NULL:
-            wake_changed(self.state, False)
-            return
-        fd, name = self.storage.prepare_segment()
-        path = name.encode()
-        segment = segment_new(0, fd, path, string(), self.state.config.segment_index_bytes, False, wall_clock_ms())
-        with nogil:
-            lock_settled(self.state)
-            if self.state.prepared == NULL and not self.state.own.closed and not self.state.deleted:
-                self.state.prepared = segment
-                segment = NULL
-            self.state.own.segment_wanted = False
-            take_waiters_locked(self.state, False, &woken)
-            pthread_mutex_unlock(&self.state.mutex)
-            fire(&woken)
-        if segment != NULL:
-            # Another thread was faster, or the log is closed: this file is not needed.
-            segment_unref(segment)
-            if name:
-                self.storage.remove_file(name.rpartition("/")[2])
+        cdef string path, directory
+        cdef bint moved = True
+        while moved:
+            if self.state.prepared != NULL:
+                wake_changed(self.state, False)
+                return
+            storage = self.storage
+            try:
+                fd, name = storage.prepare_segment()
+            except FileNotFoundError:
+                # The log is perhaps on its way to another directory (future_log.pyx): then there is a new place to make it in.
+                with nogil:
+                    lock_settled(self.state)
+                    pthread_mutex_unlock(&self.state.mutex)
+                if self.storage is storage:
+                    raise
+                continue
+            path = name.encode()
+            directory = storage.directory.encode()
+            segment = segment_new(0, fd, path, string(), self.state.config.segment_index_bytes, False, wall_clock_ms())
+            with nogil:
+                lock_settled(self.state)
+                moved = self.state.own.directory != directory
+                if not moved:
+                    if self.state.prepared == NULL and not self.state.own.closed and not self.state.deleted:
+                        self.state.prepared = segment
+                        segment = NULL
+                    self.state.own.segment_wanted = False
+                    take_waiters_locked(self.state, False, &woken)
+                pthread_mutex_unlock(&self.state.mutex)
+                fire(&woken)
+            if segment != NULL:
+                # Another thread was faster, or the log is closed: this file is not needed.
+                segment_unref(segment)
+                if name:
+                    storage.remove_file(name.rpartition("/")[2])
 
     def roll(self):
         """Closes the active segment and starts a new one at the log end, unless the active one is empty. True when it rolled."""
@@ -580,10 +608,17 @@ cdef class PartitionLog:
         cdef vector[int64_t] removed
         offset = min(offset, self.high_watermark)
         with nogil:
+            # Until the files are gone as well the log must not move to another directory, where these names are other segments'.
+            pthread_mutex_lock(&self.state.own.sealing)
             remove_segments_below(self.state, offset, &removed)
         bases = list(removed)
+        try:
+            if bases:
+                self.storage.delete_segments(bases, delay_ms=self.config.file_delete_delay_ms)
+        finally:
+            with nogil:
+                pthread_mutex_unlock(&self.state.own.sealing)
         if bases:
-            self.storage.delete_segments(bases, delay_ms=self.config.file_delete_delay_ms)
             self.write_leader_epochs()
         return bases
 

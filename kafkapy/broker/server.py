@@ -58,7 +58,8 @@ from kafkapy.config.topic import LogConfig
 from kafkapy.controller.broker_channel import BrokerChannel, LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
 from kafkapy.errors import KafkaError
-from kafkapy.log.log_manager import LogManager, parse_directory_name
+from kafkapy.log.dir_scan import parse_directory_name
+from kafkapy.log.log_manager import LogManager
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.store import MetadataStore, MetadataStoreError

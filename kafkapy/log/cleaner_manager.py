@@ -127,6 +127,7 @@ class LogCleanerManager:
         self._dir_of = dir_of
         self._condition = threading.Condition()
         self._claimed: dict[TopicPartition, Callable[[], None] | None] = {}
+        self._paused: dict[TopicPartition, int] = {}
         self._uncleanable: dict[TopicPartition, str] = {}
         self.dirtiest_ratio = 0.0
         """Of the last time a thread looked for work; 0 to 1."""
@@ -145,7 +146,7 @@ class LogCleanerManager:
     def to_clean(self, now_ms: int) -> list[LogToClean]:
         """All compacted logs that are idle and can be cleaned, dirtiest first."""
         with self._condition:
-            taken = {*self._claimed, *self._uncleanable}
+            taken = {*self._claimed, *self._paused, *self._uncleanable}
         found = []
         for tp, log in self.compacted().items():
             directory = self._dir_of(tp)
@@ -165,9 +166,9 @@ class LogCleanerManager:
         return None
 
     def claim(self, tp: TopicPartition, stop: Callable[[], None] | None = None) -> bool:
-        """Makes the caller the only one to clean or shorten the log; False when somebody else does."""
+        """Makes the caller the only one to clean or shorten the log; False when somebody else does, or it is paused."""
         with self._condition:
-            if tp in self._claimed:
+            if tp in self._claimed or tp in self._paused:
                 return False
             self._claimed[tp] = stop
             return True
@@ -184,20 +185,34 @@ class LogCleanerManager:
             self._claimed.pop(tp, None)
             self._condition.notify_all()
 
-    @contextmanager
-    def paused(self, tp: TopicPartition) -> Iterator[None]:
-        """Ends a cleaning of the log and keeps others off until the block is left (truncation, deletion). Blocking."""
+    def pause(self, tp: TopicPartition) -> None:
+        """Ends a cleaning of the log and keeps others off until `resume` was called as often as this. Blocking: not
+        under a lock that a cleaner thread may want (LogCleanerManager.abortAndPauseCleaning)."""
         with self._condition:
+            self._paused[tp] = self._paused.get(tp, 0) + 1
             while tp in self._claimed:
                 stop = self._claimed[tp]
                 if stop is not None:
                     stop()
                 self._condition.wait(0.05)
-            self._claimed[tp] = None
+
+    def resume(self, tp: TopicPartition) -> None:
+        """Takes back one `pause`."""
+        with self._condition:
+            left = self._paused.get(tp, 0) - 1
+            if left > 0:
+                self._paused[tp] = left
+            else:
+                self._paused.pop(tp, None)
+
+    @contextmanager
+    def paused(self, tp: TopicPartition) -> Iterator[None]:
+        """Paused until the block is left (truncation). Blocking."""
+        self.pause(tp)
         try:
             yield
         finally:
-            self.release(tp)
+            self.resume(tp)
 
     def done(self, tp: TopicPartition, end_offset: int) -> None:
         """The log is clean below `end_offset`. OSError."""
@@ -211,6 +226,14 @@ class LogCleanerManager:
         known = self.checkpoints.get(directory, tp) if directory is not None else None
         if directory is not None and known is not None and known > offset:
             self.checkpoints.update(directory, tp, offset)
+
+    def copy_checkpoint(self, tp: TopicPartition, source: Path, destination: Path) -> None:
+        """`destination` says of the partition what `source` does. OSError."""
+        known = self.checkpoints.get(source, tp)
+        if known is None:
+            self.checkpoints.forget(destination, tp)
+        else:
+            self.checkpoints.update(destination, tp, known)
 
     def forget(self, directory: Path, tp: TopicPartition) -> None:
         """The partition is gone from that directory. OSError."""

@@ -10,7 +10,6 @@ manager.shutdown(broker_epoch)
 
 from __future__ import annotations
 
-import errno
 import logging
 import time
 import uuid
@@ -22,12 +21,14 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.partition_log import NOT_THE_DISK, PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import error_for
 from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import LogCleaner
+from kafkapy.log.dir_scan import DirScan, FoundLog, Place, deleted_name, finish_swaps, scan_directory
+from kafkapy.log.future_logs import FutureLogs
 from kafkapy.log.loader import load_log, read_topic_id, write_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError
 from kafkapy.log.retention import apply_retention
@@ -36,18 +37,18 @@ from kafkapy.types import ZERO_UUID, TopicPartition, uuid_to_string
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
-__all__ = ["LogManager", "Scheduler", "parse_directory_name"]
+__all__ = ["LogManager", "Scheduler"]
 
 logger = logging.getLogger("kafka.log.LogManager")
 
 KAFKA_STORAGE_ERROR = 56
+LOG_DIR_NOT_FOUND = 57
 INCONSISTENT_TOPIC_ID = 103
-DELETE_SUFFIX = "-delete"
 NEVER = (1 << 63) - 1
+MAX_PREFERRED = 10_000
+"""Partitions that may come some day, and whose directory is remembered."""
 LOADS_AT_ONCE = 16
 """Logs that a recovery thread loads in one piece of work."""
-NOT_THE_DISK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Failures that say nothing about a directory."""
 
 
 class Scheduler(Protocol):
@@ -57,22 +58,13 @@ class Scheduler(Protocol):
         """Runs fn after delay_ms, then every period_ms after the end of a run (-1: once)."""
 
 
-def parse_directory_name(name: str) -> TopicPartition | None:
-    """The partition a directory is named after ("orders-0"); None when the name is no partition's."""
-    topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not number.isdigit() or not number.isascii():
-        return None
-    return TopicPartition(topic, int(number))
-
-
 class LogManager:
     """Owns the log directories and all PartitionLogs of the broker, under one lock that is held for table work only,
-    except that creating
-    and deleting one log holds it through a few file calls, so that no partition is made twice.
+    except that creating, deleting and moving one log holds it through a few file calls, so that no partition is made
+    twice.
 
     `load`, `get_or_create`, `delete` and `shutdown` block on files: callers run them on worker threads. The `on_...`
-    methods take
-    the data plane's events on the control loop and return at once.
+    methods take the data plane's events on the control loop and return at once.
     """
 
     def __init__(
@@ -95,19 +87,22 @@ class LogManager:
         self._scheduler = scheduler
         self._topic_config = topic_config or (lambda topic: LogConfig.create(config))
         self._on_log_dir_failure = on_log_dir_failure
-        self._lock = RLock()
+        self.lock = RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._by_id: dict[int, PartitionLog] = {}
         # The backend that has the log; the configuration may name another one by now.
-        self._places: dict[TopicPartition, tuple[LogDir, str, StorageBackend]] = {}
+        self._places: dict[TopicPartition, Place] = {}
+        # Where a partition that is not here yet shall be made (AlterReplicaLogDirs).
+        self._preferred: dict[TopicPartition, LogDir] = {}
         self._counts = {log_dir.path: 0 for log_dir in self.dirs}
         self._last_flush: dict[TopicPartition, float] = {}
         self._tasks: list[Any] = []
         # Its own threads: a produce that waits for a segment must not wait behind a slow flush.
         self._segments = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-log-segment")
         self._closed = False
-        self.cleaner = LogCleaner(lambda: self.config, self.logs, self.dir_of, self._cleaning_failed)
+        self.cleaner = LogCleaner(lambda: self.config, self.logs, self.dir_of, self.log_failed)
         self._cleaner_runs = False
+        self.futures = FutureLogs(self)
 
     # ---- start ----
 
@@ -138,55 +133,43 @@ class LogManager:
         started = time.monotonic()
         threads = self.config.get_int("num.recovery.threads.per.data.dir")
         recovered = 0
-        pools = []
+        scans = []
         for log_dir in self.live_dirs:
-            pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=f"kafka-recovery-{log_dir.path.name}")
-            pools.append((log_dir, pool, self._submit_loads(log_dir, pool)))
+            try:
+                scans.append(scan_directory(log_dir, self._persistent()))
+            except OSError as error:
+                self.fail_dir(log_dir.path, error)
+        for log_dir, failed in finish_swaps(scans):
+            self.fail_dir(log_dir.path, failed)
+        pools = []
+        for scan in scans:
+            if scan.logs and not scan.clean:
+                logger.warning("Log directory %s was not closed cleanly: its logs are recovered", scan.log_dir.path)
+            jobs: list[Callable[[], int]] = [partial(self._load_one, scan, found) for found in scan.logs]
+            jobs += [partial(self._load_future, scan, found) for found in scan.futures]
+            name = f"kafka-recovery-{scan.log_dir.path.name}"
+            pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+            starts = range(0, len(jobs), LOADS_AT_ONCE)
+            futures = [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
+            pools.append((scan.log_dir, pool, futures))
         for log_dir, pool, futures in pools:
             for future in futures:
                 segments, failures = future.result()
                 recovered += segments
-                for error in failures:
-                    self.fail_dir(log_dir.path, error)
+                for failure in failures:
+                    self.fail_dir(log_dir.path, failure)
             pool.shutdown()
+        self.futures.settle()
+        self._finish_deletes(scans)
         seconds = time.monotonic() - started
         logger.info("Loaded %d logs (%d segments recovered) in %d ms", len(self._logs), recovered, seconds * 1000)
         return len(self._logs)
 
-    def _submit_loads(self, log_dir: LogDir, pool: ThreadPoolExecutor) -> list[Any]:
-        try:
-            clean = log_dir.take_clean_shutdown_marker()
-            offsets = log_dir.read_offsets()
-            names = [(name, backend) for backend in self._persistent() for name in backend.list_logs(log_dir.path)]
-        except OSError as error:
-            self.fail_dir(log_dir.path, error)
-            return []
-        if not clean and names:
-            logger.warning("Log directory %s was not closed cleanly: its logs are recovered", log_dir.path)
-        jobs: list[Callable[[], int]] = []
-        for name, backend in names:
-            if name.endswith(DELETE_SUFFIX):
-                jobs.append(partial(self._finish_delete, log_dir, backend, name))
-                continue
-            tp = parse_directory_name(name)
-            if tp is None:
-                logger.warning("%s in %s is no partition's directory and is left alone", name, log_dir.path)
-                continue
-            jobs.append(partial(self._load_one, log_dir, backend, name, tp, clean, offsets))
-        starts = range(0, len(jobs), LOADS_AT_ONCE)
-        return [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
-
-    def _load_one(
-        self,
-        log_dir: LogDir,
-        backend: StorageBackend,
-        name: str,
-        tp: TopicPartition,
-        clean: bool,
-        offsets: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int], Mapping[TopicPartition, int]],
-    ) -> int:
-        recovery_points, log_starts, high_watermarks = offsets
-        storage = backend.open_log(log_dir.path, name, create=False)
+    def _read(self, scan: DirScan, found: FoundLog, events: EventQueue | None) -> tuple[PartitionLog, int]:
+        """The log in a directory, and how many of its segments had to be recovered. OSError."""
+        recovery_points, log_starts, high_watermarks = scan.offsets
+        tp = found.tp
+        storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)
         try:
             topic_id = read_topic_id(storage)
         except ValueError as error:
@@ -195,24 +178,38 @@ class LogManager:
             storage,
             tp,
             self._topic_config(tp.topic),
-            events=self.events,
+            events=events,
             topic_id=topic_id,
-            clean=clean,
+            clean=scan.clean,
             recovery_point=recovery_points.get(tp, 0),
             log_start_offset=log_starts.get(tp, 0),
             high_watermark=high_watermarks.get(tp, 0),
             producer_id_expiration_ms=self._producer_expiration_ms(),
         )
-        with self._lock:
-            other = self._places.get(tp)
-            if other is not None:
-                raise OSError(17, f"{tp} is in two log directories: {other[0].path} and {log_dir.path}")
-            self._add(tp, log, log_dir, name, backend)
-        return report.recovered_segments
+        return log, report.recovered_segments
 
-    def _finish_delete(self, log_dir: LogDir, backend: StorageBackend, name: str) -> int:
-        backend.delete_log(log_dir.path, name)
-        return 0
+    def _load_one(self, scan: DirScan, found: FoundLog) -> int:
+        log, recovered = self._read(scan, found, self.events)
+        with self.lock:
+            other = self._places.get(found.tp)
+            if other is not None:
+                raise OSError(17, f"{found.tp} is in two directories: {other.log_dir.path} and {scan.log_dir.path}")
+            self._add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
+        return recovered
+
+    def _load_future(self, scan: DirScan, found: FoundLog) -> int:
+        log, recovered = self._read(scan, found, None)
+        self.futures.adopt(found.tp, log, Place(scan.log_dir, found.name, found.backend))
+        return recovered
+
+    def _finish_deletes(self, scans: Sequence[DirScan]) -> None:
+        places = [Place(scan.log_dir, name, backend) for scan in scans for backend, name in scan.deleted]
+        if places and self.offline_dirs:
+            # One of them may be what was left behind by a move to a directory that cannot be read now.
+            logger.warning("%d deleted logs are kept until all log directories are online", len(places))
+            return
+        for place in places:
+            self.delete_later(place, 0)
 
     def start(self) -> None:
         """Begins the background work: retention, flushes, checkpoints, expiry of producers."""
@@ -257,13 +254,34 @@ class LogManager:
 
     def logs(self) -> dict[TopicPartition, PartitionLog]:
         """A copy of the table."""
-        with self._lock:
+        with self.lock:
             return dict(self._logs)
+
+    def place(self, tp: TopicPartition) -> Place | None:
+        """Where the log of a partition is, or None."""
+        return self._places.get(tp)
 
     def dir_of(self, tp: TopicPartition) -> Path | None:
         """The log directory that a partition is in, or None."""
         place = self._places.get(tp)
-        return place[0].path if place else None
+        return place.log_dir.path if place else None
+
+    def check_dir(self, path: Path) -> None:
+        """LogDirNotFoundError for a path that is no log directory of this broker, KafkaStorageError when it is offline.
+        A path has to be written as Kafka shows it: absolute."""
+        log_dir = next((each for each in self.dirs if each.path == path), None)
+        if log_dir is None:
+            raise error_for(LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
+        if log_dir.failure is not None:
+            raise error_for(KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
+
+    def prefer(self, tp: TopicPartition, path: Path) -> None:
+        """The partition, which is not here yet, shall be made in that directory (maybeUpdatePreferredLogDir)."""
+        with self.lock:
+            if tp not in self._logs:
+                self._preferred[tp] = next(each for each in self.dirs if each.path == path)
+                if len(self._preferred) > MAX_PREFERRED:
+                    del self._preferred[next(iter(self._preferred))]
 
     def get_or_create(
         self, tp: TopicPartition, topic_id: uuid.UUID = ZERO_UUID, config: LogConfig | None = None
@@ -273,7 +291,7 @@ class LogManager:
         InconsistentTopicIdError when the log belongs to an earlier topic of that name; KafkaStorageError when no
         directory works.
         """
-        with self._lock:
+        with self.lock:
             log = self._logs.get(tp)
             if log is not None:
                 if log.topic_id == topic_id.bytes:
@@ -294,7 +312,8 @@ class LogManager:
         backend = self._backend(config)
         name = str(tp)
         while True:
-            live = self.live_dirs
+            preferred = self._preferred.get(tp)
+            live = self.live_dirs if preferred is None else [preferred][: preferred.failure is None]
             if not live or self._closed:
                 raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be created: no log directory works")
             log_dir = min(live, key=lambda candidate: self._counts[candidate.path])
@@ -316,44 +335,56 @@ class LogManager:
                     raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be created: {error.strerror}") from error
                 self.fail_dir(log_dir.path, error)
                 continue
-            self._add(tp, log, log_dir, name, backend)
+            self._add(tp, log, Place(log_dir, name, backend))
+            self._preferred.pop(tp, None)
             logger.info("Created log for partition %s in %s", tp, log_dir.path)
             return log
 
     def delete(self, tp: TopicPartition, *, delay_ms: int | None = None) -> bool:
-        """Takes the partition's log away: its directory is renamed now and removed after file.delete.delay.ms. False
-        when there is none. Blocking."""
-        with self._lock:
+        """Takes the partition's log away, with a future log: its directory is renamed now and removed after
+        file.delete.delay.ms. False when there is none. Blocking."""
+        # The future log goes first, so that a crash in between leaves no future log without a log.
+        self.futures.remove(tp)
+        with self.lock:
             log = self._logs.pop(tp, None)
             if log is None:
                 return False
             self._by_id.pop(log.id, None)
             self._last_flush.pop(tp, None)
-            log_dir, name, backend = self._places.pop(tp)
-            self._counts[log_dir.path] -= 1
+            place = self._places.pop(tp)
+            self.count(place.log_dir.path, -1)
             log.mark_deleted()
             log.storage.retire()
-            self._forget_cleaned(log_dir.path, tp)
-            # Kafka's name; cut so that a long topic name still fits in 255 bytes.
-            suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
-            renamed = f"{name[: 255 - len(suffix)]}{suffix}"
+            self._forget_cleaned(place.log_dir.path, tp)
+            renamed = deleted_name(tp)
             try:
-                backend.rename_log(log_dir.path, name, renamed)
+                place.backend.rename_log(place.log_dir.path, place.name, renamed)
             except OSError as error:
-                self.fail_dir(log_dir.path, error)
+                self.fail_dir(place.log_dir.path, error)
                 return True
         delay = log.config.file_delete_delay_ms if delay_ms is None else delay_ms
+        self.delete_later(Place(place.log_dir, renamed, place.backend), delay, log)
+        return True
+
+    def delete_later(
+        self, place: Place, delay_ms: int, log: PartitionLog | None = None, *, successor: LogDir | None = None
+    ) -> None:
+        """Removes a directory that has its deleted name already; `log` is closed before. It is kept when `successor`,
+        the directory that its log was moved to, has failed by then."""
 
         def remove() -> None:
+            if successor is not None and successor.failure is not None:
+                logger.warning("%s is kept: %s has failed", place.log_dir.path / place.name, successor.path)
+                return
             try:
-                log.close()
-                backend.delete_log(log_dir.path, renamed)
+                if log is not None:
+                    log.close()
+                place.backend.delete_log(place.log_dir.path, place.name)
             except OSError as error:
-                self.fail_dir(log_dir.path, error)
-            logger.info("Deleted log for partition %s in %s", tp, log_dir.path)
+                self.fail_dir(place.log_dir.path, error)
+            logger.info("Deleted %s in %s", place.name, place.log_dir.path)
 
-        self._later(remove, delay)
-        return True
+        self._later(remove, delay_ms)
 
     def _forget_cleaned(self, directory: Path, tp: TopicPartition) -> None:
         try:
@@ -367,14 +398,46 @@ class LogManager:
             if tp.topic == topic:
                 log.update_config(config)
 
-    def _add(
-        self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir, name: str, backend: StorageBackend
-    ) -> None:
+    def _add(self, tp: TopicPartition, log: PartitionLog, place: Place) -> None:
         self._logs[tp] = log
         self._by_id[log.id] = log
-        self._places[tp] = (log_dir, name, backend)
-        self._counts[log_dir.path] += 1
+        self._places[tp] = place
+        self.count(place.log_dir.path, 1)
         self._last_flush[tp] = time.monotonic()
+
+    def count(self, path: Path, change: int) -> None:
+        """A directory has got so many more logs, or future logs. Under the lock."""
+        self._counts[path] += change
+
+    def replaced(self, tp: TopicPartition, place: Place) -> None:
+        """The partition's log is at `place` now, which counted it as a future log before. Under the lock."""
+        self.count(self._places[tp].log_dir.path, -1)
+        self._places[tp] = place
+
+    def truncate_to(self, tp: TopicPartition, offset: int) -> bool:
+        """A follower drops what its leader does not have, from its future log as well, and the cleaner learns of it.
+        True when something was dropped. KafkaStorageError; blocking."""
+        return self._truncate(tp, lambda log: log.truncate_to(min(offset, log.log_end_offset)))
+
+    def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None:
+        """Drops everything, of a future log too; the log goes on, empty, at `offset`. KafkaStorageError; blocking."""
+        self._truncate(tp, lambda log: log.truncate_fully_and_start_at(offset))
+
+    def _truncate(self, tp: TopicPartition, cut: Callable[[PartitionLog], bool | None]) -> bool:
+        manager = self.cleaner.manager
+        with manager.paused(tp), self.futures.held(tp) as future:
+            log, directory = self._logs[tp], self._places[tp].log_dir.path
+            try:
+                dropped = bool(cut(log))
+                manager.truncated(tp, log.log_end_offset)
+                if future is not None:
+                    directory = future.place.log_dir.path
+                    cut(future.log)
+            except OSError as error:
+                self.fail_dir(directory, error)
+                if future is None or directory != future.place.log_dir.path:
+                    raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be truncated: {error.strerror}") from error
+        return dropped
 
     def _backend(self, config: LogConfig) -> StorageBackend:
         name = config.kafkapy_storage_backend
@@ -417,9 +480,9 @@ class LogManager:
 
     def _path_of(self, log: PartitionLog) -> Path | None:
         """The directory of this very log; None when it is deleted, even if there is a new one of its name."""
-        with self._lock:
+        with self.lock:
             place = self._places.get(TopicPartition(log.topic, log.partition))
-            return place[0].path if place is not None and log.id in self._by_id else None
+            return place.log_dir.path if place is not None and log.id in self._by_id else None
 
     def _on_segment_worker(self, handle: int, work: Callable[[PartitionLog], None]) -> None:
         log = self._by_id.get(handle)
@@ -488,13 +551,7 @@ class LogManager:
 
     def checkpoint_log_starts(self) -> None:
         """Writes log-start-offset-checkpoint: only logs that start above their first segment need an entry."""
-
-        def start(log: PartitionLog) -> int | None:
-            segments = log.segments()
-            offset = log.log_start_offset
-            return offset if not segments or offset > segments[0][0] else None
-
-        self._checkpoint(LogDir.write_log_starts, start)
+        self._checkpoint(LogDir.write_log_starts, _start_to_keep)
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes replication-offset-checkpoint in every directory."""
@@ -503,10 +560,8 @@ class LogManager:
     def _checkpoint(
         self, write: Callable[[LogDir, Mapping[TopicPartition, int]], None], value: Callable[[PartitionLog], int | None]
     ) -> None:
-        with self._lock:
-            placed = [(tp, self._places[tp][0], log) for tp, log in self._logs.items() if log.storage.directory]
         tables: dict[Path, dict[TopicPartition, int]] = {log_dir.path: {} for log_dir in self.dirs}
-        for tp, log_dir, log in placed:
+        for tp, log_dir, log in self._placed():
             offset = value(log)
             if offset is not None:
                 tables[log_dir.path][tp] = offset
@@ -516,39 +571,58 @@ class LogManager:
             except OSError as error:
                 self.fail_dir(log_dir.path, error)
 
+    def checkpoint_directory(self, log_dir: LogDir) -> None:
+        """Writes all offsets of one directory. OSError."""
+        logs = [(tp, log) for tp, place, log in self._placed() if place is log_dir]
+        log_dir.write_recovery_points({tp: log.recovery_point for tp, log in logs})
+        log_dir.write_log_starts({tp: start for tp, log in logs if (start := _start_to_keep(log)) is not None})
+        log_dir.write_high_watermarks({tp: log.high_watermark for tp, log in logs})
+
+    def _placed(self) -> list[tuple[TopicPartition, LogDir, PartitionLog]]:
+        """The logs and future logs that have files, with their directories. No directory has both of a partition."""
+        with self.lock:
+            placed = [(tp, self._places[tp].log_dir, log) for tp, log in self._logs.items() if log.storage.directory]
+            return placed + [(tp, each.place.log_dir, each.log) for tp, each in self.futures.all().items()]
+
     def fail_dir(self, path: Path, error: OSError) -> None:
         """Takes a directory offline with all its logs: they answer KAFKA_STORAGE_ERROR; other directories live on.
         Any thread."""
-        with self._lock:
+        with self.lock:
             log_dir = next((candidate for candidate in self.dirs if candidate.path == path), None)
             if log_dir is None or log_dir.failure is not None:
                 return
             log_dir.failure = error
-            affected = [tp for tp, place in self._places.items() if place[0] is log_dir]
-            logs = [self._logs[tp] for tp in affected]
+            affected = [tp for tp, place in self._places.items() if place.log_dir is log_dir]
+            logs = [self._logs[tp] for tp in affected] + self.futures.dir_failed(path)
         logger.error("Log directory %s is offline with %d logs: %s", path, len(affected), error)
+        if not self.live_dirs:
+            paths = ", ".join(str(each.path) for each in self.dirs)
+            logger.critical("Shutdown broker because all log dirs in %s have failed", paths)
         for log in logs:
             log.go_offline(error.errno or 5)
         if self._on_log_dir_failure is not None:
             self._on_log_dir_failure(path, affected)
 
-    def _cleaning_failed(self, tp: TopicPartition, error: OSError) -> None:
-        place = self._places.get(tp)
+    def log_failed(self, tp: TopicPartition, error: OSError) -> None:
+        """A file of the partition's log could not be read or written: its directory goes offline. Any thread."""
+        place = self._places.get(tp) if error.errno not in NOT_THE_DISK else None
         if place is not None:
-            self.fail_dir(place[0].path, error)
+            self.fail_dir(place.log_dir.path, error)
 
     # ---- stop ----
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Closes all logs cleanly: no more appends, indexes cut, everything synced, snapshots, checkpoints, then the
         marker. Blocking."""
-        with self._lock:
+        with self.lock:
             if self._closed:
                 return
             self._closed = True
             by_dir: dict[Path, list[PartitionLog]] = {log_dir.path: [] for log_dir in self.dirs}
             for tp, log in self._logs.items():
-                by_dir[self._places[tp][0].path].append(log)
+                by_dir[self._places[tp].log_dir.path].append(log)
+            for future in self.futures.all().values():
+                by_dir[future.place.log_dir.path].append(future.log)
         for task in self._tasks:
             task.cancel()
         self.cleaner.shutdown()
@@ -582,6 +656,13 @@ def _run_all(jobs: Sequence[Callable[[], int]]) -> tuple[int, list[OSError]]:
         except OSError as error:
             failures.append(error)
     return total, failures
+
+
+def _start_to_keep(log: PartitionLog) -> int | None:
+    """The log start for the checkpoint; None when it is that of the first segment."""
+    segments = log.segments()
+    offset = log.log_start_offset
+    return offset if not segments or offset > segments[0][0] else None
 
 
 def _flush(log: PartitionLog) -> None:

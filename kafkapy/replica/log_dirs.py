@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkapy.errors import ErrorCode
 from kafkapy.types import TopicPartition
@@ -18,11 +18,30 @@ UNKNOWN_BYTES = -1
 
 @dataclass(frozen=True, slots=True)
 class LogDirPartition:
-    """A partition in a log directory: bytes of its segments, and how far its log end is behind the high watermark."""
+    """A partition in a log directory: bytes of its segments, and how far its log end is behind the high watermark; that
+    of a future log behind the log end, -1 when that is not known."""
 
     partition: TopicPartition
     size: int
     offset_lag: int
+    is_future: bool
+
+
+class HostedLog(NamedTuple):
+    """A log to describe. `current` is the log that a future log is to replace, None when that is offline."""
+
+    partition: TopicPartition
+    log: PartitionLog
+    is_future: bool = False
+    current: PartitionLog | None = None
+
+    @property
+    def offset_lag(self) -> int:
+        """See LogDirPartition (ReplicaManager.getLogEndOffsetLag)."""
+        _, end, high_watermark, _, _ = self.log.offsets()
+        if not self.is_future:
+            return max(high_watermark - end, 0)
+        return -1 if self.current is None else self.current.log_end_offset - end
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +68,7 @@ class ActiveProducer:
 
 
 def describe_directories(
-    live: Iterable[str], failed: Iterable[str], hosted: Mapping[str, Sequence[tuple[TopicPartition, PartitionLog]]]
+    live: Iterable[str], failed: Iterable[str], hosted: Mapping[str, Sequence[HostedLog]]
 ) -> list[LogDirDescription]:
     """Look at the volumes and the logs. Blocking; for a worker thread."""
     found = []
@@ -61,10 +80,10 @@ def describe_directories(
             total, usable = volume.f_frsize * volume.f_blocks, volume.f_frsize * volume.f_bavail
         except OSError:
             error = ErrorCode.KAFKA_STORAGE_ERROR
-        partitions = []
-        for topic_partition, log in hosted.get(path, ()):
-            _, end, high_watermark, _, _ = log.offsets()
-            partitions.append(LogDirPartition(topic_partition, log.size, max(high_watermark - end, 0)))
+        partitions = [
+            LogDirPartition(each.partition, each.log.size, each.offset_lag, each.is_future)
+            for each in hosted.get(path, ())
+        ]
         found.append(LogDirDescription(path, error, partitions, total, usable))
     for path in failed:
         found.append(LogDirDescription(path, ErrorCode.KAFKA_STORAGE_ERROR, (), UNKNOWN_BYTES, UNKNOWN_BYTES))

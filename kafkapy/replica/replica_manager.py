@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from kafkapy import errors
 from kafkapy.errors import ErrorCode
+from kafkapy.log.dir_scan import MAX_NAME, future_name
 from kafkapy.metadata.broker_requests import (
     BrokerResponse,
     LeaderAndIsr,
@@ -30,15 +32,14 @@ from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.store import MetadataStore
 from kafkapy.metadata.topic_names import is_internal
 from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, encode_log_dir_event
+from kafkapy.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from kafkapy.replica.log_configs import effective_log_config
-from kafkapy.replica.log_dirs import ActiveProducer, LogDirDescription, describe_directories
+from kafkapy.replica.log_dirs import ActiveProducer, HostedLog, LogDirDescription, describe_directories
 from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
 from kafkapy.replica.partition import Partition
 from kafkapy.types import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kafkapy._speedups.partition_log import PartitionLog
     from kafkapy._speedups.partition_table import PartitionTable
     from kafkapy.config.broker import BrokerConfig
@@ -85,6 +86,8 @@ class ReplicaManager:
         self._partition_counts: dict[str, int] = {}
         self._controller_epoch = 0
         self._notifications: set[asyncio.Task[None]] = set()
+        self._moves = ReplicaAlterLogDirsManager(config, log_manager)
+        self._altering_log_dirs = asyncio.Lock()
         self.leadership_listeners: list[LeadershipListener] = []
         """Called on the control loop when this broker has begun or ceased to lead a partition: the coordinators."""
         self.deletion_listeners: list[Callable[[str], None]] = []
@@ -92,10 +95,11 @@ class ReplicaManager:
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
 
     async def stop(self) -> None:
-        """Send what is still to be told to the controller no more."""
+        """Send what is still to be told to the controller no more, and move no more replicas."""
         for task in list(self._notifications):
             task.cancel()
         await asyncio.gather(*self._notifications, return_exceptions=True)
+        await asyncio.to_thread(self._moves.stop)
 
     # --- what is hosted -----------------------------------------------------------------------------------------------
 
@@ -218,6 +222,8 @@ class ReplicaManager:
             partition.log = log
             self._table.set_log(topic_partition.topic, topic_partition.partition, log)
         self._partitions[topic_partition] = partition
+        if self._log_manager.futures.is_moving(topic_partition):
+            self._moves.add(topic_partition)
         self._leadership_changed(partition)
 
     def _leadership_changed(self, partition: Partition) -> None:
@@ -324,6 +330,7 @@ class ReplicaManager:
     def update_config(self, config: BrokerConfig) -> None:
         """Take over a broker configuration whose dynamic part has changed: topics' defaults come from it."""
         self.config = config
+        self._moves.update_config(config)
         self._apply_config(self._partitions.values())
 
     def _apply_config(self, partitions: Iterable[Partition]) -> None:
@@ -415,14 +422,58 @@ class ReplicaManager:
 
     async def describe_log_dirs(self) -> list[LogDirDescription]:
         """Every log directory with its partitions and space; a failed one has an error and no partitions."""
-        hosted: dict[str, list[tuple[TopicPartition, PartitionLog]]] = {}
+        hosted: dict[str, list[HostedLog]] = {}
         for topic_partition, partition in self._partitions.items():
             if partition.log is not None and not partition.offline:
                 directory = str(self._log_manager.dir_of(topic_partition))
-                hosted.setdefault(directory, []).append((topic_partition, partition.log))
+                hosted.setdefault(directory, []).append(HostedLog(topic_partition, partition.log))
+        for topic_partition, future in self._log_manager.futures.all().items():
+            each = HostedLog(topic_partition, future.log, True, self.log(topic_partition))
+            hosted.setdefault(str(future.place.log_dir.path), []).append(each)
         live = [str(each.path) for each in self._log_manager.live_dirs]
         failed = [str(each.path) for each in self._log_manager.offline_dirs]
         return await asyncio.to_thread(describe_directories, live, failed, hosted)
+
+    async def alter_replica_log_dirs(self, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
+        """Begin to move replicas to other log directories; what became of each. Source:
+        ReplicaManager.alterReplicaLogDirs.
+
+        LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (a directory is offline), INVALID_TOPIC_EXCEPTION (its name is too long
+        for a future log). A partition that is not here is remembered, to be made in that directory if it comes:
+        REPLICA_NOT_AVAILABLE, or UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        outcomes: dict[TopicPartition, ErrorCode] = {}
+        async with self._altering_log_dirs:
+            for topic_partition, directory in wanted.items():
+                try:
+                    await self._alter_log_dir(topic_partition, Path(directory), directory)
+                    outcomes[topic_partition] = ErrorCode.NONE
+                except errors.NotLeaderOrFollowerError:
+                    outcomes[topic_partition] = ErrorCode.REPLICA_NOT_AVAILABLE
+                except errors.KafkaError as error:
+                    logger.warning("Unable to alter the log directory of %s: %s", topic_partition, error)
+                    outcomes[topic_partition] = errors.code_of(error)
+        return outcomes
+
+    async def _alter_log_dir(self, topic_partition: TopicPartition, directory: Path, written: str) -> None:
+        if len(future_name(topic_partition).encode()) > MAX_NAME:
+            raise errors.InvalidTopicError("The topic name is too long.")
+        if str(directory) != written:
+            raise errors.LogDirNotFoundError(f"Log dir {written} is not found in the config.")
+        self._log_manager.check_dir(directory)
+        futures = self._log_manager.futures
+        hosted = self._partitions.get(topic_partition)
+        if hosted is not None and not hosted.offline:
+            future = futures.get(topic_partition)
+            if future is not None and future.place.log_dir.path != directory:
+                await asyncio.to_thread(futures.remove, topic_partition)
+        if hosted is not None and hosted.offline:
+            raise errors.KafkaStorageError(f"Partition {topic_partition} is offline")
+        self._log_manager.prefer(topic_partition, directory)
+        self.partition(topic_partition).local_log(leader_only=False)
+        await asyncio.to_thread(futures.create, topic_partition, directory)
+        if futures.is_moving(topic_partition):
+            self._moves.add(topic_partition)
 
     def log_dir_failed(self, directory: Path, partitions: Sequence[TopicPartition]) -> None:
         """LogManager's word that a directory went offline, with the partitions on it. Any thread."""

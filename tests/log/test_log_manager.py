@@ -16,8 +16,9 @@ from kafkapy.config.topic import LogConfig
 from kafkapy.errors import InconsistentTopicIdError, KafkaStorageError, NotLeaderOrFollowerError
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.backends.memory import MemoryBackend
+from kafkapy.log.dir_scan import parse_directory_name
 from kafkapy.log.log_dir import LogDirError
-from kafkapy.log.log_manager import LogManager, parse_directory_name
+from kafkapy.log.log_manager import LogManager
 from kafkapy.log.retention import apply_retention
 from kafkapy.log.timestamps import offset_for_timestamp, offset_of_max_timestamp
 from kafkapy.records.batches import RecordBatchBuilder

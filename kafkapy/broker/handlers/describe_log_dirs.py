@@ -1,9 +1,10 @@
 """DescribeLogDirs, API key 35: versions 0 to 5.
 
 The log directories of this broker with their free space and the partitions asked for (null: all), each with its size
-in bytes. A directory that has failed is KAFKA_STORAGE_ERROR.
+in bytes; a partition on its way to a directory is there as a future replica, with its lag. A directory that has failed
+is KAFKA_STORAGE_ERROR.
 
-Known gaps: partitions are never moved between directories here, so there are no future replicas; nothing is cordoned.
+Known gaps: nothing is cordoned.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> De
                         partition_index=partition,
                         partition_size=each.size,
                         offset_lag=each.offset_lag,
-                        is_future_key=False,
+                        is_future_key=each.is_future,
                     )
                 )
         results.append(

@@ -1,0 +1,136 @@
+"""What a log directory holds when the broker starts, and the end of a move between directories that a crash cut short.
+
+orders-0                                    the partition's log
+orders-0.<32 hex digits>-future             its future log: a copy on its way into this directory
+orders-0.<32 hex digits>-delete             deleted; for good when every log directory could be read
+
+A move ends with two renames: the old log to `orders-0.<id>-delete`, then the future log of the same id to `orders-0`.
+The first one decides: from there the future log is the log, whatever happens to the broker. Apache Kafka renames in the
+other order and finds two logs after a crash in between; it has to be told which one to keep.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafkapy.log.backends.base import StorageBackend
+from kafkapy.log.log_dir import LogDir
+from kafkapy.types import TopicPartition
+
+__all__ = [
+    "DirScan",
+    "FoundLog",
+    "Place",
+    "deleted_name",
+    "finish_swaps",
+    "future_name",
+    "parse_directory_name",
+    "scan_directory",
+    "swapped_name",
+]
+
+logger = logging.getLogger("kafka.log.LogManager")
+
+DELETE_SUFFIX = "-delete"
+FUTURE_SUFFIX = "-future"
+MAX_NAME = 255
+"""Bytes a file name may have."""
+
+
+class Place(NamedTuple):
+    """Where a log is: the log directory, the name of the log's own directory in there, and the backend that has it."""
+
+    log_dir: LogDir
+    name: str
+    backend: StorageBackend
+
+
+class FoundLog(NamedTuple):
+    """A directory that a partition's log was found in."""
+
+    backend: StorageBackend
+    name: str
+    tp: TopicPartition
+
+
+@dataclass(slots=True)
+class DirScan:
+    """What one directory holds. Made by `scan_directory`, changed by `finish_swaps`. Offsets: recovery points, log
+    starts, high watermarks."""
+
+    log_dir: LogDir
+    clean: bool
+    offsets: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int], Mapping[TopicPartition, int]]
+    logs: list[FoundLog] = field(default_factory=list)
+    futures: list[FoundLog] = field(default_factory=list)
+    deleted: list[tuple[StorageBackend, str]] = field(default_factory=list)
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """The partition a directory is named after ("orders-0"); None when the name is no partition's."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isdigit() or not number.isascii():
+        return None
+    return TopicPartition(topic, int(number))
+
+
+def future_name(tp: TopicPartition) -> str:
+    """A new name for a future log of the partition (UnifiedLog.logFutureDirName). May be too long for a file system."""
+    return f"{tp}.{uuid.uuid4().hex}{FUTURE_SUFFIX}"
+
+
+def swapped_name(future: str) -> str:
+    """What the old log is called once the future log of that name has taken its place."""
+    return future.removesuffix(FUTURE_SUFFIX) + DELETE_SUFFIX
+
+
+def deleted_name(tp: TopicPartition) -> str:
+    """A new name for a log that is deleted; cut so that a long topic name still fits (UnifiedLog.logDeleteDirName)."""
+    suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
+    return f"{str(tp)[: MAX_NAME - len(suffix)]}{suffix}"
+
+
+def scan_directory(log_dir: LogDir, backends: Iterable[StorageBackend]) -> DirScan:
+    """Lists a directory and reads its checkpoints; its mark of a clean stop is taken away. OSError."""
+    scan = DirScan(log_dir, log_dir.take_clean_shutdown_marker(), log_dir.read_offsets())
+    for backend in backends:
+        for name in backend.list_logs(log_dir.path):
+            if name.endswith(DELETE_SUFFIX):
+                scan.deleted.append((backend, name))
+                continue
+            stem, _, _ = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
+            is_future = name.endswith(FUTURE_SUFFIX)
+            tp = parse_directory_name(stem if is_future else name)
+            if tp is None:
+                logger.warning("%s in %s is no partition's directory and is left alone", name, log_dir.path)
+            elif is_future:
+                scan.futures.append(FoundLog(backend, name, tp))
+            else:
+                scan.logs.append(FoundLog(backend, name, tp))
+    return scan
+
+
+def finish_swaps(scans: Sequence[DirScan]) -> list[tuple[LogDir, OSError]]:
+    """Makes the logs out of future logs whose old log was renamed away before a crash; the directories in which that
+    failed."""
+    current = {found.tp for scan in scans for found in scan.logs}
+    swapped = {name for scan in scans for _, name in scan.deleted}
+    failures: list[tuple[LogDir, OSError]] = []
+    for scan in scans:
+        for found in list(scan.futures):
+            if found.tp in current or swapped_name(found.name) not in swapped:
+                continue
+            scan.futures.remove(found)
+            try:
+                found.backend.rename_log(scan.log_dir.path, found.name, str(found.tp))
+            except OSError as error:
+                failures.append((scan.log_dir, error))
+                continue
+            logger.info("The move of %s to %s, interrupted by the last stop, is complete", found.tp, scan.log_dir.path)
+            scan.logs.append(FoundLog(found.backend, str(found.tp), found.tp))
+            current.add(found.tp)
+    return failures

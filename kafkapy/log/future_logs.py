@@ -1,0 +1,429 @@
+"""The future logs of this broker: copies of partitions on their way to another log directory. Source:
+kafka.log.LogManager (futureLogs, replaceCurrentWithFutureLog) and kafka.cluster.Partition.
+
+futures = log_manager.futures
+futures.create(tp, Path("/disk2/logs"))     # begins a move
+while futures.advance(tp) is Progress.COPYING: ...
+futures.remove(tp)                          # gives it up
+
+While a partition is on its way its log is not cleaned: what the cleaner took out of the one would stay in the other,
+and an old value could outlive the tombstone behind it. For the same reason a future log that a restart finds is
+believed only when both directories agree on how far the partition was cleaned.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkapy._speedups import future_log
+from kafkapy._speedups.cleaner_throttle import CleanerThrottle
+from kafkapy._speedups.future_log import FutureLogCopy
+from kafkapy._speedups.partition_log import NOT_THE_DISK, PartitionLog
+from kafkapy.errors import error_for
+from kafkapy.log.dir_scan import Place, deleted_name, future_name, swapped_name
+from kafkapy.log.loader import load_log, write_topic_id
+from kafkapy.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.log.log_manager import LogManager
+
+__all__ = ["FutureLog", "FutureLogs", "Progress"]
+
+logger = logging.getLogger("kafka.log.LogManager")
+
+KAFKA_STORAGE_ERROR = 56
+STEP_BYTES = 16 << 20
+"""Copied in one step, between two looks at what happened to the log meanwhile."""
+
+
+class Progress(enum.Enum):
+    """What a step of a move came to."""
+
+    COPYING = enum.auto()
+    DONE = enum.auto()
+    """The future log is the log now."""
+    ENDED = enum.auto()
+    """There is nothing to go on with: the move was given up, or one of the logs is offline or deleted."""
+    FAILED = enum.auto()
+    """It cannot be done: the log has bytes that are no batch."""
+
+
+@dataclass(slots=True)
+class FutureLog:
+    """A partition's log in the making. Whoever copies to it, cuts it, or puts it in place holds `lock`."""
+
+    tp: TopicPartition
+    log: PartitionLog
+    place: Place
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    copy: FutureLogCopy | None = None
+    """None until the partition's log is known."""
+    stopped: bool = False
+    written_epochs: list[tuple[int, int]] = field(default_factory=list)
+    segments: int = 1
+
+
+class FutureLogs:
+    """Owns the table of future logs, of which a partition has one at most, under LogManager's lock. Any thread; what
+    touches files blocks. `pace` is common to all moves (replica.alter.log.dirs.io.max.bytes.per.second).
+
+    A move's own lock is taken before LogManager's, never after it.
+    """
+
+    def __init__(self, manager: LogManager) -> None:
+        self.pace = CleanerThrottle()
+        self._manager = manager
+        self._futures: dict[TopicPartition, FutureLog] = {}
+
+    def get(self, tp: TopicPartition) -> FutureLog | None:
+        """The future log of a partition, or None."""
+        return self._futures.get(tp)
+
+    def all(self) -> dict[TopicPartition, FutureLog]:
+        """A copy of the table."""
+        with self._manager.lock:
+            return dict(self._futures)
+
+    def is_moving(self, tp: TopicPartition) -> bool:
+        """Whether the partition has a future log that can go on."""
+        future = self._futures.get(tp)
+        return future is not None and not future.stopped
+
+    def position(self, tp: TopicPartition) -> int:
+        """Where the partition's future log ends; -1 when it has none."""
+        future = self._futures.get(tp)
+        return -1 if future is None else future.log.log_end_offset
+
+    # ---- beginning and ending a move ----
+
+    def create(self, tp: TopicPartition, directory: Path) -> bool:
+        """Makes an empty future log in a live directory; False when the partition's log, or its future log, is there.
+
+        KafkaStorageError when a directory is offline (another future log may be on it), or the log is only in memory.
+        """
+        manager = self._manager
+        place = manager.place(tp)
+        known = self._futures.get(tp)
+        if place is None or directory in (place.log_dir.path, known and known.place.log_dir.path):
+            return False
+        # Before the lock is taken: a cleaning that has to stop first may want it.
+        manager.cleaner.manager.pause(tp)
+        created = False
+        try:
+            with manager.lock:
+                created = self._create(tp, directory)
+        finally:
+            if not created:
+                manager.cleaner.manager.resume(tp)
+        return created
+
+    def _create(self, tp: TopicPartition, directory: Path) -> bool:
+        manager = self._manager
+        log, place = manager.get(tp), manager.place(tp)
+        if log is None or place is None or tp in self._futures or place.log_dir.path == directory:
+            return False
+        target = next(log_dir for log_dir in manager.dirs if log_dir.path == directory)
+        if manager.offline_dirs:
+            offline = ", ".join(str(log_dir.path) for log_dir in manager.offline_dirs)
+            raise error_for(KAFKA_STORAGE_ERROR, f"{tp} is not moved while log directories are offline: {offline}")
+        if not log.storage.directory:
+            raise error_for(KAFKA_STORAGE_ERROR, f"{tp} has no files that could be moved")
+        name = future_name(tp)
+        try:
+            target.forget(tp)
+            manager.cleaner.manager.copy_checkpoint(tp, place.log_dir.path, directory)
+            storage = place.backend.open_log(directory, name, create=True)
+            topic_id = uuid.UUID(bytes=log.topic_id)
+            if topic_id.int:
+                write_topic_id(storage, topic_id)
+            future, _ = load_log(
+                storage,
+                tp,
+                log.config,
+                topic_id=topic_id,
+                log_start_offset=log.log_start_offset,
+                producer_id_expiration_ms=manager.config.get_int("producer.id.expiration.ms"),
+            )
+        except OSError as error:
+            manager.fail_dir(directory, error)
+            raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be moved to {directory}: {error.strerror}") from error
+        self._futures[tp] = FutureLog(tp, future, Place(target, name, place.backend))
+        manager.count(directory, 1)
+        logger.info("Created future log for partition %s in %s", tp, directory)
+        return True
+
+    def adopt(self, tp: TopicPartition, log: PartitionLog, place: Place) -> None:
+        """Takes a future log over that a restart has found. OSError: the partition has another one."""
+        with self._manager.lock:
+            other = self._futures.get(tp)
+            if other is not None:
+                both = f"{other.place.log_dir.path} and {place.log_dir.path}"
+                raise OSError(17, f"{tp} has future logs in two directories: {both}")
+            self._futures[tp] = FutureLog(tp, log, place)
+            self._manager.count(place.log_dir.path, 1)
+
+    def settle(self) -> None:
+        """After a start, before anything is appended or cleaned: brings the future logs in line with their logs."""
+        manager = self._manager
+        checkpoints = manager.cleaner.manager.checkpoints
+        for tp, future in self.all().items():
+            log, place = manager.get(tp), manager.place(tp)
+            manager.cleaner.manager.pause(tp)
+            if log is None or place is None:
+                logger.warning("%s is in %s only as a future log; its log was not found", tp, future.place.log_dir.path)
+                continue
+            with self._blamed_on(future):
+                source, destination = place.log_dir.path, future.place.log_dir.path
+                if checkpoints.get(source, tp) != checkpoints.get(destination, tp):
+                    logger.warning("%s was cleaned without its future log, which is copied anew", tp)
+                    future.log.truncate_fully_and_start_at(log.log_start_offset)
+                    manager.cleaner.manager.copy_checkpoint(tp, source, destination)
+                # What a crash took from the log is not in it any more, whatever the copy has.
+                future.log.truncate_to(log.log_end_offset)
+            logger.info("The move of %s to %s goes on from offset %d", tp, destination, future.log.log_end_offset)
+
+    def remove(self, tp: TopicPartition) -> bool:
+        """Gives a move up and deletes the future log; False when there is none. Blocking: waits for a step in work."""
+        future = self._futures.get(tp)
+        if future is None:
+            return False
+        self._stop(future)
+        with future.lock:
+            if not self._drop(future):
+                return False
+            log_dir, name, backend = future.place
+            future.log.mark_deleted()
+            future.log.storage.retire()
+            renamed = deleted_name(tp)
+            try:
+                backend.rename_log(log_dir.path, name, renamed)
+                log_dir.forget(tp)
+                self._manager.cleaner.manager.checkpoints.forget(log_dir.path, tp)
+            except OSError as error:
+                self._manager.fail_dir(log_dir.path, error)
+                return True
+        logger.info("The move of %s to %s is given up", tp, log_dir.path)
+        self._manager.delete_later(Place(log_dir, renamed, backend), future.log.config.file_delete_delay_ms)
+        return True
+
+    def dir_failed(self, path: Path) -> list[PartitionLog]:
+        """Forgets the future logs of a directory that has failed, and stops the moves out of it. Under LogManager's
+        lock; the logs that are to go offline."""
+        offline = []
+        for future in list(self._futures.values()):
+            place = self._manager.place(future.tp)
+            if future.place.log_dir.path == path:
+                self._stop(future)
+                self._drop(future)
+                offline.append(future.log)
+            elif place is not None and place.log_dir.path == path:
+                self._stop(future)
+        return offline
+
+    def _stop(self, future: FutureLog) -> None:
+        future.stopped = True
+        if future.copy is not None:
+            future.copy.stop()
+
+    def _drop(self, future: FutureLog) -> bool:
+        with self._manager.lock:
+            if self._futures.get(future.tp) is not future:
+                return False
+            del self._futures[future.tp]
+            self._manager.count(future.place.log_dir.path, -1)
+        self._manager.cleaner.manager.resume(future.tp)
+        return True
+
+    # ---- the move ----
+
+    @contextmanager
+    def held(self, tp: TopicPartition) -> Iterator[FutureLog | None]:
+        """Keeps the partition's move from going on until the block is left."""
+        future = self._futures.get(tp)
+        if future is None:
+            yield None
+            return
+        with future.lock:
+            yield future if self._futures.get(tp) is future else None
+
+    def advance(self, tp: TopicPartition, max_bytes: int = STEP_BYTES) -> Progress:
+        """One step: copies up to `max_bytes`, and puts the future log in place when it has caught up. Blocking."""
+        with self.held(tp) as future:
+            log = self._manager.get(tp)
+            if future is None or future.stopped or log is None or log.offline_errno:
+                return Progress.ENDED
+            if future.copy is None:
+                future.copy = FutureLogCopy(log, future.log, self.pace)
+            elif future.copy.log is not log:
+                return Progress.ENDED
+            try:
+                outcome, _, offset = future.copy.copy(max_bytes)
+            except OSError as error:
+                self._fail_source(tp, error)
+                return Progress.ENDED
+            with self._blamed_on(future):
+                return self._after_copy(future, log, outcome, offset)
+        return Progress.ENDED
+
+    def _after_copy(self, future: FutureLog, log: PartitionLog, outcome: int, offset: int) -> Progress:
+        copy = future.log
+        if copy.offline_errno:
+            raise OSError(copy.offline_errno, f"the future log of {future.tp} met a disk error")
+        if outcome == future_log.NEEDS_SEGMENT:
+            copy.prepare_segment()
+        elif outcome == future_log.OUT_OF_RANGE:
+            copy.truncate_to(log.log_end_offset)
+        elif outcome == future_log.MISALIGNED:
+            copy.truncate_fully_and_start_at(offset)
+        elif outcome == future_log.HOLE:
+            assert future.copy is not None
+            future.copy.skip_hole(offset)
+        elif outcome == future_log.ENDED:
+            return Progress.ENDED
+        elif outcome == future_log.CORRUPT:
+            logger.error("%s cannot be moved: there is no batch at offset %d", future.tp, copy.log_end_offset)
+            self._stop(future)
+            return Progress.FAILED
+        self._keep_in_line(future, log)
+        if outcome == future_log.CAUGHT_UP and self._replace(future, log):
+            return Progress.DONE
+        return Progress.COPYING
+
+    def _keep_in_line(self, future: FutureLog, log: PartitionLog) -> None:
+        """What followers do besides appending: high watermark, log start, retention, epochs, flushes at rolls."""
+        copy = future.log
+        if copy.config is not log.config:
+            copy.update_config(log.config)
+        start, _, high_watermark, _, _ = log.offsets()
+        if start < copy.log_start_offset <= high_watermark:
+            # A crash took the log back to records that had been deleted, and were not copied.
+            log.delete_records(copy.log_start_offset)
+        copy.set_high_watermark(high_watermark)
+        if start > copy.log_start_offset and start <= copy.high_watermark:
+            copy.delete_records(start)
+            copy.delete_segments_below(start)
+        epochs = copy.leader_epochs()
+        if epochs != future.written_epochs:
+            copy.write_leader_epochs()
+            future.written_epochs = epochs
+        segments = len(copy.segments())
+        if segments != future.segments:
+            future.segments = segments
+            copy.seal_segments()
+            copy.flush()
+
+    def _replace(self, future: FutureLog, log: PartitionLog) -> bool:
+        """Puts the future log in the place of the log; False when it has to catch up once more."""
+        manager, tp, copy = self._manager, future.tp, future.log
+        assert future.copy is not None
+        copy.prepare_segment()
+        copy.seal_segments()
+        copy.write_rolled_snapshots()
+        copy.flush()
+        # From the first rename on, a restart takes the future log for the log: what it must know of it is on disk.
+        manager.checkpoint_directory(future.place.log_dir)
+        with manager.lock:
+            old = manager.place(tp)
+            if old is None or manager.get(tp) is not log or self._futures.get(tp) is not future or future.stopped:
+                return False
+            try:
+                if not future.copy.begin_swap():
+                    return False
+            except OSError as error:
+                if error.errno in NOT_THE_DISK:
+                    logger.warning("%s cannot be moved now: %s", tp, error)
+                else:
+                    self._fail_source(tp, error)
+                return False
+            try:
+                if copy.recovery_point < log.recovery_point:
+                    copy.flush()
+                renamed, failures = self._rename(future, log, old)
+            except BaseException:
+                future.copy.cancel_swap(log.storage)
+                raise
+            if renamed:
+                manager.replaced(tp, Place(future.place.log_dir, str(tp), future.place.backend))
+                del self._futures[tp]
+            for path, failure in failures:
+                manager.fail_dir(path, failure)
+        if renamed:
+            self._after_swap(tp, log, old, renamed)
+        return bool(renamed)
+
+    def _rename(self, future: FutureLog, log: PartitionLog, old: Place) -> tuple[str, list[tuple[Path, OSError]]]:
+        """The two renames, and the end of the swap: what the old directory is called now, "" when all is as before,
+        and the directories that failed.
+
+        A rename that took effect counts even when it could not be synced: that directory goes offline, but what it
+        holds is what a restart will see.
+        """
+        assert future.copy is not None
+        new, final, renamed = future.place, str(future.tp), swapped_name(future.place.name)
+        log.storage.retire()
+        failures: list[tuple[Path, OSError]] = []
+
+        def rename(place: Place, before: str, after: str) -> bool:
+            try:
+                place.backend.rename_log(place.log_dir.path, before, after)
+            except OSError as error:
+                failures.append((place.log_dir.path, error))
+            return not (place.log_dir.path / before).exists()
+
+        if rename(old, old.name, renamed):
+            if rename(new, new.name, final):
+                future.copy.end_swap(new.backend.open_log(new.log_dir.path, final, create=False))
+                return renamed, failures
+            if not rename(old, renamed, old.name):
+                # The old log cannot come back either: a restart will see the first rename, and do the second.
+                future.copy.cancel_swap(log.storage)
+                return "", failures
+        future.copy.cancel_swap(old.backend.open_log(old.log_dir.path, old.name, create=False))
+        return "", failures
+
+    def _after_swap(self, tp: TopicPartition, log: PartitionLog, old: Place, renamed: str) -> None:
+        manager = self._manager
+        place = manager.place(tp)
+        logger.info("Moved partition %s from %s to %s", tp, old.log_dir.path, place and place.log_dir.path)
+        manager.cleaner.manager.resume(tp)
+        try:
+            log.write_leader_epochs()
+            if any(log.topic_id):
+                write_topic_id(log.storage, uuid.UUID(bytes=log.topic_id))
+            if place is not None:
+                manager.checkpoint_directory(place.log_dir)
+        except OSError as error:
+            if place is not None:
+                manager.fail_dir(place.log_dir.path, error)
+        try:
+            old.log_dir.forget(tp)
+            manager.cleaner.manager.checkpoints.forget(old.log_dir.path, tp)
+        except OSError as error:
+            manager.fail_dir(old.log_dir.path, error)
+        manager.delete_later(
+            Place(old.log_dir, renamed, old.backend), log.config.file_delete_delay_ms, successor=place and place.log_dir
+        )
+
+    # ---- errors ----
+
+    @contextmanager
+    def _blamed_on(self, future: FutureLog) -> Iterator[None]:
+        """Disk errors in the block take the directory of the future log offline, and the move ends."""
+        try:
+            yield
+        except OSError as error:
+            self._stop(future)
+            self._manager.fail_dir(future.place.log_dir.path, error)
+
+    def _fail_source(self, tp: TopicPartition, error: OSError) -> None:
+        place = self._manager.place(tp)
+        if place is not None:
+            self._manager.fail_dir(place.log_dir.path, error)

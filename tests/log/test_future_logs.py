@@ -1,0 +1,601 @@
+"""Moves between log directories: copies that catch up, the swap, a kill at any point, retention, cleaning."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkapy._speedups import record_batch
+from kafkapy._speedups.event_queue import EventQueue
+from kafkapy._speedups.log_waiter import HIGH_WATERMARK, LogWaiter
+from kafkapy._speedups.memory_records import Record
+from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.topic import LogConfig
+from kafkapy.errors import KafkaStorageError, LogDirNotFoundError
+from kafkapy.log.cleaner import Cleaner
+from kafkapy.log.cleaner_manager import log_to_clean
+from kafkapy.log.future_logs import Progress
+from kafkapy.log.log_manager import LogManager
+from kafkapy.log.retention import apply_retention
+from kafkapy.records.batches import RecordBatchBuilder, iter_records
+from kafkapy.records.legacy import build_message_set
+from kafkapy.types import CompressionType, TopicPartition
+
+TP = TopicPartition("t", 0)
+TOPIC_ID = uuid.UUID(int=77)
+SMALL = {"segment.bytes": "600", "index.interval.bytes": "100", "segment.index.bytes": "400"}
+
+
+def log_config(**overrides: str) -> LogConfig:
+    return LogConfig.create(overrides=SMALL | {key.replace("_", "."): value for key, value in overrides.items()})
+
+
+def open_manager(root: Path, **how: Any) -> LogManager:
+    dirs = ",".join(str(root / name) for name in ("one", "two", "three"))
+    keys = {"broker.id": "1", "log.dirs": dirs, "log.segment.delete.delay.ms": "0", "log.segment.bytes": "600"}
+    keys |= {"producer.id.expiration.ms": str((1 << 31) - 1)}
+    manager = LogManager(BrokerConfig(keys), topic_config=lambda topic: log_config(), **how)
+    manager.acquire()
+    manager.load()
+    return manager
+
+
+@pytest.fixture
+def manage(tmp_path: Path) -> Iterator[Callable[..., LogManager]]:
+    made: list[LogManager] = []
+
+    def make(**how: Any) -> LogManager:
+        if made:
+            made[-1].shutdown()
+        made.append(open_manager(tmp_path, **how))
+        return made[-1]
+
+    yield make
+    for manager in made:
+        manager.shutdown()
+
+
+def lead(manager: LogManager, epoch: int = 0, **overrides: str) -> PartitionLog:
+    log = manager.get_or_create(TP, TOPIC_ID, log_config(**overrides))
+    log.become_leader(1, epoch, [1])
+    return log
+
+
+def elsewhere(manager: LogManager) -> Path:
+    return next(log_dir.path for log_dir in manager.dirs if log_dir.path != manager.dir_of(TP))
+
+
+def move(manager: LogManager, *, step: int = 1 << 20, steps: int = 10_000) -> Progress:
+    """Goes on until the move is at its end, or for so many steps."""
+    progress = Progress.COPYING
+    while progress is Progress.COPYING and steps:
+        progress = manager.futures.advance(TP, step)
+        steps -= 1
+    return progress
+
+
+def everything(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """(offset, batch without offset and epoch) of each batch, every one with a right CRC."""
+    found, offset = [], log.log_start_offset
+    while data := log.read(offset, 1 << 20)[0]:
+        while data:
+            base, length = struct.unpack_from(">qi", data)
+            batch, data = data[: length + 12], data[length + 12 :]
+            assert record_batch.check_crc(batch)
+            found.append((base, batch[16:]))
+            offset = base + struct.unpack_from(">i", batch, 23)[0] + 1
+    return found
+
+
+def state(log: PartitionLog) -> tuple[Any, ...]:
+    producers = sorted(log.producers(), key=lambda each: each["producer_id"])
+    return everything(log), log.offsets()[:4], producers, log.leader_epochs(), log.aborted_transactions()
+
+
+def marker_at(marker: bytes, timestamp: int) -> bytes:
+    data = bytearray(marker)
+    struct.pack_into(">qq", data, 27, timestamp, timestamp)
+    record_batch.refresh_crc(data)
+    return bytes(data)
+
+
+def directories(manager: LogManager) -> list[str]:
+    return sorted(f"{each.path.name}/{path.name}" for each in manager.dirs for path in each.path.glob("t-0*"))
+
+
+def test_a_log_moves_with_all_that_belongs_to_it(manage: Any, batch: Any, marker: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    source, now = manager.dir_of(TP), time.time_ns() // 1_000_000
+    for number in range(20):
+        log.append_as_leader(batch(3, value=b"%d" % number), api_version=9)
+    log.append_as_leader(batch(producer_id=5, epoch=0, sequence=0, attributes=0x10, timestamp=now), api_version=9)
+    log.append_as_leader(marker_at(marker(5, 0, commit=False), now))
+    log.become_leader(1, 4, [1])
+    log.append_as_leader(batch(2, producer_id=6, epoch=1, sequence=0, timestamp=now), api_version=9)
+    log.append_as_leader(batch(producer_id=7, epoch=1, sequence=0, attributes=0x10, timestamp=now), api_version=9)
+    log.delete_records(7)
+    manager.checkpoint_recovery_points()
+    before = state(log)
+    target = elsewhere(manager)
+    assert manager.futures.create(TP, target)
+    assert not manager.futures.create(TP, target)
+    assert move(manager) is Progress.DONE
+    assert manager.get(TP) is log
+    assert manager.dir_of(TP) == target
+    assert state(log) == before
+    assert directories(manager) == [f"{target.name}/t-0"]
+    log.append_as_leader(batch(2, producer_id=6, epoch=1, sequence=2, timestamp=now), api_version=9)
+    after = state(log)
+    assert (source / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
+    assert (target / "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 7\n"
+
+    log = manage().get(TP)
+    assert state(log) == after
+    assert log.topic_id == TOPIC_ID.bytes
+
+
+def test_a_clean_and_an_unclean_restart_resume_a_move(manage: Any, tmp_path: Path, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    for number in range(30):
+        log.append_as_leader(batch(2, value=b"%d" % number), api_version=9)
+    target = elsewhere(manager)
+    manager.futures.create(TP, target)
+    assert move(manager, step=100, steps=12) is Progress.COPYING
+    copied = manager.futures.get(TP).log.log_end_offset
+    assert 0 < copied < log.log_end_offset
+    expected = everything(log)
+    manager = manage()
+    assert manager.futures.get(TP).log.log_end_offset == copied
+    assert lead(manager).log_end_offset == 60
+    assert move(manager, step=100, steps=5) is Progress.COPYING
+    for log_dir in manager.dirs:
+        log_dir.release()
+    manager = open_manager(tmp_path)  # nothing was closed
+    assert manager.futures.get(TP).log.log_end_offset >= copied
+    log = lead(manager)
+    assert move(manager) is Progress.DONE
+    assert everything(log) == expected
+    assert directories(manager) == [f"{target.name}/t-0"]
+    manager.shutdown()
+
+
+def test_waiting_requests_notice_nothing(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    log.append_as_leader(batch(), api_version=9)
+    waiter = LogWaiter(log)
+    assert not waiter.wait(HIGH_WATERMARK, 1)
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager) is Progress.DONE
+    assert waiter.wakes == 0
+    log.append_as_leader(batch(), api_version=9)
+    assert waiter.wakes == 1
+
+
+def test_appends_and_reads_go_on_while_a_log_moves_to_and_fro(manage: Any, batch: Any) -> None:
+    manager = manage(events=EventQueue())
+    log = lead(manager, segment_bytes="200000", segment_index_bytes="4000")
+    stop, written, problems = threading.Event(), [], []
+
+    def write() -> None:
+        while not stop.is_set():
+            base, _, _ = log.append_as_leader(batch(value=b"%08d" % len(written)), api_version=9)
+            written.append(base)
+            if len(written) > 20_000:
+                time.sleep(0.001)
+
+    def read() -> None:
+        offset, expected = 0, 0
+        while True:
+            finished = stop.is_set()
+            data = log.read(offset, 3000, isolation=0)[0]
+            if not data and finished:
+                break
+            while len(data) >= 12:
+                base, length = struct.unpack_from(">qi", data)
+                if length + 12 > len(data):
+                    break
+                if base != expected or b"%08d" % expected not in data[: length + 12]:
+                    problems.append((base, expected))
+                data, expected = data[length + 12 :], expected + 1
+                offset = base + 1
+        if expected != len(written):
+            problems.append(("end", expected, len(written)))
+
+    threads = [threading.Thread(target=write), threading.Thread(target=read)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(8):
+            assert manager.futures.create(TP, elsewhere(manager))
+            assert move(manager) is Progress.DONE
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert written == list(range(len(written)))
+    assert problems == []
+    assert len(directories(manager)) == 1
+
+
+def test_a_move_is_given_up_or_goes_elsewhere(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    for _ in range(10):
+        log.append_as_leader(batch(5), api_version=9)
+    home = manager.dir_of(TP)
+    first, second = (log_dir.path for log_dir in manager.dirs if log_dir.path != home)
+    assert manager.futures.create(TP, first)
+    move(manager, step=100, steps=2)
+    assert manager.futures.remove(TP)
+    assert not manager.futures.remove(TP)
+    assert directories(manager) == [f"{home.name}/t-0"]
+    assert manager.futures.advance(TP) is Progress.ENDED
+    assert manager.cleaner.manager.claim(TP)
+    manager.cleaner.manager.release(TP)
+    assert manager.futures.create(TP, second)
+    assert not manager.futures.create(TP, home)
+    assert move(manager) is Progress.DONE
+    assert manager.dir_of(TP) == second
+    assert manager.futures.create(TP, home)
+    assert manager.delete(TP)
+    assert directories(manager) == []
+    assert manager.futures.get(TP) is None
+
+
+def test_a_directory_must_exist_and_work(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    log.append_as_leader(batch(), api_version=9)
+    with pytest.raises(LogDirNotFoundError):
+        manager.check_dir(Path("/nowhere"))
+    target = elsewhere(manager)
+    third = next(each.path for each in manager.dirs if each.path not in (target, manager.dir_of(TP)))
+    manager.futures.create(TP, target)
+    manager.fail_dir(target, OSError(5, "gone"))
+    assert manager.futures.get(TP) is None
+    log.append_as_leader(batch(), api_version=9)
+    with pytest.raises(KafkaStorageError):
+        manager.check_dir(target)
+    with pytest.raises(KafkaStorageError, match="offline"):
+        manager.futures.create(TP, third)
+
+
+def test_retention_and_deleted_records_follow(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager, retention_bytes="1200")
+    for _ in range(40):
+        log.append_as_leader(batch(), api_version=9)
+    manager.futures.create(TP, elsewhere(manager))
+    move(manager, step=100, steps=4)
+    copied = manager.futures.get(TP).log.log_end_offset
+    apply_retention(log, 0)
+    assert log.log_start_offset > copied > 0
+    log.delete_records(log.log_start_offset + 1)
+    expected = everything(log)
+    assert move(manager) is Progress.DONE
+    assert everything(log) == expected
+    start = log.log_start_offset
+    assert manage().get(TP).log_start_offset == start
+
+
+def test_a_log_start_inside_a_batch_moves(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    for _ in range(12):
+        log.append_as_leader(batch(10), api_version=9)
+    log.delete_records(55)
+    apply_retention(log, 0)
+    expected = everything(log)
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager) is Progress.DONE
+    assert log.log_start_offset == 55
+    assert everything(log) == expected
+    log = manage().get(TP)
+    assert log.log_start_offset == 55
+    assert everything(log) == expected
+
+
+def test_truncation_reaches_the_future_log(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    for number in range(20):
+        log.append_as_leader(batch(value=b"old%d" % number), api_version=9)
+    manager.futures.create(TP, elsewhere(manager))
+    for _ in range(60):
+        manager.futures.advance(TP, 90)
+        if manager.futures.get(TP).log.log_end_offset >= 15:
+            break
+    manager.cleaner.manager.checkpoints.update(manager.dir_of(TP), TP, 14)
+    log.become_follower(2, 1)
+    assert manager.truncate_to(TP, 10)
+    assert manager.futures.get(TP).log.log_end_offset == 10
+    assert manager.cleaner.manager.checkpoints.get(manager.dir_of(TP), TP) == 10
+    log.become_leader(1, 2, [1])
+    for number in range(20):
+        log.append_as_leader(batch(value=b"new%d" % number), api_version=9)
+    expected = everything(log)
+    assert move(manager) is Progress.DONE
+    assert everything(log) == expected
+    assert manage().get(TP).leader_epochs() == [(0, 0), (2, 10)]
+
+
+def test_truncation_to_nothing_reaches_the_future_log(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    for _ in range(20):
+        log.append_as_leader(batch(), api_version=9)
+    manager.futures.create(TP, elsewhere(manager))
+    move(manager, step=100, steps=3)
+    manager.truncate_fully_and_start_at(TP, 500)
+    log.append_as_leader(batch(value=b"later"), api_version=9)
+    expected = everything(log)
+    assert [offset for offset, _ in expected] == [500]
+    assert move(manager) is Progress.DONE
+    assert everything(log) == expected
+
+
+def keyed(count: int, timestamp: int = 1_600_000_000_000) -> list[bytes]:
+    found = []
+    for number in range(count):
+        builder = RecordBatchBuilder()
+        builder.append(timestamp, b"k%d" % (number % 3), b"%d" % number if number < count - 1 else None)
+        found.append(builder.build())
+    return found
+
+
+def test_a_compacted_log_is_not_cleaned_while_it_moves(manage: Any) -> None:
+    manager = manage()
+    log = lead(manager, cleanup_policy="compact", delete_retention_ms="0")
+    for each in keyed(60):
+        log.append_as_leader(each)
+    log.roll()
+    source, now_ms = manager.dir_of(TP), time.time_ns() // 1_000_000
+    cleaning = manager.cleaner.manager
+    target = log_to_clean(TP, log, None, now_ms)
+    assert cleaning.claim(TP)
+    end, _ = Cleaner(1 << 20).clean(target, now_ms)
+    cleaning.done(TP, end)
+    cleaning.release(TP)
+    manager.futures.create(TP, elsewhere(manager))
+    assert not cleaning.claim(TP)
+    assert cleaning.to_clean(now_ms) == []
+    for each in keyed(10):
+        log.append_as_leader(each)
+    expected = everything(log)
+    assert len(expected) < 20
+    assert move(manager) is Progress.DONE
+    assert everything(log) == expected
+    assert cleaning.checkpoints.get(manager.dir_of(TP), TP) == end
+    assert cleaning.checkpoints.get(source, TP) is None
+    assert cleaning.claim(TP)
+    cleaning.release(TP)
+
+
+def test_a_hole_at_the_end_of_a_compacted_log_keeps_its_offsets(manage: Any) -> None:
+    manager = manage()
+    log = lead(manager, cleanup_policy="compact", delete_retention_ms="0", segment_bytes="100000")
+    for each in keyed(30):
+        log.append_as_leader(each)
+    log.roll()
+    cleaner, now_ms = Cleaner(1 << 20), time.time_ns() // 1_000_000
+    for later in (0, 1_000_000):  # the tombstone at the very end goes the second time
+        cleaner.clean(log_to_clean(TP, log, None, now_ms + later), now_ms + later)
+    assert [offset for offset, _ in everything(log)] == [27, 28]
+    assert log.log_end_offset == 30
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager) is Progress.DONE
+    assert log.log_end_offset == 30
+    log = manage().get(TP)
+    assert log.log_end_offset == 30
+    log.become_leader(1, 1, [1])
+    assert log.append_as_leader(keyed(1)[0])[0] == 30
+
+
+def test_a_future_log_that_missed_a_cleaning_is_copied_anew(manage: Any) -> None:
+    manager = manage()
+    log = lead(manager, cleanup_policy="compact")
+    for each in keyed(40):
+        log.append_as_leader(each)
+    log.roll()
+    target = elsewhere(manager)
+    manager.futures.create(TP, target)
+    move(manager, step=300, steps=8)
+    assert manager.futures.get(TP).log.log_end_offset > 0
+    manager.shutdown()
+    # As after a start without that directory, in which the log was cleaned.
+    (manager.dir_of(TP) / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 40\n")
+    manager = manage()
+    assert manager.futures.get(TP).log.log_end_offset == 0
+    log = lead(manager)
+    expected = everything(log)
+    assert move(manager) is Progress.DONE
+    assert everything(log) == expected
+
+
+def test_messages_of_old_formats_move(manage: Any, batch: Any) -> None:
+    manager = manage()
+    manager.get_or_create(TP, TOPIC_ID, log_config())
+    directory = manager.dir_of(TP) / "t-0"
+    manager.shutdown()
+    now = time.time_ns() // 1_000_000
+    sets = []
+    for number in range(30):
+        records = [Record(number * 2 + n, now, 0, None, b"old%d" % n) for n in range(2)]
+        sets.append(
+            build_message_set(records, number % 2, CompressionType.GZIP if number % 3 else CompressionType.NONE)
+        )
+    for path in directory.glob("0*"):
+        path.unlink()
+    (directory / f"{0:020d}.log").write_bytes(b"".join(sets))
+    manager = manage()
+    log = lead(manager)
+    assert log.log_end_offset == 60
+    data = log.read(0, 1 << 20)[0]
+    log.append_as_leader(batch(), api_version=9)
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager) is Progress.DONE
+    assert log.log_end_offset == 61
+    offset, copied = 0, b""
+    while len(copied) < len(data):
+        piece = log.read(offset, 1 << 20)[0]
+        copied += piece
+        offset = manage_next(piece, offset)
+    assert copied[: len(data)] == data
+    assert manage().get(TP).log_end_offset == 61
+
+
+def manage_next(piece: bytes, offset: int) -> int:
+    """The offset behind the last entry of `piece`."""
+    at = 0
+    while at < len(piece):
+        base, length = struct.unpack_from(">qi", piece, at)
+        offset = base + 1 + (struct.unpack_from(">i", piece, at + 23)[0] if piece[at + 16] == 2 else 0)
+        at += length + 12
+    return offset
+
+
+@pytest.mark.parametrize("at", [3, 8, 16, 40, 100])
+def test_what_is_no_batch_ends_the_move_and_leaves_the_log(manage: Any, batch: Any, at: int) -> None:
+    manager = manage()
+    log = lead(manager, segment_bytes="100000")
+    for _ in range(10):
+        log.append_as_leader(batch(), api_version=9)
+    path = manager.dir_of(TP) / "t-0" / f"{0:020d}.log"
+    size = path.stat().st_size // 10
+    with path.open("r+b") as file:
+        file.seek(size * 4 + at)
+        byte = file.read(1)[0]
+        file.seek(size * 4 + at)
+        file.write(bytes([byte ^ 0x55]))
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager, steps=50) in (Progress.FAILED, Progress.ENDED, Progress.COPYING)
+    assert manager.futures.get(TP).log.log_end_offset <= 4
+    assert manager.dir_of(TP) != manager.futures.get(TP).place.log_dir.path
+    log.append_as_leader(batch(), api_version=9)
+
+
+# --- a kill at every point ------------------------------------------------------------------------------------------
+
+
+def run_and_die(root: Path, die_at: int, acknowledged: int, batches: list[bytes]) -> None:
+    """In a process of its own: a move with appends in between, until the file operation of number `die_at`."""
+    manager = open_manager(root)
+    log = lead(manager)
+    seen = 0
+
+    def hook(event: str, arguments: Any) -> None:
+        nonlocal seen
+        if event not in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+            return
+        if not str(arguments[0]).startswith(str(root)):
+            return
+        seen += 1
+        if seen == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def append(count: int) -> None:
+        for _ in range(count):
+            log.append_as_leader(batches.pop(0), api_version=9)
+            os.write(acknowledged, b".")
+
+    append(8)
+    sys.addaudithook(hook)
+    manager.futures.create(TP, elsewhere(manager))
+    append(4)
+    log.delete_records(3)
+    move(manager, step=150, steps=3)
+    append(6)
+    assert move(manager) is Progress.DONE
+    append(2)
+    os.write(acknowledged, b"!")
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory that needs no disk: a kill loses nothing that was written."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+        yield Path(name)
+
+
+def test_a_kill_at_any_file_operation_leaves_one_right_log(memory: Path, batch: Any) -> None:
+    die_at, finished, states = 0, False, set()
+    while not finished:
+        die_at += 1
+        resume = die_at % 2 == 0
+        root = memory / str(die_at)
+        batches = [batch(2, value=b"%04d" % number) for number in range(20)]
+        told, tell = os.pipe()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                run_and_die(root, die_at, tell, list(batches))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        os.close(tell)
+        with os.fdopen(told, "rb") as pipe:
+            said = pipe.read()
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) in (0, -signal.SIGKILL)
+        finished = said.endswith(b"!")
+        count = said.count(b".")
+
+        left = {path.parent.name + path.name[3:4] + path.name[-6:] for path in root.glob("*/t-0*")}
+        states.add(tuple(sorted(each[-6:] for each in left)))
+        manager = open_manager(root)
+        log = manager.get(TP)
+        assert log is not None, (die_at, left)
+        log.become_leader(1, 1, [1])
+        if manager.futures.get(TP) is not None:
+            if resume:
+                assert move(manager) is Progress.DONE
+            else:
+                assert manager.futures.remove(TP)
+        assert len(directories(manager)) == 1, (die_at, directories(manager))
+        # The last append may have been written and not acknowledged.
+        assert count * 2 <= log.log_end_offset <= count * 2 + 2
+        found = [(r.offset, r.value) for r in records(log)]
+        assert found == [(n, b"%04d" % (n // 2)) for n in range(log.log_start_offset, log.log_end_offset)]
+        log.append_as_leader(batch(value=b"after"), api_version=9)
+        end = log.log_end_offset
+        manager.shutdown()
+        manager = open_manager(root)
+        assert manager.get(TP).log_end_offset == end
+        assert [(r.offset, r.value) for r in records(manager.get(TP))][:-1] == found
+        manager.shutdown()
+        shutil.rmtree(root)
+    assert die_at > 30
+    # Before, during the copy, between the two renames, and after the second.
+    assert {("-0",), ("-0", "future"), ("delete", "future"), ("-0", "delete")} <= {
+        tuple(sorted(each if each in ("delete", "future") else "-0" for each in state)) for state in states
+    }
+
+
+def records(log: PartitionLog) -> list[Any]:
+    found, offset = [], log.log_start_offset
+    while data := log.read(offset, 1 << 20)[0]:
+        for record in iter_records(data):
+            if record.offset >= offset:
+                found.append(record)
+        offset = found[-1].offset + 1
+    return found
