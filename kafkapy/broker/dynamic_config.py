@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.group import parse_group
 from kafkapy.errors import ConfigError
+from kafkapy.log.cleaner import check_reconfiguration
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_TOPICS, DEFAULT_ENTITY
 
@@ -93,9 +94,10 @@ class DynamicConfig:
     def check_broker(self, broker_id: int | None, keys: Mapping[str, str]) -> None:
         """ConfigError when this broker could not run with these dynamic keys of its own, or of the cluster (None)."""
         if broker_id is None:
-            self.config.with_dynamic(dynamic_default=keys)
+            changed = self.config.with_dynamic(dynamic_default=keys)
         else:
-            self.config.with_dynamic(dynamic=keys)
+            changed = self.config.with_dynamic(dynamic=keys)
+        check_reconfiguration(self.config, changed)
 
     async def change_broker(self, broker_id: int | None, keys: Mapping[str, str]) -> None:
         """Replace the dynamic keys of a broker, or of the cluster (None). ConfigError before anything is written."""

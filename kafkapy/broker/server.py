@@ -112,12 +112,13 @@ class KafkaServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop_asked: asyncio.Event | None = None
+        self._no_log_dirs = False
 
     # --- for programs -------------------------------------------------------------------------------------------
 
     def run(self, on_started: Callable[[], None] | None = None) -> int:
-        """Run the broker on this thread until SIGTERM or SIGINT: 0 after a clean stop. `on_started` is called when it
-        accepts clients.
+        """Run the broker on this thread until SIGTERM or SIGINT: 0 after a clean stop, 1 when it stopped because no
+        log directory works any more. `on_started` is called when it accepts clients.
 
         StartupError (or another KafkaError) when it cannot start.
         """
@@ -126,7 +127,7 @@ class KafkaServer:
             loop.run_until_complete(self._run(signals=True, on_started=on_started))
         finally:
             loop.close()
-        return 0
+        return int(self._no_log_dirs)
 
     def start(self) -> KafkaServer:
         """Run the broker on a thread of its own; returns when it accepts clients. Raises what kept it from starting."""
@@ -372,9 +373,9 @@ class KafkaServer:
         """Take requests from the data plane, then let clients in."""
         loop = asyncio.get_running_loop()
         channel = self.socket_server.request_channel
-        plane.verify_transactions = self.context.coordinators.verification.enabled
         threads = self.config.get_int("num.io.threads")
         asks = DataPlaneAsks(self.context, self._log_config_of, threads, self.conversions)
+        plane.verify_transactions = self.context.coordinators.verification.enabled
         self._on_stop("data-plane asks", lambda: loop.run_in_executor(None, asks.close))
         dispatch = self.context.apis.dispatch
 
@@ -431,6 +432,7 @@ class KafkaServer:
         self.config = config
         self.context.controller.config = config
         self.context.log_manager.config = config
+        self.context.log_manager.cleaner.reconfigure()
         self.context.replica_manager.update_config(config)
         self.context.coordinators.update_config(config)
         self.socket_server.request_channel.plane.verify_transactions = self.context.coordinators.verification.enabled
@@ -447,8 +449,12 @@ class KafkaServer:
         return config
 
     def _log_dir_failed(self, directory: Path, partitions: list[TopicPartition]) -> None:
+        """Any thread."""
         if self._replica_manager is not None:
             self._replica_manager.log_dir_failed(directory, partitions)
+            if not self.context.log_manager.live_dirs and self._loop is not None and self._stop_asked is not None:
+                self._no_log_dirs = True
+                self._loop.call_soon_threadsafe(self._stop_asked.set)
 
     # --- stop ---------------------------------------------------------------------------------------------------
 

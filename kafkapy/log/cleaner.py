@@ -10,6 +10,7 @@ are first met and go delete.retention.ms later, so that a reader that is not fur
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -22,6 +23,7 @@ from kafkapy._speedups.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.log_cleaner import CleaningStopped, LogCleaning
 from kafkapy._speedups.offset_map import OffsetMap
 from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy.errors import ConfigError
 from kafkapy.log.cleaned_files import CleanedFiles
 from kafkapy.log.cleaner_manager import LogCleanerManager, LogToClean
 from kafkapy.log.retention import apply_retention
@@ -31,7 +33,7 @@ from kafkapy.types import TopicPartition
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
-__all__ = ["Cleaner", "CleanerStats", "LogCleaner", "group_segments"]
+__all__ = ["Cleaner", "CleanerSettings", "CleanerStats", "LogCleaner", "check_reconfiguration", "group_segments"]
 
 logger = logging.getLogger("kafka.log.LogCleaner")
 
@@ -110,6 +112,9 @@ class Cleaner:
         if on_cleaning is not None:
             on_cleaning(cleaning)
         end = cleaning.build_map(target.first_dirty_offset, target.first_uncleanable_offset)
+        if log.recovery_point < end:
+            # What makes older values superfluous must be on the disk before they go.
+            log.flush()
         stats.keys, stats.map_fullness = len(self._map), len(self._map) / max(self._map.max_entries, 1)
         cleaning.begin(now_ms, log.config.delete_retention_ms)
         segments = cleaning.segments()
@@ -143,6 +148,10 @@ class Cleaner:
                 raise CleaningStopped(f"{log.topic}-{log.partition} has changed while it was cleaned")
             try:
                 files.install(bases, log.config.file_delete_delay_ms)
+            except OSError as error:
+                # The names are half those of the segments that the log has given up: only a restart puts that right.
+                log.go_offline(error.errno or errno.EIO)
+                raise
             finally:
                 cleaning.end_swap()
         except BaseException:
@@ -151,11 +160,46 @@ class Cleaner:
             raise
 
 
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """What the cleaner threads are made from. Immutable. Bytes."""
+
+    threads: int
+    memory: int
+    """Of each thread's map."""
+    load_factor: float
+    bytes_per_second: float
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> CleanerSettings:
+        """The keys log.cleaner.* of a broker."""
+        threads = config.get_int("log.cleaner.threads")
+        return cls(
+            threads,
+            config.get_int("log.cleaner.dedupe.buffer.size") // max(threads, 1),
+            config.get_double("log.cleaner.io.buffer.load.factor"),
+            config.get_double("log.cleaner.io.max.bytes.per.second"),
+        )
+
+
+def check_reconfiguration(old: BrokerConfig, new: BrokerConfig) -> None:
+    """ConfigError for a number of cleaner threads that a running broker does not go to at once: less than half or more
+    than double of what it is, or none. Source: kafka.log.LogCleaner.validateReconfiguration."""
+    current, wanted = CleanerSettings.of(old).threads, CleanerSettings.of(new).threads
+    if wanted == current:
+        return
+    least, most = max(current // 2, 1), current * 2
+    if not least <= wanted <= most:
+        reason = f"a running broker with {current} cleaner threads takes {least} to {most}; larger changes go in steps"
+        raise ConfigError("log.cleaner.threads", wanted, reason)
+
+
 class LogCleaner:
     """The cleaner threads of a broker. Made and started by LogManager, stopped by its shutdown.
 
-    `config` is asked at every round, so the throttle, the pause and the like follow dynamic changes; the number of
-    threads and the memory are those at the start. `on_error` is told of disk errors (partition, OSError).
+    `config` is asked at every round. After a dynamic change of it `reconfigure` makes the throttle follow at once, and
+    the number of threads, their memory and their pause when a thread has done the cleaning it is at. `on_error` is
+    told of disk errors (partition, OSError).
     """
 
     def __init__(
@@ -173,66 +217,116 @@ class LogCleaner:
         self._logs = logs
         self._on_error = on_error
         self._pace = CleanerThrottle()
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._changed = threading.Condition()
+        self._settings: CleanerSettings | None = None
+        """None while no threads are to run."""
+        self._stopping = False
+        self._threads: dict[int, threading.Thread] = {}
+        self._last_run_ms = 0
 
     def start(self) -> None:
         """Starts log.cleaner.threads threads."""
-        config = self._config()
-        count = config.get_int("log.cleaner.threads")
-        memory = config.get_int("log.cleaner.dedupe.buffer.size") // max(count, 1)
-        for number in range(count):
-            cleaner = Cleaner(memory, config.get_double("log.cleaner.io.buffer.load.factor"), self._pace)
-            thread = threading.Thread(
-                target=self._run, args=(number, cleaner), name=f"kafka-log-cleaner-thread-{number}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+        with self._changed:
+            self._settings = CleanerSettings.of(self._config())
+            self._pace.bytes_per_second = self._settings.bytes_per_second
+            self._start_missing()
+
+    def reconfigure(self) -> None:
+        """Follows a change of the configuration; threads that have died are replaced. Any thread; does not block."""
+        with self._changed:
+            if self._settings is None or self._stopping:
+                return
+            self._settings = CleanerSettings.of(self._config())
+            self._pace.bytes_per_second = self._settings.bytes_per_second
+            self._start_missing()
+            self._changed.notify_all()
+
+    def _start_missing(self) -> None:
+        assert self._settings is not None
+        for number in range(self._settings.threads):
+            known = self._threads.get(number)
+            if known is None or not known.is_alive():
+                thread = threading.Thread(
+                    target=self._run, args=(number,), name=f"kafka-log-cleaner-thread-{number}", daemon=True
+                )
+                self._threads[number] = thread
+                thread.start()
 
     def shutdown(self) -> None:
         """Stops the threads; a cleaning under way ends without an effect. Blocking."""
-        self._stopping.set()
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            threads = list(self._threads.values())
         self._pace.stop()
-        for thread in self._threads:
+        for thread in threads:
             thread.join()
 
     @property
     def dead_threads(self) -> int:
         """Threads that have ended while the broker runs."""
-        return 0 if self._stopping.is_set() else sum(not thread.is_alive() for thread in self._threads)
+        with self._changed:
+            return 0 if self._stopping else sum(not thread.is_alive() for thread in self._threads.values())
 
     def figures(self) -> dict[str, float]:
         """The cleaner's metrics by name. Any thread."""
         manager, last = self.manager, list(self.last_stats.values())
+        fullness = max((stats.map_fullness for stats in last), default=0.0)
+        now_ms = time.time_ns() // 1_000_000
         read = sum(stats.figures.get("bytes_read", 0) for stats in last)
         written = sum(stats.figures.get("bytes_written", 0) for stats in last)
         return {
             "kafka_log_logcleanermanager_uncleanablepartitionscount": len(manager.uncleanable),
-            "kafka_log_logcleanermanager_uncleanablebytes": manager.uncleanable_bytes(time.time_ns() // 1_000_000),
+            "kafka_log_logcleanermanager_uncleanablebytes": manager.uncleanable_bytes(now_ms),
+            "kafka_log_logcleanermanager_timesincelastrunms": now_ms - self._last_run_ms if self._last_run_ms else 0,
             "kafka_log_logcleanermanager_maxdirtypercent": 100 * manager.dirtiest_ratio,
             "kafka_log_logcleaner_maxcompactiondelaysecs": manager.max_compaction_delay_ms / 1000,
             "kafka_log_logcleaner_cleanerrecopypercent": 100 * written / read if read else 0.0,
             "kafka_log_logcleaner_maxcleantimesecs": max((stats.seconds for stats in last), default=0.0),
+            "kafka_log_logcleaner_maxbufferutilizationpercent": 100 * fullness,
             "kafka_log_logcleaner_deadthreadcount": self.dead_threads,
         }
 
-    def _run(self, number: int, cleaner: Cleaner) -> None:
-        while not self._stopping.is_set():
+    def _run(self, number: int) -> None:
+        cleaner: Cleaner | None = None
+        made_from: CleanerSettings | None = None
+        while (settings := self._settings_for(number)) is not None:
             worked = False
             try:
-                config = self._config()
-                self._pace.bytes_per_second = config.get_double("log.cleaner.io.max.bytes.per.second")
+                if cleaner is None or made_from != settings:
+                    cleaner = None  # first, so that two maps are never held
+                    cleaner, made_from = Cleaner(settings.memory, settings.load_factor, self._pace), settings
                 worked = self.clean_filthiest(number, cleaner)
                 self.delete_old_segments()
             except Exception:
                 # One bad round must not end the thread: nothing else would ever clean.
                 logger.exception("A round of log cleaner thread %d failed", number)
             if not worked:
-                self._stopping.wait(self._config().get_int("log.cleaner.backoff.ms") / 1000)
+                self._pause(settings)
+
+    def _settings_for(self, number: int) -> CleanerSettings | None:
+        """What the thread of that number works with; None when it is to end. Then it is forgotten in the same step, so
+        that `reconfigure` either still finds it at work or makes it anew."""
+        with self._changed:
+            if self._stopping or self._settings is None:
+                return None
+            if number >= self._settings.threads:
+                self._threads.pop(number, None)
+                self.last_stats.pop(number, None)
+                return None
+            return self._settings
+
+    def _pause(self, settings: CleanerSettings) -> None:
+        """log.cleaner.backoff.ms, or until the settings change or the broker stops."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopping or self._settings is not settings,
+                self._config().get_int("log.cleaner.backoff.ms") / 1000,
+            )
 
     def clean_filthiest(self, number: int, cleaner: Cleaner) -> bool:
         """Cleans the dirtiest log that is due; False when there is none. A log that cannot be cleaned is marked."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._last_run_ms = time.time_ns() // 1_000_000
         target = self.manager.grab_filthiest(now_ms)
         if target is None:
             return False

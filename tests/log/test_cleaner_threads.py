@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
-from kafkapy.log.cleaner import Cleaner
+from kafkapy.errors import ConfigError
+from kafkapy.log.cleaner import Cleaner, LogCleaner, check_reconfiguration
 from kafkapy.log.cleaner_manager import log_to_clean
 from kafkapy.log.log_manager import LogManager
 from kafkapy.records.batches import RecordBatchBuilder, iter_records
@@ -155,3 +157,86 @@ def test_one_works_on_a_log_at_a_time(manage: Any) -> None:
     assert not cleaner.clean_filthiest(0, Cleaner(1 << 20))
     cleaner.manager.truncated(tp, 10)
     assert cleaner.manager.grab_filthiest(0).first_dirty_offset == 10
+
+
+def cleaner_threads() -> int:
+    return sum(thread.name.startswith("kafka-log-cleaner-thread-") for thread in threading.enumerate())
+
+
+def test_a_running_broker_follows_a_change_of_the_cleaners_keys(manage: Any, tmp_path: Path) -> None:
+    manager = manage(log_cleaner_threads="2", log_cleaner_backoff_ms="600000")
+    before = cleaner_threads()
+    manager.cleaner.reconfigure()
+    assert cleaner_threads() == before  # it was not started yet
+    manager.start()
+    assert cleaner_threads() == before + 2
+
+    def change(**keys: str) -> None:
+        manager.config = manager.config.with_dynamic({name.replace("_", "."): value for name, value in keys.items()})
+        manager.cleaner.reconfigure()
+
+    change(log_cleaner_threads="4", log_cleaner_dedupe_buffer_size=str(16 << 20))
+    assert cleaner_threads() == before + 4
+    change(log_cleaner_threads="1", log_cleaner_backoff_ms="10")
+    wait_for(lambda: cleaner_threads() == before + 1)
+    assert manager.cleaner.dead_threads == 0
+    # The remaining thread sleeps no longer, and works with the new settings.
+    tp = TopicPartition("orders", 0)
+    fill(manager.get_or_create(tp, config=compacted()))
+    wait_for(lambda: manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) == 100)
+    figures = manager.cleaner.figures()
+    assert figures["kafka_log_logcleaner_maxbufferutilizationpercent"] > 0
+    assert figures["kafka_log_logcleanermanager_timesincelastrunms"] >= 0
+    change(log_cleaner_threads="2", log_cleaner_backoff_ms="10")
+    assert cleaner_threads() == before + 2
+
+
+def test_a_cleaning_under_way_follows_the_throttle(manage: Any, tmp_path: Path) -> None:
+    manager = manage(log_cleaner_io_max_bytes_per_second="1")
+    tp = TopicPartition("orders", 0)
+    fill(manager.get_or_create(tp, config=compacted()))
+    manager.start()
+    wait_for(lambda: not manager.cleaner.manager.claim(tp) or manager.cleaner.manager.release(tp))
+    assert manager.cleaner.cleanings == 0
+    manager.config = manager.config.with_dynamic({"log.cleaner.io.max.bytes.per.second": "1e12"})
+    manager.cleaner.reconfigure()
+    wait_for(lambda: manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) == 100)
+
+
+def test_a_dead_thread_is_counted_and_replaced(manage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = manage(log_cleaner_threads="2")
+    monkeypatch.setattr(threading, "excepthook", lambda details: None)
+
+    def die(self: LogCleaner, number: int) -> None:
+        raise SystemError(f"thread {number} dies")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogCleaner, "_run", die)
+        manager.start()
+        wait_for(lambda: manager.cleaner.dead_threads == 2)
+    assert manager.cleaner.figures()["kafka_log_logcleaner_deadthreadcount"] == 2
+    manager.cleaner.reconfigure()
+    assert manager.cleaner.dead_threads == 0
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "allowed"),
+    [
+        (1, 2, True),
+        (3, 6, True),
+        (5, 2, True),
+        (4, 2, True),
+        (1, 3, False),
+        (4, 1, False),
+        (1, 0, False),
+        (3, 7, False),
+    ],
+)
+def test_the_number_of_threads_changes_in_steps(current: int, wanted: int, allowed: bool) -> None:
+    old = BrokerConfig({"log.dirs": "/x", "log.cleaner.threads": str(current)})
+    new = old.with_dynamic({"log.cleaner.threads": str(wanted)})
+    if allowed:
+        check_reconfiguration(old, new)
+    else:
+        with pytest.raises(ConfigError, match=r"log\.cleaner\.threads"):
+            check_reconfiguration(old, new)
