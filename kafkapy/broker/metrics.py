@@ -154,6 +154,18 @@ METRICS: Final = (
                "Transactional ids coordinated here, by the state of their transaction."),
     MetricSpec("kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions", GAUGE, (),
                "Transactions whose outcome is decided and not yet in all of their partitions."),
+    MetricSpec("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", GAUGE, (),
+               "Markers for partitions that cannot take them yet."),
+    MetricSpec("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize", GAUGE, (),
+               "Transactions whose markers are written and whose last record could not be yet."),
+    MetricSpec("kafka_server_transaction_coordinator_metrics_partition_load_time_max", GAUGE, (),
+               "Longest time that loading a partition of __transaction_state took since the start, in ms."),
+    MetricSpec("kafka_server_transaction_coordinator_metrics_partition_load_time_avg", GAUGE, (),
+               "Mean of the times that loading partitions of __transaction_state took since the start, in ms."),
+    MetricSpec("kafka_server_addpartitionstotxnmanager_verificationfailure", COUNTER, (),
+               "Partitions that the transaction coordinator did not confirm to be in a producer's transaction."),
+    MetricSpec("kafka_server_addpartitionstotxnmanager_verificationtimems", HISTOGRAM, (),
+               "Ms from the question whether partitions are in a transaction to the coordinator's word."),
     MetricSpec("kafkapy_controlloop_lagms", GAUGE, (), "Ms by which the control loop was late at its last beat."),
     MetricSpec("kafkapy_controlloop_maxlagms", GAUGE, (), "Largest lag of the control loop since the start, in ms."),
     MetricSpec("kafkapy_eventqueue_dropped", COUNTER, (),
@@ -205,7 +217,7 @@ class BrokerCollector(Collector):
         self._requests(add, families["kafka_network_requestmetrics_totaltimems"])
         self._groups(add)
         self._group_coordinator(add)
-        self._transactions(add)
+        self._transactions(add, families["kafka_server_addpartitionstotxnmanager_verificationtimems"])
         self._network(add)
         return list(families.values())
 
@@ -297,7 +309,7 @@ class BrokerCollector(Collector):
         add(f"{prefix}_offsetexpiration", counters.offset_expirations)
         add(f"{prefix}_offsetdeletion", counters.offset_deletions)
 
-    def _transactions(self, add: Any) -> None:
+    def _transactions(self, add: Any, verification_times: Any) -> None:
         coordinator = self._server.context.coordinators.transaction
         for state, count in coordinator.count_states().items():
             add("kafka_coordinator_transaction_transactionstatemanager_numtransactionalids", count, state)
@@ -305,6 +317,20 @@ class BrokerCollector(Collector):
             "kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions",
             len(coordinator.completions),
         )
+        queues = "kafka_coordinator_transaction_transactionmarkerchannelmanager"
+        add(f"{queues}_unknowndestinationqueuesize", coordinator.completions.waiting_markers)
+        add(f"{queues}_logappendretryqueuesize", coordinator.completions.waiting_ends)
+        loads = coordinator.runtime.load_times
+        add("kafka_server_transaction_coordinator_metrics_partition_load_time_max", loads.max_ms)
+        mean = loads.total_ms / loads.count if loads.count else 0
+        add("kafka_server_transaction_coordinator_metrics_partition_load_time_avg", mean)
+        verification = self._server.context.coordinators.verification
+        add("kafka_server_addpartitionstotxnmanager_verificationfailure", verification.failures)
+        buckets, so_far = [], 0
+        for power, count in enumerate(verification.times.buckets):
+            so_far += count
+            buckets.append((str(2**power), so_far))  # bucket n holds what took less than 2**n ms
+        verification_times.add_metric((), [*buckets[:-1], ("+Inf", so_far)], verification.times.total_ms)
 
     def _requests(self, add: Any, histogram: Any) -> None:
         for key, counters in self._server.socket_server.counters()["apis"].items():

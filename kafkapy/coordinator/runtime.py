@@ -103,6 +103,21 @@ class ShardState(Enum):
     FAILED = "Failed"
 
 
+@dataclass(slots=True)
+class LoadTimes:
+    """How long loading partitions took, in ms since the start of the broker. Read by the metrics' thread."""
+
+    count: int = 0
+    total_ms: int = 0
+    max_ms: int = 0
+
+    def add(self, took_ms: int) -> None:
+        """One more."""
+        self.count += 1
+        self.total_ms += took_ms
+        self.max_ms = max(self.max_ms, took_ms)
+
+
 class ShardTimer(Generic[S]):
     """The timeouts of one shard. Made by the runtime, used by the shard, on the control loop's thread."""
 
@@ -220,6 +235,7 @@ class CoordinatorRuntime(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
         self._hosted: dict[int, _Hosted[S]] = {}
+        self.load_times = LoadTimes()
         self._stopped = False
         self._logger = logging.getLogger(f"kafka.coordinator.{name}")
         writer.on_committed(self._committed)
@@ -276,8 +292,9 @@ class CoordinatorRuntime(Generic[S]):
             hosted.loaded_end = self._writer.end_offset(partition)
             hosted.state = ShardState.ACTIVE
             hosted.shard.on_loaded(self.clock.time_ms())
+            took = self.clock.monotonic_ms() - started
+            self.load_times.add(took)
             if load is not None and load.records:
-                took = self.clock.monotonic_ms() - started
                 self._logger.info("Loaded %d records from %s in %d ms", load.records, partition, took)
 
         def failed(error: Exception) -> None:

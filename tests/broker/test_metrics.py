@@ -91,6 +91,21 @@ def test_transactional_ids_are_counted_by_state(scraped: Any) -> None:
     assert {labels: value for (name, labels), value in found.items() if name == counted} == {(("state", "Empty"),): 2}
     unfinished = "kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions"
     assert found[unfinished, ()] == 0
+    for queue in ("unknowndestinationqueuesize", "logappendretryqueuesize"):
+        assert found[f"kafka_coordinator_transaction_transactionmarkerchannelmanager_{queue}", ()] == 0
+    assert found["kafka_server_transaction_coordinator_metrics_partition_load_time_max", ()] >= 0
+
+
+def test_verifications_are_counted_and_timed(scraped: Any) -> None:
+    _, client, address = scraped
+    client.create_topic("verified")
+    client.coordinate_transactions("verified")
+    batch = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    with pytest.raises(AssertionError, match="INVALID_PRODUCER_ID_MAPPING"):
+        client.produce("verified", [(1, b"x")], transactional_id="verified", **batch)
+    found = scrape(address)
+    assert found["kafka_server_addpartitionstotxnmanager_verificationfailure_total", ()] == 1
+    assert found["kafka_server_addpartitionstotxnmanager_verificationtimems_count", ()] == 1
 
 
 def test_other_paths_are_not_found(scraped: Any) -> None:

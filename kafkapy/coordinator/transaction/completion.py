@@ -34,7 +34,7 @@ Run = Callable[[int, Callable[[TransactionShard, int], Result[Any]]], Later[Any]
 class _Completion:
     """One transaction whose markers are being written."""
 
-    __slots__ = ("failures", "in_flight", "marker", "metadata", "remaining", "shard")
+    __slots__ = ("failures", "in_flight", "marker", "metadata", "remaining", "shard", "unwritten")
 
     def __init__(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
         self.shard = shard
@@ -48,6 +48,8 @@ class _Completion:
         self.remaining = set(metadata.partitions)
         self.in_flight: set[TopicPartition] = set()
         self.failures = 0
+        self.unwritten = False
+        """All markers are written, but the record that says so could not be yet."""
 
     @property
     def name(self) -> str:
@@ -70,6 +72,16 @@ class Completions:
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+    @property
+    def waiting_markers(self) -> int:
+        """Markers for partitions that cannot take them yet: their leader is not known, or not ready."""
+        return sum(len(job.remaining - job.in_flight) for job in list(self._jobs.values()))
+
+    @property
+    def waiting_ends(self) -> int:
+        """Transactions whose last record could not be written yet."""
+        return sum(job.unwritten for job in list(self._jobs.values()))
 
     def start(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
         """The outcome of a transaction is committed: bring it to its partitions."""
@@ -147,6 +159,7 @@ class Completions:
             if done.error is None:
                 self._jobs.pop((job.shard.partition, metadata.transactional_id), None)
             elif self._is_current(job):
+                job.unwritten = True
                 job.shard.timer.schedule(("complete", metadata.transactional_id), RETRY_PAUSE_MS, again)
 
         def again(shard: TransactionShard, now_ms: int) -> Result[None]:

@@ -18,7 +18,7 @@ def listed(client: Any, version: int = 0, **filters: Any) -> dict[str, str]:
     return {each.transactional_id: each.transaction_state for each in response.transaction_states}
 
 
-@pytest.mark.parametrize("version", range(2))
+@pytest.mark.parametrize("version", range(3))
 def test_ids_are_listed_by_state_and_producer(client: Any, topic_name: str, version: int) -> None:
     client.create_topic(topic_name)
     idle = Producer(client, f"idle-{topic_name}")
@@ -45,3 +45,20 @@ def test_young_transactions_can_be_left_out(client: Any, topic_name: str) -> Non
     mine = {"producer_id_filters": [producer.producer_id]}
     assert listed(client, 1, duration_filter=3_600_000, **mine) == {}
     assert listed(client, 1, duration_filter=-1, **mine) == {producer.name: "Ongoing"}
+
+
+def test_ids_are_listed_by_pattern(client: Any, topic_name: str) -> None:
+    for name in (f"{topic_name}-a1", f"{topic_name}-b2"):
+        Producer(client, name)
+    mine = f"{topic_name}-[ab][0-9]"
+    assert set(listed(client, 2, transactional_id_pattern=mine)) == {f"{topic_name}-a1", f"{topic_name}-b2"}
+    assert set(listed(client, 2, transactional_id_pattern=f"{topic_name}-a.*")) == {f"{topic_name}-a1"}
+    assert listed(client, 2, transactional_id_pattern=f"{topic_name}-a") == {}, "the whole id has to match"
+    assert len(listed(client, 2, transactional_id_pattern="")) >= 2, "an empty one is none"
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{2000}", "(?=a)b", "[ab]{1000}" * 100])
+def test_patterns_that_are_not_valid_are_refused(client: Any, pattern: str) -> None:
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
+    response = client(request, 2)
+    assert (response.error_code, response.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])

@@ -137,11 +137,14 @@ def read_committed(client: Any, topic: str) -> tuple[list[bytes | None], int]:
     )
     found = client(request, 11).responses[0].partitions[0]
     assert found.error_code == ErrorCode.NONE
-    aborted = {each.producer_id: each.first_offset for each in found.aborted_transactions or []}
-    values = [
-        record.value
-        for batch in iter_batches(bytes(found.records or b""))
-        if not batch.is_control and batch.base_offset < aborted.get(batch.producer_id, 2**63)
-        for record in decode_records(batch)
-    ]
+    aborted = sorted((each.first_offset, each.producer_id) for each in found.aborted_transactions or [])
+    dropped: set[int] = set()
+    values: list[bytes | None] = []
+    for batch in iter_batches(bytes(found.records or b"")):
+        while aborted and aborted[0][0] <= batch.base_offset:
+            dropped.add(aborted.pop(0)[1])
+        if batch.is_control:
+            dropped.discard(batch.producer_id)
+        elif batch.producer_id not in dropped:
+            values += [record.value for record in decode_records(batch)]
     return values, found.last_stable_offset

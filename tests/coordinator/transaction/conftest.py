@@ -62,10 +62,12 @@ class Partitions:
 class Bench:
     """One life of a coordinator: another one on the same logs is what comes after a crash."""
 
-    def __init__(self, before: Bench | None = None, config: TransactionConfig | None = None) -> None:
+    def __init__(
+        self, before: Bench | None = None, config: TransactionConfig | None = None, partitions: Any = None
+    ) -> None:
         self.loop = before.loop if before else asyncio.new_event_loop()
         self.clock = before.clock if before else VirtualClock()
-        self.partitions = before.partitions if before else Partitions()
+        self.partitions = before.partitions if before else partitions or Partitions()
         self.config = config or (before.config if before else TransactionConfig())
         self.writer = MemoryWriter()
         self.ids = before.ids if before else iter(range(1000, 10_000_000))
