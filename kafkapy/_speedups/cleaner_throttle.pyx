@@ -72,6 +72,10 @@ cdef class CleanerThrottle:
     @bytes_per_second.setter
     def bytes_per_second(self, double value):
         pthread_mutex_lock(&self.state.mutex)
+        if self.state.bytes_per_second != value:
+            # What was owed at the old rate is forgiven.
+            self.state.period_start_ns = monotonic_ns()
+            self.state.period_bytes = 0
         self.state.bytes_per_second = value
         pthread_mutex_unlock(&self.state.mutex)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -372,11 +373,13 @@ class FutureLogs:
         failures: list[tuple[Path, OSError]] = []
 
         def rename(place: Place, before: str, after: str) -> bool:
+            directory = place.log_dir.path
             try:
-                place.backend.rename_log(place.log_dir.path, before, after)
+                place.backend.rename_log(directory, before, after)
             except OSError as error:
-                failures.append((place.log_dir.path, error))
-            return not (place.log_dir.path / before).exists()
+                failures.append((directory, error))
+                return os.path.exists(directory / after)  # noqa: PTH110 - False, not an error, on a failing disk
+            return True
 
         if rename(old, old.name, renamed):
             if rename(new, new.name, final):

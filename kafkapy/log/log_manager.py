@@ -129,7 +129,7 @@ class LogManager:
 
     def load(self) -> int:
         """Loads the logs of all directories, each with num.recovery.threads.per.data.dir threads; how many.
-        Blocking."""
+        Blocking. LogDirError when no directory is left."""
         started = time.monotonic()
         threads = self.config.get_int("num.recovery.threads.per.data.dir")
         recovered = 0
@@ -159,6 +159,9 @@ class LogManager:
                 for failure in failures:
                     self.fail_dir(log_dir.path, failure)
             pool.shutdown()
+        if not self.live_dirs:
+            failures = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.dirs)
+            raise LogDirError(f"No log directory can be used ({failures}).")
         self.futures.settle()
         self._finish_deletes(scans)
         seconds = time.monotonic() - started

@@ -1,7 +1,7 @@
 """`kafkapy-server`: starts one broker in this process and runs it until SIGTERM or SIGINT.
 
 Exit codes: 0 after a clean stop, 1 when the configuration is wrong or the broker cannot start (one sentence on stderr
-says why), 2 for a command line that cannot be understood.
+says why) or when all its log directories have failed, 2 for a command line that cannot be understood.
 """
 
 from __future__ import annotations
