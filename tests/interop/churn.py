@@ -140,13 +140,16 @@ class Owned:
 
 @dataclass
 class Churn:
-    """Owns members, load and what they left behind. The broker is the caller's."""
+    """Owns members, load and what they left behind. The broker is the caller's. With `classic` all members have the
+    classic protocol, and so has the group; else it is of the consumer protocol whenever a member is (KIP-848).
+    """
 
     folder: Path
     broker: Any
     topic: str
-    protocol: str
-    kinds: dict[str, Command]
+    classic: bool
+    kinds: dict[str, tuple[Command, str]]
+    """What members are there to choose from, by name: how they are started, and which protocol each has."""
     seconds: float
     seed: int = field(default_factory=lambda: int(os.environ.get("KAFKAPY_SEED") or random.randrange(1 << 32)))
     done: collections.Counter[str] = field(default_factory=collections.Counter)
@@ -184,7 +187,7 @@ class Churn:
             for member in self.live:
                 member.process.kill()
                 member.process.wait()
-        print(f"{self.protocol}: settled after {settled:.1f} s, {sum(ends)} records: {dict(self.done)}", flush=True)
+        print(f"{self.topic}: settled after {settled:.1f} s, {sum(ends)} records: {dict(self.done)}", flush=True)
 
     # --- churn ----------------------------------------------------------------------------------------------------
 
@@ -224,9 +227,10 @@ class Churn:
         kind = self.dice.choice(sorted(self.kinds))
         number = len(self.all)
         journal, said = self.folder / f"{number}.events", self.folder / f"{number}.log"
-        arguments = [str(journal), self.broker.bootstrap, self.group, self.topic, self.protocol]
+        command, protocol = self.kinds[kind]
+        arguments = [str(journal), self.broker.bootstrap, self.group, self.topic, protocol]
         with said.open("wb") as log:
-            process = subprocess.Popen([*self.kinds[kind](), *arguments], stdout=log, stderr=log)
+            process = subprocess.Popen([*command(), *arguments], stdout=log, stderr=log)
         self.all.append(Member(kind, process, journal, said))
         self.done[kind] += 1
 
@@ -268,12 +272,9 @@ class Churn:
     def _check(self, ends: Sequence[int]) -> None:
         records = list(group_log(self.broker.bootstrap, self.group))
         self._check_commits(records, ends)
-        if self.protocol == "consumer":
-            self._check_current_assignments(records)
-            member_of: dict[int, set[str]] = {}
-        else:
-            member_of = self._check_generations(records)
-        self._check_owners(member_of)
+        members = self._check_generations(records)
+        self._check_current_assignments(records)
+        self._check_owners(members)
 
     def _check_commits(self, records: Sequence[CoordinatorRecord], ends: Sequence[int]) -> None:
         """Committed offsets only grow, and in the end everything is committed."""
@@ -296,7 +297,9 @@ class Churn:
             if not isinstance(record.key, GroupMetadataKey):
                 continue
             value: Any = record.value
-            assert value is not None, "the group is gone"
+            if value is None:
+                assert not self.classic, "the group is gone"
+                continue
             assert value.generation >= last, f"generation {value.generation} after {last}"
             last = value.generation
             owners: dict[int, str] = {}
@@ -332,14 +335,14 @@ class Churn:
             }
             owned = [partition for partitions in current.values() for partition in partitions]
             assert len(owned) == len({*owned}), f"two members have the same partition: {current}"
-        assert epoch > 0
+        assert (epoch == 0) == self.classic
         self.done["member epoch"] = epoch
 
-    def _check_owners(self, member_of: dict[int, set[str]]) -> None:
+    def _check_owners(self, members: dict[int, set[str]]) -> None:
         """Nobody owns a partition while somebody else does, unless the group has gone on without it.
 
-        Classic: the first one was no member of the generation that gave the partition to the second. KIP-848: it was
-        told that it had lost its partitions.
+        In a classic group it then was no member of the generation that gave the partition to the other. In one of the
+        consumer protocol it is told that it has lost its partitions.
         """
         for partition in range(PARTITIONS):
             owners = sorted(self._owners(partition), key=lambda owned: owned.begin)
@@ -347,10 +350,8 @@ class Churn:
                 if first.end <= second.begin or first.member is second.member:
                     continue
                 self.done["overlaps after a timeout"] += 1
-                if self.protocol == "consumer":
-                    left_behind = first.how == "lost"
-                else:
-                    left_behind = first.member_id not in member_of[second.generation]
+                told = first.how == "lost"
+                left_behind = first.member_id not in members[second.generation] if self.classic else told
                 assert left_behind, f"partition {partition} has two owners: {first}, {second}"
 
     def _owners(self, partition: int) -> Iterator[Owned]:

@@ -131,16 +131,22 @@ def kafka_python(journal: Journal, bootstrap: str, group: str, topic: str, proto
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
     known = [CooperativeStickyAssignor, RangePartitionAssignor, StickyPartitionAssignor]
-    consumer = kafka.KafkaConsumer(
-        bootstrap_servers=bootstrap,
-        group_id=group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        fetch_max_wait_ms=100,
-        partition_assignment_strategy=[each for each in known if each.name == protocol],
-    )
+    config: dict[str, Any] = {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "fetch_max_wait_ms": 100,
+        "partition_assignment_strategy": [each for each in known if each.name == protocol],
+    }
+    while True:
+        try:
+            consumer = kafka.KafkaConsumer(**config)
+            break
+        except kafka.errors.NoBrokersAvailable:
+            continue  # it is just away
 
     def told(event: str, partitions: Iterable[Any]) -> None:
         metadata = consumer.group_metadata()
@@ -186,19 +192,20 @@ async def _aio_kafka(journal: Journal, bootstrap: str, group: str, topic: str, p
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-    consumer = aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        group_id=group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        fetch_max_wait_ms=100,
-        metadata_max_age_ms=5_000,
-        partition_assignment_strategy=tuple(
+    config: dict[str, Any] = {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "fetch_max_wait_ms": 100,
+        "metadata_max_age_ms": 5_000,
+        "partition_assignment_strategy": tuple(
             each for each in (RangePartitionAssignor, StickyPartitionAssignor) if each.name == protocol
         ),
-    )
+    }
+    consumer = aiokafka.AIOKafkaConsumer(**config)
 
     def told(event: str, partitions: Iterable[Any]) -> None:
         coordinator = consumer._coordinator
@@ -211,8 +218,15 @@ async def _aio_kafka(journal: Journal, bootstrap: str, group: str, topic: str, p
         def on_partitions_revoked(self, revoked: Any) -> None:
             told("revoked", revoked)
 
-    consumer.subscribe([topic], listener=Listener())
-    await consumer.start()
+    while True:
+        consumer.subscribe([topic], listener=Listener())
+        try:
+            await consumer.start()
+            break
+        except aiokafka.errors.KafkaConnectionError:
+            # The broker is just away.
+            await consumer.stop()
+            consumer = aiokafka.AIOKafkaConsumer(**config)
     while not journal.stopping:
         found: dict[int, list[int]] = {}
         for partition, messages in (await consumer.getmany(timeout_ms=int(POLL_S * 1000))).items():

@@ -13,13 +13,13 @@ from interop.churn import SETTINGS, Churn, Command, python_member
 from interop.conftest import make_broker
 from peers.apache_kafka import VERSIONS, PeerMissingError, compiled, jars
 
-KINDS = {
+CLIENTS = {
     "range": ["confluent-kafka", "kafka-python", "aiokafka"],
     "sticky": ["kafka-python", "aiokafka"],
     "cooperative-sticky": ["confluent-kafka", "kafka-python"],
     "consumer": ["confluent-kafka"],
 }
-"""The clients that have each protocol."""
+"""Those that have each protocol."""
 JAVA_MEMBER = Path(__file__).parent / "java" / "ChurnMember.java"
 
 
@@ -31,30 +31,45 @@ def java_member(version: str) -> list[str]:
     return ["java", *quiet, "-cp", path, "ChurnMember"]
 
 
-def churn(folder: Path, protocol: str, seconds: float, others: dict[str, Command] | None = None) -> None:
+def churn(folder: Path, name: str, kinds: dict[str, tuple[Command, str]], seconds: float) -> None:
     broker = make_broker(folder / "broker", **SETTINGS)
     broker.start()
     try:
-        kinds = {kind: partial(python_member, kind) for kind in KINDS[protocol]} | (others or {})
-        Churn(folder / "members", broker, f"churn-{protocol}", protocol, kinds, seconds).run()
+        classic = all(protocol != "consumer" for _, protocol in kinds.values())
+        Churn(folder / "members", broker, f"churn-{name}", classic, kinds, seconds).run()
     finally:
         broker.remove()
 
 
+def members(protocol: str) -> dict[str, tuple[Command, str]]:
+    return {client: (partial(python_member, client), protocol) for client in CLIENTS[protocol]}
+
+
 @pytest.mark.parametrize("protocol", ["range", "consumer"])
 def test_a_group_survives_members_that_come_and_go(tmp_path: Path, protocol: str) -> None:
-    churn(tmp_path, protocol, 3)
+    churn(tmp_path, protocol, members(protocol), 3)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("protocol", KINDS)
+@pytest.mark.parametrize("protocol", CLIENTS)
 def test_a_group_survives_a_minute_of_members_that_come_and_go(tmp_path: Path, protocol: str) -> None:
-    churn(tmp_path, protocol, 60)
+    churn(tmp_path, protocol, members(protocol), 60)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_a_group_changes_its_protocol_with_its_members(tmp_path: Path, protocol: str) -> None:
+    """Online migration (KIP-848), forth and back."""
+    kinds = {f"{client} of the consumer protocol": kind for client, kind in members("consumer").items()}
+    # An aiokafka that is waiting to join when the group is converted is told REBALANCE_IN_PROGRESS, as by Apache Kafka,
+    # and ends with an error.
+    kinds |= {client: kind for client, kind in members(protocol).items() if client != "aiokafka"}
+    churn(tmp_path, f"{protocol}-and-consumer", kinds, 60)
 
 
 @pytest.mark.java
 @pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Java tools run with: make interop-java")
-@pytest.mark.parametrize("protocol", KINDS)
+@pytest.mark.parametrize("protocol", CLIENTS)
 def test_java_consumers_come_and_go_among_the_others(tmp_path: Path, protocol: str) -> None:
     # The consumer of 3.9 speaks an early form of the new protocol.
     versions = ["4.x"] if protocol == "consumer" else sorted(VERSIONS)
@@ -63,4 +78,5 @@ def test_java_consumers_come_and_go_among_the_others(tmp_path: Path, protocol: s
             jars(version)
     except PeerMissingError as missing:
         pytest.skip(f"Apache Kafka: {missing}")
-    churn(tmp_path, protocol, 60, {f"java {version}": partial(java_member, version) for version in versions})
+    java: dict[str, tuple[Command, str]] = {f"java {each}": (partial(java_member, each), protocol) for each in versions}
+    churn(tmp_path, protocol, members(protocol) | java, 60)
