@@ -271,7 +271,7 @@ class ClassicRebalance:
     # --- migration --------------------------------------------------------------------------------------------------
 
     def converted(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """The group is a consumer group from now on: who waits hears the error, and no timeout of it is left."""
+        """The group is no classic one from now on: who waits hears the error, and no timeout of it is left."""
         for member in group.members.values():
             group.answer_join(member, join_error(member.member_id, error))
             group.answer_sync(member, SyncGroupResponse(error_code=error, assignment=b""))

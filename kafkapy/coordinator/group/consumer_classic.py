@@ -136,7 +136,7 @@ class ClassicMembers:
             moved = self._rebalance.reconcile(
                 group, after, group.assignment_epoch, group.target_of(after), owned, records
             )
-        self._rebalance.downgrade(group, (), moved, rebalance=bump, records=records)
+        self._rebalance.migration.downgrade(group, (), moved, rebalance=bump, records=records)
         return moved
 
     # --- SyncGroup --------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ class ConsumerMigration:
 
     def upgrade(self, classic: ClassicGroup, records: Records) -> ConsumerGroup:
         """A classic group with members as a consumer group, and the records of that. GROUP_ID_NOT_FOUND when that is
-        not allowed, or not possible. Who waits for a join or a sync is told to come again.
+        not allowed, or not possible.
         """
         self._check_upgrade(classic)
         try:
@@ -90,8 +90,7 @@ class ConsumerMigration:
         records += [records_of.target(group.group_id, each.member_id, each.assigned) for each in members]
         records.append(records_of.target_epoch(group.group_id, group.epoch))
         records += [records_of.current_assignment(group.group_id, each) for each in members]
-        self._rebalance.converted(classic, ErrorCode.REBALANCE_IN_PROGRESS)
-        logger.info("Converted the classic group %s to a consumer group", group.group_id)
+        logger.info("The classic group %s is converted to a consumer group", group.group_id)
         return group
 
     def _check_upgrade(self, classic: ClassicGroup) -> None:

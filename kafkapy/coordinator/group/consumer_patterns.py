@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy.coordinator.group import consumer_records as records_of
@@ -30,9 +31,22 @@ logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 LEAST_REFRESH_INTERVAL_MS: Final = 10_000
 NO_VERSION: Final = 0
+MOST_ATTEMPTS: Final = 3
+"""To write what was matched: it may be too large for one batch. The next heartbeat has it matched again."""
 
 Visible = Callable[[Iterable[str]], set[str]]
 """Those of some topics that a member may describe."""
+
+
+@dataclass(slots=True)
+class _Match:
+    """Expressions that were matched against topics, on its way into the log."""
+
+    group_id: str
+    topics: Mapping[str, object]
+    found: dict[str, frozenset[str]]
+    visible: Visible
+    attempts: int = 0
 
 
 class ConsumerPatterns:
@@ -90,11 +104,8 @@ class ConsumerPatterns:
 
         def done(found: dict[str, frozenset[str]]) -> None:
             self._matching.discard(group_id)
-            self._timer.schedule(
-                ("consumer-regex", group_id),
-                0,
-                lambda _shard, now: self._take_over(group_id, found, topics, visible, now),
-            )
+            match = _Match(group_id, topics, found, visible)
+            self._timer.schedule(("consumer-regex", group_id), 0, lambda _shard, now: self._take_over(match, now))
 
         def failed(error: Exception) -> None:
             self._matching.discard(group_id)
@@ -127,35 +138,32 @@ class ConsumerPatterns:
         group.regex_topics = topics
         return False
 
-    def _take_over(
-        self,
-        group_id: str,
-        found: Mapping[str, frozenset[str]],
-        topics: Mapping[str, object],
-        visible: Visible,
-        now_ms: int,
-    ) -> Result[None]:
-        group = self._rebalance.find(group_id)
+    def _take_over(self, match: _Match, now_ms: int) -> Result[None]:
+        group = self._rebalance.find(match.group_id)
+        match.attempts += 1
+        if match.attempts > MOST_ATTEMPTS:
+            logger.error("The topics that the expressions of group %s match cannot be written", match.group_id)
+            return Result(None)
         if group is None:
             return Result(None)
-        allowed = visible(frozenset().union(*found.values()))
+        allowed = match.visible(frozenset().union(*match.found.values()))
         records: Records = []
         resolved = dict(group.resolved)
         changed = False
-        for pattern, matched in found.items():
+        for pattern, matched in match.found.items():
             if pattern not in group.subscribed_regexes:
                 continue
             before = resolved.get(pattern)
             now = resolved[pattern] = ResolvedRegex(matched & allowed, NO_VERSION, now_ms)
             changed = changed or now.topics != (frozenset() if before is None else before.topics)
-            records.append(records_of.regular_expression(group_id, pattern, now))
+            records.append(records_of.regular_expression(group.group_id, pattern, now))
         names = set(group.subscriptions().names).union(
             *(resolved[pattern].topics for pattern in group.subscribed_regexes if pattern in resolved)
         )
-        group.regex_topics = topics
+        group.regex_topics = match.topics
         snapshot = self._metadata()
         metadata_hash = GroupTopics(snapshot).hash_of(names)
         if changed or metadata_hash != group.metadata_hash:
             epoch = self._rebalance.next_epoch(group, metadata_hash, records)
             group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch)
-        return Result(None, records)
+        return self._rebalance.announced(group.group_id, Result(None, records))

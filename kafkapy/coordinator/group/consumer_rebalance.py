@@ -43,7 +43,7 @@ from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
-from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.cache import MetadataSnapshot
 
 if TYPE_CHECKING:
@@ -120,10 +120,7 @@ class ConsumerRebalance:
                 records += group.tombstones()
                 logger.info("Converted the empty classic group %s to a consumer group", group_id)
                 return ConsumerGroup(group_id)
-            upgraded = self.migration.upgrade(group, records)
-            for member in upgraded.members.values():
-                self.schedule_session(upgraded, member)
-            return upgraded
+            return self.migration.upgrade(group, records)
         return self.get(group_id)
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
@@ -356,26 +353,10 @@ class ConsumerRebalance:
         if not members:
             return records
         if self.migration.may_downgrade_without(group, members):
-            self.downgrade(group, members, None, rebalance=True, records=records)
-            return records
-        self._remove(group, members, records)
-        for member in members:
-            self.cancel_timers(group.group_id, member.member_id)
+            self.migration.downgrade(group, members, None, rebalance=True, records=records)
+        else:
+            self._remove(group, members, records)
         return records
-
-    def downgrade(
-        self,
-        group: ConsumerGroup,
-        gone: Collection[ConsumerGroupMember],
-        joining: ConsumerGroupMember | None,
-        *,
-        rebalance: bool,
-        records: Records,
-    ) -> None:
-        """The group becomes classic; see ConsumerMigration.downgrade."""
-        self.migration.downgrade(group, gone, joining, rebalance=rebalance, records=records)
-        for member_id in group.members:
-            self.cancel_timers(group.group_id, member_id)
 
     def _remove(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember], records: Records) -> None:
         for member in members:
@@ -398,20 +379,26 @@ class ConsumerRebalance:
 
     def schedule_rebalance(self, group_id: str, member: ConsumerGroupMember) -> None:
         """Fence a member that does not give up partitions in time."""
-        member_id, epoch = member.member_id, member.member_epoch
-        self._timer.schedule(
-            ("consumer-rebalance", group_id, member_id),
-            member.rebalance_timeout_ms,
-            lambda _shard, _now: self._expired(
-                group_id, member_id, f"it has not left epoch {epoch} within its rebalance timeout", epoch
-            ),
-        )
+        epoch = member.member_epoch
+        reason = f"it has not left epoch {epoch} within its rebalance timeout"
+        timeout = member.rebalance_timeout_ms
+        self._fence_after("consumer-rebalance", group_id, member.member_id, timeout, reason, epoch)
 
     def schedule_join(self, group_id: str, member: ConsumerGroupMember) -> None:
         """Fence a member that does not join in time after it was told to. The first one who tells it counts."""
         if ("consumer-join", group_id, member.member_id) not in self._timer:
             reason = "it has not joined within the rebalance timeout"
             self._fence_after("consumer-join", group_id, member.member_id, member.rebalance_timeout_ms, reason)
+
+    def member_applied(self, group_id: str, member_id: str) -> None:
+        """A record of a member was applied: who is new has a session, who is gone has no timeouts."""
+        group = self.find(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            for name in ("consumer-session", "consumer-rebalance", "consumer-join", "consumer-sync"):
+                self._timer.cancel((name, group_id, member_id))
+        elif ("consumer-session", group_id, member_id) not in self._timer:
+            self.schedule_session(group, member)
 
     def joined(self, group_id: str, member_id: str, sync_timeout_ms: int) -> None:
         """A member has joined: it has to sync now."""
@@ -422,30 +409,30 @@ class ConsumerRebalance:
         """A member has got its assignment."""
         self._timer.cancel(("consumer-sync", group_id, member_id))
 
-    def cancel_timers(self, group_id: str, member_id: str) -> None:
-        """The member is gone."""
-        for name in ("consumer-session", "consumer-rebalance", "consumer-join", "consumer-sync"):
-            self._timer.cancel((name, group_id, member_id))
+    def _fence_after(
+        self, name: str, group_id: str, member_id: str, timeout_ms: int, reason: str, epoch: int | None = None
+    ) -> None:
+        """Fence a member after a time; with `epoch`, if it is in that epoch still."""
+        may_convert = True
 
-    def _fence_after(self, name: str, group_id: str, member_id: str, timeout_ms: int, reason: str) -> None:
-        self._timer.schedule(
-            (name, group_id, member_id), timeout_ms, lambda _shard, _now: self._expired(group_id, member_id, reason)
-        )
-
-    def _expired(self, group_id: str, member_id: str, reason: str, epoch: int | None = None) -> Result[None]:
-        group = self.find(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None or (epoch is not None and member.member_epoch != epoch):
-            return Result(None)
-        logger.info("Member %s is fenced from group %s because %s", member_id, group_id, reason)
-        try:
-            return self.announced(group_id, Result(None, self.fence(group, [member])))
-        except KafkaError:
-            # What the others say of themselves cannot be read, so that the group cannot become classic.
-            logger.exception("Group %s cannot be converted", group_id)
+        def due(shard: object, now_ms: int) -> Result[None]:
+            nonlocal may_convert
+            del shard, now_ms
+            group = self.find(group_id)
+            member = None if group is None else group.members.get(member_id)
+            if group is None or member is None or (epoch is not None and member.member_epoch != epoch):
+                return Result(None)
+            logger.info("Member %s is fenced from group %s because %s", member_id, group_id, reason)
             records: Records = []
-            self._remove(group, [member], records)
+            if may_convert and self.migration.may_downgrade_without(group, [member]):
+                # Tried again when what the members say cannot be read, or is too large to be written as one group.
+                may_convert = False
+                self.migration.downgrade(group, [member], None, rebalance=True, records=records)
+            else:
+                self._remove(group, [member], records)
             return self.announced(group_id, Result(None, records))
+
+        self._timer.schedule((name, group_id, member_id), timeout_ms, due)
 
     # --- loading ----------------------------------------------------------------------------------------------------
 

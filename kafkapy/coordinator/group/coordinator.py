@@ -114,17 +114,12 @@ class GroupCoordinator:
         _check_group_id(request.group_id)
         if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
             raise error_for(ErrorCode.INVALID_SESSION_TIMEOUT)
-        return await self.write(request.group_id, lambda shard, _: shard.join(client, request)).wait()
+        return await _writable(self.write(request.group_id, lambda shard, _: shard.join(client, request)))
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """SyncGroup."""
         _check_group_id(request.group_id)
-        try:
-            return await self.write(request.group_id, lambda shard, _: shard.sync(request)).wait()
-        except KafkaError as error:
-            if error.code in _TOO_LARGE:
-                raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
-            raise
+        return await _writable(self.write(request.group_id, lambda shard, _: shard.sync(request)))
 
     async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat. While the group is being loaded every member is taken for alive."""
@@ -139,7 +134,7 @@ class GroupCoordinator:
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """LeaveGroup."""
         _check_group_id(request.group_id)
-        return await self.write(request.group_id, lambda shard, _: shard.leave(request)).wait()
+        return await _writable(self.write(request.group_id, lambda shard, _: shard.leave(request)))
 
     # --- consumer protocol ------------------------------------------------------------------------------------------
 
@@ -153,7 +148,7 @@ class GroupCoordinator:
     ) -> ConsumerGroupHeartbeatResponse:
         """ConsumerGroupHeartbeat. See `check_heartbeat` and ConsumerRequests.heartbeat for the errors."""
         check_heartbeat(request, api_version, self.assignors)
-        return await self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)).wait()
+        return await _writable(self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)))
 
     async def describe_consumer(self, group_ids: Iterable[str]) -> list[ConsumerGroupDescribeResponse.Group]:
         """Consumer groups with their members, in the order asked; an error in the place of one that is none."""
@@ -252,6 +247,16 @@ class GroupCoordinator:
     def count_offsets(self) -> int:
         """Committed offsets over all shards, for metrics. Any thread."""
         return sum(len(shard.store) for shard in self.runtime.shards().values())
+
+
+async def _writable(later: Later[T]) -> T:
+    """The reply. UNKNOWN_SERVER_ERROR for a group that has grown too large to be written."""
+    try:
+        return await later.wait()
+    except KafkaError as error:
+        if error.code in _TOO_LARGE:
+            raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        raise
 
 
 def _delete(ids: list[str]) -> Operation[GroupShard, dict[str, ErrorCode]]:

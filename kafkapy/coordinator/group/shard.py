@@ -20,7 +20,7 @@ from kafkapy.coordinator.group.consumer_group import ConsumerGroup
 from kafkapy.coordinator.group.consumer_migration import ConsumerMigration
 from kafkapy.coordinator.group.consumer_patterns import ConsumerPatterns
 from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance
-from kafkapy.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS
+from kafkapy.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS, MEMBER_KEY
 from kafkapy.coordinator.group.consumer_replay import ConsumerReplay
 from kafkapy.coordinator.group.consumer_requests import ConsumerRequests
 from kafkapy.coordinator.group.counters import GroupCounters
@@ -32,6 +32,7 @@ from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot
+from kafkapy.protocol.messages.consumer_group_records import ConsumerGroupMemberMetadataKey
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsResponse
 from kafkapy.protocol.messages.group_metadata_records import (
     GroupMetadataKey,
@@ -122,12 +123,18 @@ class GroupShard:
             self._apply_classic(group_id, cast("GroupMetadataValue | None", record.value))
         elif record.key_version in CONSUMER_GROUP_KEYS:
             self._replay.apply(record)
+            if record.key_version == MEMBER_KEY and not self._loading:
+                key_of_member = cast(ConsumerGroupMemberMetadataKey, record.key)
+                self.consumer_rebalance.member_applied(key_of_member.group_id, key_of_member.member_id)
 
     def _apply_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
         if value is None:
             if isinstance(group, ClassicGroup):
                 del self.groups[group_id]
+                if not self._loading:
+                    # It is deleted, and nobody waits in it, or it is a consumer group from the next record on.
+                    self._rebalance.converted(group, ErrorCode.REBALANCE_IN_PROGRESS)
         elif self._loading or not isinstance(group, ClassicGroup):
             group = self._migration.take_converted(value) or ClassicGroup.from_record(group_id, value)
             group.is_recorded = True

@@ -325,3 +325,57 @@ def test_both_kinds_of_members_go_on_after_a_restart(bench: Any) -> None:
     bench.restart()
     converge(first, second, member, rounds=1)
     assert bench.consumer_group().classic_count == 2
+
+
+def test_a_member_that_is_refused_leaves_the_classic_group_as_it_was(make_bench: Any) -> None:
+    bench = make_bench(consumer_max_size=2)
+    first, second = classic_group(bench)
+    assert bench.enter("new").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert bench.heartbeat(first.member_id, first.generation) is ErrorCode.NONE
+    bench.clock.advance(bench.session_ms - 1)
+    bench.heartbeat(first.member_id, first.generation)
+    bench.clock.advance(1)
+    assert set(bench.classic().members) == {first.member_id}
+    assert second.member_id not in bench.classic().members
+
+
+def test_a_conversion_that_cannot_be_written_leaves_the_group_as_it_was(bench: Any) -> None:
+    first, second = classic_group(bench)
+    bench.writer.max_bytes = 700
+    assert bench.enter("new").error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert bench.heartbeat(first.member_id, first.generation) is ErrorCode.NONE
+    bench.writer.max_bytes = 1_048_588
+    member = Member(bench, "new")
+    converge(first, second, member)
+    bench.writer.max_bytes = 700
+    assert bench.beat("new", -1).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "new" in bench.consumer_group().members
+    # Its session ends nevertheless: the group stays what it is.
+    for _ in range(11):
+        bench.clock.advance(4_500)
+        if "new" in bench.consumer_group().members:
+            converge(first, second, member, rounds=0)
+            first.beat()
+            second.beat()
+    assert set(bench.consumer_group().members) == {first.member_id, second.member_id}
+
+
+def test_a_group_that_goes_back_and_forth_forgets_the_timeouts_of_before(bench: Any) -> None:
+    member = Member(bench, "new")
+    classic = ClassicMember(bench)
+    classic.join()
+    converge(member, classic)
+    for turn in range(4):
+        bench.clock.advance(4_000)
+        bench.beat(member.member_id, -1)
+        protocols = {"cooperative-sticky": ConsumerProtocolSubscription(topics=["topic"]).encode_versioned(1)}
+        joined = bench.join(classic.member_id, protocols=protocols).result()
+        classic.generation = joined.generation_id
+        classic.numbers = ALL
+        bench.sync(classic.member_id, joined.generation_id, {classic.member_id: encoded(*ALL)})
+        bench.clock.advance(4_000)
+        member = Member(bench, f"new-{turn}")
+        converge(member, classic)
+        assert len(bench.consumer_group().members) == 2
+    timers = bench.coordinator.runtime.timer
+    assert len(timers) == 3, "the sessions of the two members, and the expiry of offsets"

@@ -121,3 +121,26 @@ def test_names_and_expressions_add_up_and_survive_a_restart(bench: Any, names: l
     epoch = bench.consumer_group().epoch
     settle(member)
     assert bench.consumer_group().epoch == epoch
+
+
+def test_more_topics_than_fit_into_a_batch_are_given_up(bench: Any) -> None:
+    bench.snapshot = snapshot_of({f"a{number}": 1 for number in range(200)})
+    bench.writer.max_bytes = 900
+    member = enter(bench, "m", "a.*")
+    bench.clock.advance(10_000)
+    assert bench.consumer_group().resolved == {}
+    assert len(bench.coordinator.runtime.timer) == 2, "its session, and the expiry of offsets"
+    assert member.beat().error_code == ErrorCode.NONE
+
+
+def test_topics_that_change_or_go_are_not_matched_again(bench: Any) -> None:
+    bench.snapshot = snapshot_of({"a1": 2, "a2": 2})
+    member = enter(bench, "m", "a.*")
+    settle(member)
+    matched = bench.consumer_group().resolved["a.*"].timestamp_ms
+    bench.clock.advance(10_001)
+    bench.snapshot = snapshot_of({"a1": 3})
+    settle(member)
+    bench.clock.advance(0)
+    assert bench.consumer_group().resolved["a.*"].timestamp_ms == matched
+    assert {number for numbers in member.owned.values() for number in numbers} == {0, 1, 2}

@@ -91,3 +91,12 @@ def test_a_static_member_is_known_after_a_restart(bench: Any) -> None:
     bench.restart()
     assert set(bench.consumer_group().members) == {"b"}
     assert bench.consumer_group().static_members == {"i": "b"}
+
+
+def test_who_comes_back_under_the_same_id_has_a_session_again(bench: Any) -> None:
+    Member(bench, "a", instance_id="i")
+    bench.beat("a", -2, instance_id="i")
+    back = bench.enter("a", instance_id="i")
+    assert back.error_code == ErrorCode.NONE
+    bench.clock.advance(SESSION_MS)
+    assert bench.consumer_group().members == {}
