@@ -11,6 +11,7 @@ from libcpp.vector cimport vector
 
 from posix.unistd cimport close
 
+from kafkapy._speedups.file_records cimport file_truncate, path_sync
 from kafkapy._speedups.index cimport index_trim, offset_index_check, time_index_check, time_index_last
 from kafkapy._speedups.log_recovery cimport (
     EpochEntry,
@@ -31,7 +32,7 @@ from kafkapy._speedups.producer_state cimport (
     producer_state_free,
     producer_state_new,
 )
-from kafkapy._speedups.segment cimport SegmentState, segment_new, segment_read_max_timestamp, segment_ref, segment_unref
+from kafkapy._speedups.segment cimport SegmentState, segment_new, segment_open, segment_read_max_timestamp, segment_ref, segment_unref
 from kafkapy._speedups.wire cimport Cursor, cursor_init, load_int16, read_int16, read_int64, remaining
 
 cdef enum:
@@ -57,7 +58,7 @@ cdef void forget_file(SegmentState* s) noexcept nogil:
 cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_point, bint clean, LoadOutcome* out) noexcept nogil:
     cdef SegmentState* s
     cdef size_t i
-    cdef bint last, recover
+    cdef bint last, recover, distrusted, gaps = False
     cdef int verdict
     cdef int64_t cut, offset
     out.failure = 0
@@ -97,38 +98,58 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
             out.recovered += 1
             if out.first_recovered < 0:
                 out.first_recovered = s.base_offset
-            verdict = segment_recover(s, history, log.config.index_interval_bytes, &out.next_offset, &cut)
+            verdict = segment_recover(s, history, log.config.index_interval_bytes, &out.next_offset, &cut, &gaps)
             if verdict:
                 out.failure = verdict
                 return
             out.cut_bytes += cut
+            distrusted = False
+            if not last and out.next_offset > log.segments[i + 1].base_offset:
+                distrusted = True       # overlaps its successor: what follows cannot be right
+            elif not last and not clean and log.segments[i + 1].base_offset > recovery_point:
+                # What comes after a hole cannot be trusted (and was never acknowledged as flushed). A power failure can also take a file's end so
+                # that the rest looks whole; compaction leaves offsets out, too, and where it may have done so the hole tells nothing.
+                distrusted = cut > 0 or (out.next_offset < log.segments[i + 1].base_offset and not gaps and not log.config.compacted)
+            # Else walked only because an index was unsound. What follows was synced and stays, as in Kafka, whatever this one has lost.
+            if distrusted:
+                # Cut off when the segments behind it are gone: a crash in between must find the hole again.
+                out.kept = <int64_t>i + 1
+                return
+            if cut:
+                out.failure = file_truncate(<int>s.records.fd, s.size)
+                if out.failure:
+                    return
             # Written, not mapped: most logs are idle after a start.
             index_trim(&s.offset_index.file, False)
             index_trim(&s.time_index.file, False)
-            if not last and out.next_offset > log.segments[i + 1].base_offset:
-                cut = 1         # overlaps its successor: what follows cannot be right
-            elif not last and (clean or log.segments[i + 1].base_offset <= recovery_point):
-                # Walked only because an index was unsound. What follows was synced and stays, as in Kafka, whatever this one has lost.
-                cut = 0
-            if cut and not last:
-                # What comes after a hole cannot be trusted (and was never acknowledged as flushed).
-                out.kept = <int64_t>i + 1
-                forget_file(s)
-                return
         forget_file(s)
+
+
+cdef int end_at_last(LogState* log) noexcept nogil:
+    """The last segment's file ends where the segment does, and the directory has no more names behind it. 0 or an errno."""
+    cdef SegmentState* s = log.segments.back()
+    cdef int failure = segment_open(s)
+    failure = -failure if failure < 0 else path_sync(log.own.directory)
+    if failure == 0:
+        failure = file_truncate(s.fd, s.size)
+    index_trim(&s.offset_index.file, False)
+    index_trim(&s.time_index.file, False)
+    forget_file(s)
+    return failure
 
 
 def load(PartitionLog log, list segments, *, int64_t recovery_point, int64_t log_start_offset, bint clean, list epochs):
     """Takes over the segments [(base offset, size in bytes, created ms), ...] and the leader epochs [(epoch, start offset), ...].
 
-    Returns (base offsets of segments to delete, first recovered base offset or -1, segments recovered, bytes cut). The producer state comes
-    next: rebuild_producers. OSError when a file cannot be read.
+    Returns (base offsets of segments that do not continue the log and were deleted, first recovered base offset or -1, segments recovered, bytes
+    cut). The producer state comes next: rebuild_producers. OSError when a file cannot be read or written.
     """
     cdef LogState* state = log.state
     cdef LoadOutcome outcome
     cdef EpochEntry epoch
     cdef SegmentState* s
     cdef string path, stem
+    cdef int failure
     if state.segments.size():
         raise ValueError("the log is loaded already")
     for number, start in epochs:
@@ -151,17 +172,27 @@ def load(PartitionLog log, list segments, *, int64_t recovery_point, int64_t log
         removed.append(state.segments.back().base_offset)
         segment_unref(state.segments.back())
         state.segments.pop_back()
+    if removed:
+        # The newest first, so that a crash in between leaves no hole.
+        log.storage.delete_segments(removed, delay_ms=0)
+        with nogil:
+            failure = end_at_last(state)
+        if failure:
+            raise OSError(failure, strerror(failure).decode(), log.storage.directory)
     # Offsets below the first segment are gone; a log start at or above the end means that all of it was to be deleted.
     if state.segments.size() and log_start_offset < state.segments.front().base_offset:
         log_start_offset = state.segments.front().base_offset
     if not state.segments.size():
         outcome.next_offset = log_start_offset
     if outcome.next_offset < log_start_offset:
+        below = []
         while state.segments.size():
-            removed.append(state.segments.back().base_offset)
+            below.append(state.segments.back().base_offset)
             segment_unref(state.segments.back())
             state.segments.pop_back()
         outcome.next_offset = log_start_offset
+        log.storage.delete_segments(below, delay_ms=0)
+        removed += below
     while state.own.history.epochs.size() and state.own.history.epochs.back().start_offset >= outcome.next_offset:
         state.own.history.epochs.pop_back()
     with nogil:

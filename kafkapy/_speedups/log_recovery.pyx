@@ -14,7 +14,6 @@ from kafkapy._speedups.file_records cimport (
     ScanStatus,
     file_read,
     file_size,
-    file_truncate,
     legacy_check_crc,
     scan_next,
     scan_start,
@@ -64,8 +63,21 @@ cdef void apply_batch(LogHistory* history, const BatchHeader* header, const Cont
             history.aborted.push_back(completed)
 
 
+cdef void forget_epochs_above(vector[EpochEntry]* epochs, int32_t epoch, int64_t offset) noexcept nogil:
+    """A batch of that epoch stands at the offset, so no newer epoch began there or below: what says so is of batches that were truncated, or never
+    came to the disk."""
+    cdef size_t i = epochs.size()
+    if epoch < 0 or epochs.empty():
+        return
+    while i > 0 and epochs[0][i - 1].start_offset > offset:
+        i -= 1
+    while i > 0 and epochs[0][i - 1].epoch > epoch:
+        i -= 1
+        epochs.erase(epochs.begin() + <int64_t>i)
+
+
 cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_interval_bytes, int64_t* next_offset,
-                         int64_t* cut_bytes) noexcept nogil:
+                         int64_t* cut_bytes, bint* gaps) noexcept nogil:
     cdef BatchScan scan
     cdef ControlMarker marker
     cdef ScanStatus status
@@ -125,6 +137,8 @@ cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_int
             break
         if not control_marker_parse(buffer + (scan.at - buffer_start), scan.header.size, &scan.header, &marker):
             break
+        if scan.header.base_offset > next_offset[0]:
+            gaps[0] = True
         if scan.header.max_timestamp > s.max_timestamp:
             s.max_timestamp = scan.header.max_timestamp
             s.offset_of_max_timestamp = last
@@ -140,6 +154,7 @@ cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_int
                 index_flush_pending(&s.time_index.file)
                 kept = 0
         since += scan.header.size
+        forget_epochs_above(&history.epochs, scan.header.leader_epoch, scan.header.base_offset)
         epochs_assign(&history.epochs, scan.header.leader_epoch, scan.header.base_offset)
         next_offset[0] = last + 1
         s.size = scan.position
@@ -148,9 +163,7 @@ cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_int
         return failure
     s.bytes_since_index = since
     cut_bytes[0] = limit - s.size
-    if cut_bytes[0] > 0:
-        failure = file_truncate(fd, s.size)
-    return failure
+    return 0
 
 
 cdef int segment_replay(SegmentState* s, LogHistory* history, int64_t end_offset) noexcept nogil:

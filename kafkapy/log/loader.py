@@ -150,6 +150,8 @@ def load_log(
     )
     names = list_files(storage)
     segments = storage.segments(names)
+    if _remove_orphans(storage, names, {segment.base_offset for segment in segments}):
+        names = storage.names()
     if not segments and log_start_offset == 0:
         log.roll()
         return log, report
@@ -170,8 +172,7 @@ def load_log(
         epochs=epochs,
     )
     if report.deleted_segments:
-        logger.warning("%s: segments %s are removed: they do not continue the log", tp, report.deleted_segments)
-        storage.delete_segments(report.deleted_segments, delay_ms=0)
+        logger.warning("%s: segments %s were removed: they do not continue the log", tp, report.deleted_segments)
     if report.cut_bytes:
         logger.warning("%s: %d bytes behind the last whole batch are cut off", tp, report.cut_bytes)
     if report.deleted_segments or first_recovered >= 0:
@@ -185,6 +186,21 @@ def load_log(
         log.seal_segments()
     log.set_high_watermark(high_watermark)
     return log, report
+
+
+def _remove_orphans(storage: LogStorage, names: list[str], bases: set[int]) -> int:
+    """Indexes whose segment a crash has half removed: a new segment may get the name, and their content with it. How
+    many. Without any segment, snapshots speak of nothing as well."""
+    suffixes = INDEX_SUFFIXES if bases else (*INDEX_SUFFIXES, ".snapshot")
+    orphans = [
+        name
+        for name in names
+        if name.endswith(suffixes) and name[: name.index(".")].isdigit() and int(name[: name.index(".")]) not in bases
+    ]
+    for name in orphans:
+        logger.warning("%s/%s belongs to no segment and is removed", storage.directory, name)
+        storage.remove_file(name)
+    return len(orphans)
 
 
 def _load_producers(
