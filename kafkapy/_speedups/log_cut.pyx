@@ -244,6 +244,7 @@ cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
     recovery_point = log.recovery_point
     truncations = log.own.truncations
     closing = log.own.closed
+    failure = log.offline_errno
     if (recovery_point < end or closing) and not log.offline_errno and not log.deleted:
         for i in range(log.segments.size()):
             if i + 1 == log.segments.size() or log.segments[i + 1].base_offset > recovery_point:

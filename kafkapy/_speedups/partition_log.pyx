@@ -149,6 +149,13 @@ cdef void wake_changed(LogState* log, bint every) noexcept nogil:
     fire(&woken)
 
 
+cdef int check_online(LogState* log) except -1:
+    """OSError when the log is offline: its files stay as the failure left them, for the recovery of the next start."""
+    if log.offline_errno:
+        raise OSError(log.offline_errno, strerror(log.offline_errno).decode(), log.own.directory.decode())
+    return 0
+
+
 cdef int64_t next_log_id = 0
 
 
@@ -534,6 +541,7 @@ cdef class PartitionLog:
         cdef LogCut cut
         cdef int64_t before = self.log_end_offset
         cdef int failure
+        check_online(self.state)
         if offset >= before:
             return False
         if offset <= self.log_start_offset:
@@ -554,15 +562,20 @@ cdef class PartitionLog:
                 failure = finish_truncation(self.state, &cut, failure)
         if failure:
             raise OSError(failure, strerror(failure).decode(), self.storage.directory)
-        self.rewrite_transaction_indexes(max(segment[0] for segment in self.segments()))
-        self.write_leader_epochs()
-        self.reload_producers()
+        try:
+            self.rewrite_transaction_indexes(max(segment[0] for segment in self.segments()))
+            self.write_leader_epochs()
+            self.reload_producers()
+        except OSError as error:
+            self.go_offline(error.errno or EIO)
+            raise
         return True
 
     def truncate_fully_and_start_at(self, int64_t offset):
-        """Drops everything; the log goes on, empty, at `offset`."""
+        """Drops everything; the log goes on, empty, at `offset`. OSError; when files were touched already, the log is offline."""
         cdef vector[int64_t] removed
         cdef int failure
+        check_online(self.state)
         self.prepare_segment()
         with nogil:
             empty_log(self.state, offset, &removed)
@@ -571,6 +584,9 @@ cdef class PartitionLog:
             for name in self.storage.names():
                 if name.endswith(".snapshot"):
                     self.storage.remove_file(name)
+        except OSError as error:
+            self.go_offline(error.errno or EIO)
+            raise
         finally:
             with nogil:
                 resume_appends(self.state)
@@ -604,9 +620,15 @@ cdef class PartitionLog:
         return self.log_start_offset
 
     def delete_segments_below(self, int64_t offset):
-        """Removes closed segments that end at or below `offset`, which is kept at or below the high watermark. Their base offsets."""
+        """Removes closed segments that end at or below `offset`, which is kept at or below the high watermark. Their base offsets.
+
+        OSError, then the log is offline: a later deletion would leave a hole.
+        """
         cdef vector[int64_t] removed
+        check_online(self.state)
         offset = min(offset, self.high_watermark)
+        # What is known of producers whose batches go may only be in there.
+        self.write_rolled_snapshots()
         with nogil:
             # Until the files are gone as well the log must not move to another directory, where these names are other segments'.
             pthread_mutex_lock(&self.state.own.sealing)
@@ -615,6 +637,9 @@ cdef class PartitionLog:
         try:
             if bases:
                 self.storage.delete_segments(bases, delay_ms=self.config.file_delete_delay_ms)
+        except OSError as error:
+            self.go_offline(error.errno or EIO)
+            raise
         finally:
             with nogil:
                 pthread_mutex_unlock(&self.state.own.sealing)
@@ -630,7 +655,12 @@ cdef class PartitionLog:
         cdef int failure
         cdef int64_t end = self.log_end_offset
         if self.storage.directory:
-            self.storage.sync()
+            try:
+                self.storage.sync()
+            except OSError as error:
+                # A second sync may say that all is well and yet not have written it.
+                self.go_offline(error.errno or EIO)
+                raise
             with nogil:
                 failure = flush_log(self.state, end)
             if failure:
@@ -638,11 +668,13 @@ cdef class PartitionLog:
         return self.recovery_point
 
     def seal_segments(self):
-        """Cuts the indexes of closed segments to size and writes the snapshots taken at their end: the answer to SEGMENT_ROLLED."""
+        """Cuts the indexes of closed segments to size and writes the snapshots taken at their end: the answer to SEGMENT_ROLLED. OSError."""
         cdef int failure
+        check_online(self.state)
         with nogil:
             failure = seal_closed_segments(self.state)
         if failure:
+            self.go_offline(failure)
             raise OSError(failure, strerror(failure).decode(), self.storage.directory)
         self.write_rolled_snapshots()
 
