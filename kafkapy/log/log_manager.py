@@ -160,8 +160,8 @@ class LogManager:
                     self.fail_dir(log_dir.path, failure)
             pool.shutdown()
         if not self.live_dirs:
-            failures = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.dirs)
-            raise LogDirError(f"No log directory can be used ({failures}).")
+            reasons = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.dirs)
+            raise LogDirError(f"No log directory can be used ({reasons}).")
         self.futures.settle()
         self._finish_deletes(scans)
         seconds = time.monotonic() - started

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkapy.tools.dump_log import dump_log
+from kafkapy.tools.log_dirs import log_dirs
 from kafkapy.version import __version__
 
 
@@ -15,6 +16,7 @@ def main() -> None:
 
 
 main.add_command(dump_log)
+main.add_command(log_dirs)
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,1 @@
+"""Clients of any Kafka cluster; nothing here needs the broker's code."""

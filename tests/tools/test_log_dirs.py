@@ -1,0 +1,140 @@
+"""kafkapy log-dirs against a broker: what it shows and moves, and its one-sentence errors."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from kafkapy.broker.server import KafkaServer
+from kafkapy.clients.blocking import BlockingConnection
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.tools.cli import main
+
+Run = Callable[..., click.testing.Result]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    root = tmp_path_factory.mktemp("log-dirs")
+    keys = {
+        "broker.id": "3",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": f"{root / 'one'},{root / 'two'}",
+        "log.segment.delete.delay.ms": "0",
+    }
+    with KafkaServer(BrokerConfig(keys)) as made:
+        with BlockingConnection("127.0.0.1", made.endpoints[0].port) as connection:
+            topics = [
+                CreateTopicsRequest.Topic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[])
+                for name in ("t", "other")
+            ]
+            response = connection.call(CreateTopicsRequest(topics=topics))
+            assert [each.error_code for each in response.topics] == [0, 0]
+        yield made
+
+
+@pytest.fixture
+def run(server: KafkaServer) -> Run:
+    def invoke(*arguments: str, bootstrap: str | None = None) -> click.testing.Result:
+        address = bootstrap or f"127.0.0.1:{server.endpoints[0].port}"
+        return click.testing.CliRunner().invoke(main, ["log-dirs", *arguments, "--bootstrap-server", address])
+
+    return invoke
+
+
+def test_json_is_as_that_of_kafkas_tool(run: Run, server: KafkaServer) -> None:
+    result = run("describe", "--json", "--broker-list", "3", "--topic-list", "t")
+    assert result.exit_code == 0
+    shown = json.loads(result.stdout)
+    assert (shown["version"], [each["broker"] for each in shown["brokers"]]) == (1, [3])
+    directories = shown["brokers"][0]["logDirs"]
+    assert [each["logDir"] for each in directories] == sorted(server.config.log_dirs)
+    partitions = [row for each in directories for row in each["partitions"]]
+    assert sorted(row.pop("partition") for row in partitions) == ["t-0", "t-1"]
+    assert partitions == [{"size": 0, "offsetLag": 0, "isFuture": False}] * 2
+    assert all(0 < each["usableBytes"] <= each["totalBytes"] and each["error"] is None for each in directories)
+
+
+def test_tables_show_space_and_partitions(run: Run, server: KafkaServer) -> None:
+    result = run("describe")
+    assert result.exit_code == 0
+    for word in ("broker 3", "free", "t-0", "t-1", "other-0", *server.config.log_dirs):
+        assert word in result.stdout
+
+
+def test_partitions_move_and_the_wait_ends_when_they_have(run: Run, server: KafkaServer) -> None:
+    for directory in (*server.config.log_dirs, server.config.log_dirs[0]):
+        result = run("move", "t-0", "t-1", "--to", directory, "--wait")
+        assert result.exit_code == 0, result.output
+        assert result.stdout.count("moved") == 2
+        assert {path.name for path in Path(directory).glob("t-*")} >= {"t-0", "t-1"}
+    result = run("move", "t-0", "--to", server.config.log_dirs[0], "--broker", "3", "--json")
+    assert json.loads(result.stdout)["moves"] == [
+        {"partition": "t-0", "broker": 3, "logDir": server.config.log_dirs[0], "error": None}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("move", "t-0", "--to", "/nowhere"), "1 of 1 partitions cannot be moved to /nowhere: "),
+        (("move", "unknown-0", "--to", "{dir}"), "1 of 1 partitions cannot be moved"),
+        (("move", "t0", "--to", "{dir}"), "'t0' is no partition: TOPIC-NUMBER is expected, such as orders-0."),
+        (("move", "t-99999999999", "--to", "{dir}"), "'t-99999999999' is no partition"),
+        (("move", "t-0", "--to", "{dir}", "--broker", "8"), "The cluster has no broker 8; it has 3."),
+        (("describe", "--broker-list", "x"), "'x' is no list of broker ids."),
+    ],
+)
+def test_errors_are_one_sentence(run: Run, server: KafkaServer, arguments: tuple[str, ...], sentence: str) -> None:
+    result = run(*(each.replace("{dir}", server.config.log_dirs[0]) for each in arguments))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_broker_that_is_not_there_is_one_sentence(run: Run) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        result = run("describe", bootstrap=f"127.0.0.1:{free.getsockname()[1]}")
+    assert (result.exit_code, result.stderr.endswith("connection refused.\n")) == (1, True)
+    assert run("describe", bootstrap="nonsense").stderr == (
+        "Error: 'nonsense' is no address of a broker: host:port is expected.\n"
+    )
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x7f\xff\xff\xff", b"\0\0\0\x02\0\0", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_what_is_no_broker_is_one_sentence(run: Run, answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            connection.recv(1000)
+            connection.sendall(answer)
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        result = run("describe", bootstrap=f"127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "does not answer" in result.stderr
+
+
+def test_a_failed_directory_is_shown(run: Run, server: KafkaServer) -> None:
+    one, two = server.config.log_dirs
+    server.context.log_manager.fail_dir(Path(two), OSError(5, "gone"))
+    result = run("describe")
+    assert f"{two} is offline ({ErrorCode.KAFKA_STORAGE_ERROR.name})" in result.stdout
+    result = run("move", "t-0", "--to", two)
+    assert result.exit_code == 1
+    assert run("move", "t-0", "--to", one).exit_code == 0
