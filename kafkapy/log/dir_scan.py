@@ -3,6 +3,7 @@
 orders-0                                    the partition's log
 orders-0.<32 hex digits>-future             its future log: a copy on its way into this directory
 orders-0.<32 hex digits>-delete             deleted; for good when every log directory could be read
+__cluster_metadata-0                        of Apache Kafka with KRaft; left alone
 
 A move ends with two renames: the old log to `orders-0.<id>-delete`, then the future log of the same id to `orders-0`.
 The first one decides: from there the future log is the log, whatever happens to the broker. Apache Kafka renames in the
@@ -37,6 +38,8 @@ logger = logging.getLogger("kafka.log.LogManager")
 
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
+METADATA_TOPIC = "__cluster_metadata"
+"""The log of Apache Kafka's KRaft controllers, which is no partition of a topic."""
 MAX_NAME = 255
 """Bytes a file name may have."""
 
@@ -107,6 +110,8 @@ def scan_directory(log_dir: LogDir, backends: Iterable[StorageBackend]) -> DirSc
             tp = parse_directory_name(stem if is_future else name)
             if tp is None:
                 logger.warning("%s in %s is no partition's directory and is left alone", name, log_dir.path)
+            elif tp.topic == METADATA_TOPIC:
+                logger.info("%s in %s is of a KRaft controller and is left alone", name, log_dir.path)
             elif is_future:
                 scan.futures.append(FoundLog(backend, name, tp))
             else:

@@ -38,6 +38,13 @@ TOPICS: dict[str, dict[str, str]] = {
     },
 }
 PARTITIONS = 2
+QUIET = 0
+"""The broker comes and goes while clients are there: librdkafka need not say so."""
+COORDINATOR_ERRORS = (
+    confluent_kafka.KafkaError.NOT_COORDINATOR,
+    confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,12 @@ class Observed:
 
 
 def _producer(bootstrap: str, **config: Any) -> confluent_kafka.Producer:
-    keys: dict[str, Any] = {"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True}
+    keys: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "linger.ms": 20,
+        "enable.idempotence": True,
+        "log_level": QUIET,
+    }
     return confluent_kafka.Producer(keys | {name.replace("_", "."): value for name, value in config.items()})
 
 
@@ -72,7 +84,7 @@ def _flush(producer: confluent_kafka.Producer) -> None:
 
 
 def create_topics(bootstrap: str) -> None:
-    """The corpus' topics, and through a committed offset and a transaction the internal ones."""
+    """The corpus' topics, empty."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = [NewTopic(name, PARTITIONS, 1, config=config) for name, config in TOPICS.items()]
     for future in admin.create_topics(new).values():
@@ -92,6 +104,14 @@ def write_corpus(bootstrap: str) -> None:
     _write_compacted(bootstrap, "corpus-compacted")
     _leave_a_transaction_open(bootstrap, "corpus-open")
     _commit_offsets(bootstrap)
+
+
+def use_coordinators(bootstrap: str) -> None:
+    """Makes the broker create the topics of its coordinators."""
+    consumer = _consumer(bootstrap, "read_uncommitted")
+    _committed(consumer, [confluent_kafka.TopicPartition("corpus-none", 0)])
+    consumer.close()
+    _producer(bootstrap, transactional_id="corpus-first").init_transactions(TIMEOUT_S)
 
 
 def _write_records(bootstrap: str, topic: str, codec: str) -> None:
@@ -218,6 +238,7 @@ def _consumer(bootstrap: str, isolation: str) -> confluent_kafka.Consumer:
     return confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": QUIET,
             "group.id": GROUP,
             "isolation.level": isolation,
             "enable.auto.commit": False,
@@ -227,6 +248,18 @@ def _consumer(bootstrap: str, isolation: str) -> confluent_kafka.Consumer:
             "fetch.wait.max.ms": 50,
         }
     )
+
+
+def _committed(consumer: confluent_kafka.Consumer, partitions: list[Any]) -> list[Any]:
+    """The group's offsets, once the coordinator has loaded its partition."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return list(consumer.committed(partitions, timeout=TIMEOUT_S))
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() not in COORDINATOR_ERRORS or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def _all_partitions() -> list[tuple[str, int]]:
@@ -269,9 +302,20 @@ def wait_until_led(bootstrap: str) -> None:
         topics = admin.list_topics(timeout=TIMEOUT_S).topics
         led = [topic for topic in TOPICS if topic in topics and len(topics[topic].partitions) == PARTITIONS]
         if len(led) == len(TOPICS) and all(p.leader >= 0 for topic in led for p in topics[topic].partitions.values()):
-            return
+            break
         assert time.monotonic() < deadline, f"of {sorted(TOPICS)} only {led} are led"
         time.sleep(0.1)
+    # What the metadata say comes first, and what the broker does follows.
+    consumer = _consumer(bootstrap, "read_uncommitted")
+    for where in _all_partitions():
+        while True:
+            try:
+                consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*where), timeout=TIMEOUT_S)
+                break
+            except confluent_kafka.KafkaException as error:
+                assert time.monotonic() < deadline, (where, error)
+                time.sleep(0.1)
+    consumer.close()
 
 
 def observe(bootstrap: str) -> Observed:
@@ -280,7 +324,7 @@ def observe(bootstrap: str) -> Observed:
     consumer = _consumer(bootstrap, "read_uncommitted")
     partitions = [confluent_kafka.TopicPartition(*where) for where in _all_partitions()]
     watermarks = {(p.topic, p.partition): consumer.get_watermark_offsets(p, timeout=TIMEOUT_S) for p in partitions}
-    offsets = consumer.committed(partitions, timeout=TIMEOUT_S)
+    offsets = _committed(consumer, partitions)
     consumer.close()
     starts = {where: low for where, (low, _) in watermarks.items()}
     return Observed(

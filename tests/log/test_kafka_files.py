@@ -12,9 +12,11 @@ import pytest
 from reference.kafka_dump_log import Facts, complaints, from_kafka, from_kafkapy
 
 from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.loader import LoadReport, load_log, read_topic_id
+from kafkapy.log.log_manager import LogManager
 from kafkapy.log.timestamps import offset_for_timestamp
 from kafkapy.records.batches import Record, RecordBatchBuilder, decode_records, iter_batches
 from kafkapy.types import ZERO_UUID, TopicPartition
@@ -173,3 +175,21 @@ def test_damage_to_an_old_message_is_found(tmp_path: Path, name: str) -> None:
         path.write_bytes(spoiled)
         _, problems = from_kafkapy([path])
         assert f"{path}: position 0: the checksum of the batch does not match" in problems
+
+
+def test_a_log_directory_of_a_kraft_broker_is_taken_over(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    shutil.copytree(KAFKA_FILES, logs, ignore=shutil.ignore_patterns("dump.txt"))
+    controller = {f"{0:020d}.log": b"records of a controller", f"{7:020d}-{1:010d}.checkpoint": b"a snapshot"}
+    (logs / "__cluster_metadata-0").mkdir()
+    for name, data in controller.items():
+        (logs / "__cluster_metadata-0" / name).write_bytes(data)
+    (logs / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":77}')
+    (tmp_path / "copy").mkdir()
+    ends = {name: opened(tmp_path / "copy", name)[0].log_end_offset for name in NAMES}
+    manager = LogManager(BrokerConfig({"log.dirs": str(logs), "broker.id": "1"}))
+    manager.acquire()
+    manager.load()
+    assert {str(tp): log.log_end_offset for tp, log in manager.logs().items()} == ends
+    manager.shutdown()
+    assert {path.name: path.read_bytes() for path in (logs / "__cluster_metadata-0").iterdir()} == controller

@@ -83,10 +83,8 @@ def _kafka_batch(said: dict[str, str]) -> tuple[Any, ...]:
 
 def _kafka_record(said: dict[str, str]) -> tuple[Any, ...]:
     if "endTxnMarker" in said:
-        return (
-            "marker", int(said["offset"]), int(said["CreateTime"]),
-            said["endTxnMarker"].lower(), int(said["coordinatorEpoch"]),
-        )  # fmt: skip
+        kind, epoch = said["endTxnMarker"].lower(), int(said["coordinatorEpoch"])
+        return ("marker", int(said["offset"]), _time(said)[1], kind, epoch)
     headers = said.get("headerKeys", "[]")
     return (
         "record", int(said["offset"]), _time(said)[1], int(said.get("sequence", -1)),
