@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.differential import admin_clients, configs, fetch, malformed, offsets, produce, topics
+from interop.differential import admin_clients, configs, consumer_groups, fetch, malformed, offsets, produce, topics
 from interop.differential.exchanges import SCENARIOS, Peer, differences, run
 from interop.differential.intended import INTENDED
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Apache Kafka runs with: make interop-java"),
 ]
 
-MODULES = (admin_clients, configs, fetch, malformed, offsets, produce, topics)
+MODULES = (admin_clients, configs, consumer_groups, fetch, malformed, offsets, produce, topics)
 """Importing them is what registers their scenarios."""
 
 OVERRIDES = {"log.retention.check.interval.ms": "3600000"}

@@ -99,11 +99,11 @@ class ConsumerRebalance:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def get(self, group_id: str) -> ConsumerGroup:
-        """The consumer group of that id. GROUP_ID_NOT_FOUND."""
+    def get(self, group_id: str, kind: str = "Group") -> ConsumerGroup:
+        """The consumer group of that id. GROUP_ID_NOT_FOUND, with Kafka's name for what was looked for."""
         group = self._groups.get(group_id)
         if group is None:
-            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
         if not isinstance(group, ConsumerGroup):
             raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return group

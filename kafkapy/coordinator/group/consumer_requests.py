@@ -109,7 +109,7 @@ class ConsumerRequests:
         if joins:
             group = self._rebalance.get_to_join(request.group_id, records)
         else:
-            group = self._rebalance.get(request.group_id)
+            group = self._rebalance.get(request.group_id, "Consumer group")
         self._rebalance.check_room(group, request.member_id)
         member = self._member(group, request, joins, records)
         said = self._said(client, request, member)

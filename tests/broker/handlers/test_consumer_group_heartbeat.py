@@ -57,7 +57,7 @@ def test_what_is_wrong_is_said_with_a_message(group_client: Any, group_name: str
     unknown = beat(group_client, group_name, epoch=3)
     assert (unknown.error_code, unknown.error_message) == (
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"Group {group_name} not found.",
+        f"Consumer group {group_name} not found.",
     )
     beat(group_client, group_name)
     fenced = beat(group_client, group_name, epoch=3)
