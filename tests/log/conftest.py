@@ -57,11 +57,14 @@ def make_batch(
     return bytes(data)
 
 
-def make_marker(producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0) -> bytes:
+def make_marker(
+    producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0, timestamp: int = 1000
+) -> bytes:
     """A control batch that ends a transaction."""
     key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch)
     record = b"\0" + _varint(0) + _varint(0) + _varint(4) + key + _varint(6) + value + _varint(0)
-    return make_batch(producer_id=producer_id, epoch=epoch, attributes=0x30, records=_varint(len(record)) + record)
+    records = _varint(len(record)) + record
+    return make_batch(producer_id=producer_id, epoch=epoch, attributes=0x30, records=records, timestamp=timestamp)
 
 
 def config(**overrides: Any) -> LogConfig:

@@ -1,0 +1,80 @@
+"""Every file operation of appends, rolls, flushes, truncations, deletions, restarts, recoveries and cleanings fails, or
+is the last one before a crash: afterwards no acknowledged record is missing, none is there twice, none was invented.
+
+The points are enumerated. `make test` writes out the crash states of every point and lets every operation fail in one
+way; `make soak` lets every operation fail in every way. What is done and how it is judged: fault_scenarios.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SCENARIOS = (
+    "append, roll, flush",
+    "transactions",
+    "truncation",
+    "deletion",
+    "restart",
+    "recovery",
+    "compaction",
+    "recovery of a swap",
+)
+MEMORY = Path("/dev/shm")
+
+pytestmark = pytest.mark.skipif(bool(os.environ.get("KAFKAPY_ASAN")), reason="preloaded libraries in each other's way")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("faults") / "file_faults.so"
+    source = HERE / "file_faults.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(found), str(source), "-ldl"], check=True)
+    return found
+
+
+@pytest.fixture
+def fast_directory() -> Iterator[Path]:
+    """In memory, where there is such a place: thousands of small directories are written."""
+    path = Path(tempfile.mkdtemp(prefix="kafkapy-faults-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def run(library: Path, directory: Path, scenario: str, what: str) -> tuple[int, int]:
+    """How many operations there were, and how many runs."""
+    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(HERE.parent.parent)}
+    command = [sys.executable, str(HERE / "fault_scenarios.py"), str(directory / "logs"), scenario, what]
+    said = json.loads(subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE).stdout)
+    assert not said["failures"], f"{len(said['failures'])} failed:\n" + "\n".join(said["failures"][:10])
+    return said["points"], said["runs"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_crash_between_any_two_file_operations(library: Path, fast_directory: Path, scenario: str) -> None:
+    points, runs = run(library, fast_directory, scenario, "crashes")
+    assert points >= 50
+    assert runs >= points
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_any_file_operation_fails(library: Path, fast_directory: Path, scenario: str) -> None:
+    points, runs = run(library, fast_directory, scenario, "faults")
+    assert points >= 50
+    assert runs == points
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_any_file_operation_fails_in_every_way(library: Path, fast_directory: Path, scenario: str) -> None:
+    points, runs = run(library, fast_directory, scenario, "every fault")
+    assert runs >= 3 * points
