@@ -346,10 +346,10 @@ def down_convert(
 
     Control batches are left out, headers dropped, and records below first_offset too where the batch is uncompressed
     (some librdkafka versions rely on that). Messages already old enough are copied; a v1 message for a v0 client is
-    built anew. The result is no larger than the batches were, unless its first one alone is; nor does more than
-    max_bytes get decompressed for it, unless the first one opens to more, at most max_first_bytes. Batches past that,
-    or past one of zstd or one that is damaged, are for the next fetch. A first batch that is cut gives as much of a
-    message as says that it is: its offset and length.
+    built anew. The result is no larger than the batches were, unless its first one alone is: it may end inside a
+    message. Nor does more than max_bytes get decompressed for it, unless the first one opens to more, at most
+    max_first_bytes. What is past that, or past a batch of zstd or one that is damaged, is for the next fetch. A first
+    batch that is cut gives as much of a message as says that it is: its offset and length.
 
     UnsupportedCompressionTypeError when zstd comes first; for a first batch that is damaged, as decoding raises.
     Source: org.apache.kafka.common.record.RecordsUtil.downConvert and LazyDownConversionRecords.
@@ -371,6 +371,7 @@ def down_convert(
                 break
             raise
         if parts and size + len(made) > limit:
+            parts.append(made[: limit - size])
             break
         if made:
             parts.append(made)
