@@ -13,7 +13,8 @@ from kafkapy.protocol.header import encode_request
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafkapy.protocol.registry import ApiKeys, api
 from kafkapy.protocol.schema import Field, Struct
-from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.records.batches import Record, RecordBatchBuilder
+from kafkapy.records.legacy import build_message_set
 
 FUZZ_TOPIC = "fuzz"
 INTERESTING = (0, 1, -1, 127, 128, 255, 32767, 65535, 2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**63 - 1, -(2**63))
@@ -36,6 +37,15 @@ def record_batch(source: random.Random) -> bytes:
     for number in range(source.randrange(1, 4)):
         builder.append(1_700_000_000_000 + number, source.choice([None, b"key"]), b"value" * number, [("h", b"1")])
     return builder.build(source.choice([0, 0, 0, 1, 2, 3, 4]))
+
+
+def message_set(source: random.Random) -> bytes:
+    """What a client from before Kafka 0.11 produces."""
+    rows = [
+        Record(number, 1_700_000_000_000, 0, source.choice([None, b"key"]), b"value" * number)
+        for number in range(source.randrange(1, 4))
+    ]
+    return build_message_set(rows, source.randrange(2), source.choice([0, 0, 1, 2, 3]))
 
 
 class Maker:
@@ -64,7 +74,7 @@ class Maker:
         if field.kind == "uuid":
             return self.topic_id if source.random() < 0.7 else UUID(int=source.getrandbits(128))
         if field.kind == "records":
-            return record_batch(source)
+            return message_set(source) if version < 3 and source.random() < 0.8 else record_batch(source)
         if field.kind == "bytes":
             return source.randbytes(source.randrange(30))
         if field.kind == "boolean":
