@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import resource
 import shutil
 import sys
@@ -43,29 +44,79 @@ def manager(root: Path) -> LogManager:
     return made
 
 
+def cost(name: str, count: int, before: tuple[int, int, int], seconds: float) -> None:
+    memory, files, mapped = resident_kib() - before[0], open_files() - before[1], maps() - before[2]
+    print(
+        f"{count} partitions: {name} in {seconds:.2f} s, {memory / count:.2f} KiB, {files / count:.2f} descriptors and "
+        f"{mapped / count:.2f} maps each"
+    )
+
+
+def figures() -> tuple[int, int, int]:
+    gc.collect()
+    return resident_kib(), open_files(), maps()
+
+
+def batch_of(count: int) -> bytes:
+    builder = RecordBatchBuilder()
+    for number in range(count):
+        builder.append(time.time_ns() // 1_000_000, b"key-%d" % number, b"x" * 100)
+    return builder.build()
+
+
+def bytes_read() -> int:
+    """By system calls of this process, from the page cache as well."""
+    return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])  # type: ignore[index]
+
+
+def crash_with(root: Path, count: int, unflushed: int, size: int) -> None:
+    """In a process of its own: appends `size` bytes to each of some partitions, and ends without a stop."""
+    child = os.fork()
+    if child == 0:
+        logs = manager(root)
+        logs.load()
+        batch = batch_of(100)
+        for number in range(unflushed):
+            log = logs.get_or_create(TopicPartition("bench", number * (count // unflushed)))
+            log.become_leader(1, 1, [1])
+            for _ in range(size // len(batch)):
+                log.append_as_leader(batch)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
 def idle_partitions(root: Path, count: int) -> None:
+    """Partitions with little data: what they cost when made, after a clean start, and after a crash."""
     logs = manager(root)
     logs.load()
-    memory, files, started = resident_kib(), open_files(), time.perf_counter()
+    before, batch, started = figures(), batch_of(10), time.perf_counter()
     for number in range(count):
-        logs.get_or_create(TopicPartition("bench", number))
-    seconds = time.perf_counter() - started
-    print(
-        f"{count} partitions: created in {seconds:.2f} s, {(resident_kib() - memory) / count:.2f} KiB and "
-        f"{(open_files() - files) / count:.2f} descriptors each"
-    )
+        log = logs.get_or_create(TopicPartition("bench", number))
+        log.become_leader(1, 0, [1])
+        log.append_as_leader(batch)
+    cost(f"created and {len(batch)} bytes appended", count, before, time.perf_counter() - started)
     started = time.perf_counter()
     logs.shutdown()
     print(f"{count} partitions: clean stop in {time.perf_counter() - started:.2f} s")
-    del logs
-    gc.collect()
+    del logs, log
+    before = figures()
     logs = manager(root)
-    memory, files, mapped, started = resident_kib(), open_files(), maps(), time.perf_counter()
+    started = time.perf_counter()
     logs.load()
+    cost("clean start", count, before, time.perf_counter() - started)
+    logs.shutdown()
+    del logs
+    unflushed, size = 100, 1 << 20
+    crash_with(root, count, unflushed, size)
+    before, read = figures(), bytes_read()
+    logs = manager(root)
+    started = time.perf_counter()
+    logs.load()
+    seconds, read = time.perf_counter() - started, bytes_read() - read
+    cost("start after a crash", count, before, seconds)
     print(
-        f"{count} partitions: loaded in {time.perf_counter() - started:.2f} s, "
-        f"{(resident_kib() - memory) / count:.2f} KiB, {(open_files() - files) / count:.2f} descriptors and "
-        f"{(maps() - mapped) / count:.2f} maps each"
+        f"{count} partitions: {unflushed} of them had {size / 1e6:.1f} MB each that was not flushed, "
+        f"{unflushed * size / 1e6:.0f} MB in all; {read / 1e6:.0f} MB were read"
     )
     logs.shutdown()
 
