@@ -224,6 +224,7 @@ def _leave_a_transaction_open(bootstrap: str, topic: str) -> None:
 
 def _commit_offsets(bootstrap: str) -> None:
     consumer = _consumer(bootstrap, "read_uncommitted")
+    _committed(consumer, [confluent_kafka.TopicPartition("corpus-none", 0)])
     for round_ in range(3):
         offsets = [
             confluent_kafka.TopicPartition(topic, number, 10 * round_ + number, metadata=f"note {round_} of {topic}")
