@@ -35,6 +35,10 @@ from kafkapy._speedups.segment cimport (
 )
 
 
+cdef enum:
+    NEVER = 0x7FFFFFFFFFFFFFFF      # flush.messages that is not set
+
+
 cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
     """Forgets epochs, aborted transactions and snapshots that speak of offsets at or above `offset`."""
     while not log.own.history.epochs.empty() and log.own.history.epochs.back().start_offset >= offset:
@@ -228,6 +232,31 @@ cdef int sync_segment(LogState* log, SegmentState* segment, bint closed) noexcep
 
 
 cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
+    return sync_segments(log, limit, False)
+
+
+cdef int flush_if_due(LogState* log) noexcept nogil:
+    cdef int64_t unflushed
+    cdef int failure
+    if log.config.flush_messages == NEVER:
+        return 0
+    pthread_mutex_lock(&log.mutex)
+    unflushed = log.own.unflushed_messages
+    pthread_mutex_unlock(&log.mutex)
+    if unflushed >= log.config.flush_messages:
+        return sync_segments(log, NEVER, True)
+    if unflushed == 0:
+        # Another thread has taken this append along: it is on disk when that thread lets go of the segments.
+        pthread_mutex_lock(&log.own.sealing)
+        pthread_mutex_unlock(&log.own.sealing)
+    pthread_mutex_lock(&log.mutex)
+    failure = log.offline_errno
+    pthread_mutex_unlock(&log.mutex)
+    return failure
+
+
+cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nogil:
+    """`appended`: for an append that must be on disk, and may be already. The recovery point stays, because files that Python writes belong to it."""
     cdef vector[SegmentState*] held
     cdef vector[Waiter] woken
     cdef int64_t end, recovery_point, truncations
@@ -245,7 +274,7 @@ cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
     truncations = log.own.truncations
     closing = log.own.closed
     failure = log.offline_errno
-    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted:
+    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted and not (appended and log.own.unflushed_messages == 0):
         for i in range(log.segments.size()):
             if i + 1 == log.segments.size() or log.segments[i + 1].base_offset > recovery_point:
                 segment_ref(log.segments[i])
@@ -272,7 +301,7 @@ cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
     elif failure:
         set_offline_locked(log, failure, "flush failed")
         take_waiters_locked(log, True, &woken)
-    elif log.recovery_point < end and held.size() and truncations == log.own.truncations:
+    elif log.recovery_point < end and held.size() and not appended and truncations == log.own.truncations:
         log.recovery_point = end
     pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&log.own.sealing)

@@ -16,6 +16,7 @@ from kafkapy._speedups.log_cut cimport (
     begin_truncation,
     empty_log,
     finish_truncation,
+    flush_if_due,
     flush_log,
     remove_segments_below,
     resume_appends,
@@ -107,7 +108,13 @@ cdef void log_unref(LogState* log) noexcept nogil:
 
 cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter,
                              AppendResult* result) noexcept nogil:
-    return append_batches(log, data, size, options, waiter, ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR, result)
+    cdef AppendStatus status = append_batches(log, data, size, options, waiter, ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR,
+                                              result)
+    if status == LOG_APPENDED and flush_if_due(log):
+        result.error = ERROR_KAFKA_STORAGE_ERROR
+        result.message = "The log directory met a disk error."
+        return LOG_REFUSED
+    return status
 
 
 cdef void log_read(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
@@ -437,9 +444,14 @@ cdef class PartitionLog:
         return appended
 
     cdef object append(self, bytes batches, const AppendOptions* options, int origin):
+        cdef int failure
         while True:
             appended = append_bytes(self.state, batches, options, origin)
             if appended is not None:
+                with nogil:
+                    failure = flush_if_due(self.state)
+                if failure:
+                    raise error_for(ERROR_KAFKA_STORAGE_ERROR)
                 return appended
             try:
                 self.prepare_segment()

@@ -527,7 +527,8 @@ class LogManager:
         return deleted
 
     def flush_dirty_logs(self) -> None:
-        """Syncs logs whose flush.ms has passed or that hold flush.messages unsynced messages."""
+        """Syncs logs whose flush.ms has passed. Where flush.messages is set, the appends have synced the messages
+        already; this moves the recovery point over them."""
         now = time.monotonic()
         for tp, log in self.logs().items():
             config = log.config
@@ -536,7 +537,7 @@ class LogManager:
             waited_ms = (now - self._last_flush.get(tp, now)) * 1000
             _, end, _, _, recovery_point = log.offsets()
             if end > recovery_point and (
-                waited_ms >= config.flush_ms or log.unflushed_messages >= config.flush_messages
+                waited_ms >= config.flush_ms or end - recovery_point >= config.flush_messages
             ):
                 self._last_flush[tp] = now
                 self._guarded(log, _flush)

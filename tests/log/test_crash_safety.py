@@ -287,6 +287,46 @@ def test_a_flush_syncs_all_that_the_recovery_point_stands_for(shim: Path, tmp_pa
     assert f"fsync {tmp_path}" in lines
 
 
+FLUSH_MESSAGES = """
+import sys, threading
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from tests.log.conftest import Logs, make_batch
+synced = Path(sys.argv[3])
+def count():
+    return synced.read_text().count(".log") if synced.exists() else 0
+log = Logs(Path(sys.argv[1])).open(flush_messages=3, segment_bytes=100000)
+for _ in range(9):
+    log.append_as_leader(make_batch(1), api_version=9)
+    print(count(), log.unflushed_messages)
+log.append_as_leader(make_batch(7), api_version=9)
+print(count(), log.unflushed_messages)
+log.update_config(Logs(Path(sys.argv[1])).open(flush_messages=1, leader_epoch=None).config)
+left = []
+def write():
+    for _ in range(20):
+        before = count()
+        log.append_as_leader(make_batch(1), api_version=9)
+        left.append(count() > before)
+threads = [threading.Thread(target=write) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(all(left), log.recovery_point)
+"""
+
+
+def test_an_append_is_synced_when_flush_messages_are_due(shim: Path, tmp_path: Path) -> None:
+    synced = tmp_path / "synced"
+    root = str(Path(__file__).parent.parent.parent)
+    environment = {**os.environ, "LD_PRELOAD": str(shim), "KP_SYNCED": str(synced), "PYTHONPATH": root}
+    command = [sys.executable, "-c", FLUSH_MESSAGES, str(tmp_path), root, str(synced)]
+    said = subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout.splitlines()
+    assert said[:9] == ["0 1", "0 2", "1 0", "1 1", "1 2", "2 0", "2 1", "2 2", "3 0"]
+    assert said[9] == "4 0"
+    # With flush.messages=1 a sync has begun, and ended, between the append and its return; several may share it.
+    assert said[10] == "True 0"
+
+
 def test_the_disk_is_full_on_append(shim: Path, tmp_path: Path) -> None:
     """Half a batch gets to the file; it is cut off again, and nothing more is taken."""
     script = """
