@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log_recovery cimport epochs_assign
+from kafkapy._speedups.log_recovery cimport EpochEntry, epochs_assign
 from kafkapy._speedups.log_state cimport (
     advance_high_watermark_locked,
     fire,
@@ -14,6 +14,16 @@ from kafkapy._speedups.log_state cimport (
 )
 from kafkapy._speedups.partition_log cimport Follower, LogState, Waiter
 from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
+
+
+cdef bint forget_newer_epochs(vector[EpochEntry]* epochs, int32_t leader_epoch) noexcept nogil:
+    """The log comes from a cluster whose epochs were ahead: its records count as of older ones (LeaderEpochFileCache.assign). Otherwise what is
+    written from here on would seem to be cut off, for consumers that ask where its epoch ends."""
+    if epochs.empty() or epochs.back().epoch <= leader_epoch:
+        return False
+    while not epochs.empty() and epochs.back().epoch >= leader_epoch:
+        epochs.pop_back()
+    return True
 
 
 cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[int32_t]* in_sync) noexcept nogil:
@@ -44,8 +54,9 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[in
     log.leader_id = leader_id
     log.leader_epoch = leader_epoch
     log.in_sync_replicas = <int32_t>in_sync.size() + 1
-    changed = epochs_assign(&log.own.history.epochs, leader_epoch, log.log_end_offset)
-    if changed:
+    changed = forget_newer_epochs(&log.own.history.epochs, leader_epoch)
+    if epochs_assign(&log.own.history.epochs, leader_epoch, log.log_end_offset) or changed:
+        changed = True
         log.own.epochs_version += 1
     advance_high_watermark_locked(log)
     # Requests that wait were checked against the epoch before: all look again.

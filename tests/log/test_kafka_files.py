@@ -163,6 +163,34 @@ def test_a_log_of_apache_kafka_goes_on(tmp_path: Path, said: Facts, name: str) -
     assert not problems
 
 
+def test_a_log_from_a_cluster_with_newer_leader_epochs_goes_on(tmp_path: Path) -> None:
+    log, _ = opened(tmp_path, "segments-0")
+    for epoch, end in ((3, 24), (5, 26)):
+        log.become_leader(1, epoch, (1,))
+        for _ in range(2):
+            builder = RecordBatchBuilder()
+            builder.append(1_800_000_000_000, b"k", b"v")
+            log.append_as_leader(builder.build())
+        assert log.leader_epochs()[-1] == (epoch, end)
+    log.become_leader(1, 3, (1,))
+    builder = RecordBatchBuilder()
+    builder.append(1_800_000_000_000, b"k", b"v")
+    log.append_as_leader(builder.build())
+    log.close()
+    log.flush()
+    for clean in (True, False):
+        log, _ = opened(tmp_path, "segments-0", clean=clean)
+        assert log.leader_epochs() == [(0, 0), (3, 28)]
+        # What was written last is of an epoch that ends at the end of the log.
+        assert log.offset_for_leader_epoch(3) == (3, 29)
+        assert log.offset_for_leader_epoch(2) == (0, 28)
+        assert log.offset_for_leader_epoch(5) == (-1, -1)
+        log.become_leader(1, 4, (1,))
+        assert log.offset_for_leader_epoch(3) == (3, 29)
+        log.truncate_to(29)
+        log.close()
+
+
 @pytest.mark.parametrize("name", ["v0-none-0", "v0-gzip-0", "v1-lz4-0"])
 def test_damage_to_an_old_message_is_found(tmp_path: Path, name: str) -> None:
     path = tmp_path / name / f"{0:020d}.log"
