@@ -211,7 +211,8 @@ cdef int check_records(uint8_t* data, const LogConfigState* config, const Append
         if codec != CODEC_NONE and (out_of_bounds(header.max_timestamp, config, options.now_ms) or
                                     out_of_bounds(header.base_timestamp, config, options.now_ms)):
             return refuse(result, ERROR_INVALID_TIMESTAMP, "One or more records have a timestamp outside the accepted range.")
-    if codec == CODEC_NONE and origin == ORIGIN_CLIENT:
+    # What a worker has validated it has stamped too, which no client may do.
+    if codec == CODEC_NONE and origin == ORIGIN_CLIENT and not options.validated:
         rules.needs_keys = config.compacted
         rules.log_append_time = config.log_append_time
         rules.timestamp_before_max_ms = config.timestamp_before_max_ms

@@ -118,6 +118,20 @@ def test_the_topic_decides_on_codec_and_timestamps(client: Any, topic_name: str,
         assert fetch(client, topic_name, 0, old).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
+@pytest.mark.parametrize("target", ["producer", "uncompressed", "lz4"])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_append_time_holds_for_every_format_and_codec(client: Any, topic_name: str, magic: int, target: str) -> None:
+    client.create_topic(topic_name, compression_type=target, message_timestamp_type="LogAppendTime")
+    for codec in CODECS:
+        data = build(0, codec) if magic == 2 else messages(magic, codec)
+        assert produce(client, topic_name, data, 2).error_code == 0
+    batches = modern(client, topic_name)
+    assert [b.timestamp_type for b in batches] == [TimestampType.LOG_APPEND_TIME] * 4
+    forced = {"uncompressed": CompressionType.NONE, "lz4": CompressionType.LZ4}
+    assert [b.codec for b in batches] == [forced.get(target, codec) for codec in CODECS]
+    assert all({r.timestamp for r in decode_records(b)} == {b.max_timestamp} for b in batches)
+
+
 def test_acks_0_is_not_answered_unless_it_fails(connect: Any, topic_name: str) -> None:
     client = connect()
     client.create_topic(topic_name)
