@@ -373,9 +373,15 @@ def struct(
     tag: int | None = None,
     tagged: str | None = None,
 ) -> Any:
-    """One nested struct. `default_factory` is `of` again, where the constructor may leave it out."""
+    """One nested struct. `default_factory` is `of` again, where the constructor may leave it out; a nullable one may have
+    it too, and null is written then.
+    """
     if default_factory not in (None, of):
         raise TypeError("the default of a struct field is a new instance of its own type")
+    if default_factory is not None and default is not UNSET:
+        raise TypeError("a struct field has one default")
+    if default_factory is not None:
+        return _field("struct", versions, of, nullable, ignorable, tag, tagged, struct=of)
     return _field("struct", versions, default, nullable, ignorable, tag, tagged, struct=of)
 
 

@@ -79,7 +79,10 @@ class ConsumerReplay:
             return
         group = self._get(key.group_id)
         member = group.members.get(key.member_id) or ConsumerGroupMember(key.member_id)
+        # Before there were such members, nothing was written where null is now.
         classic = value.classic_member_metadata
+        if classic is not None and not classic.supported_protocols:
+            classic = None
         group.put(
             replace(
                 member,

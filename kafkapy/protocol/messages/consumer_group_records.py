@@ -57,8 +57,9 @@ class ConsumerGroupMemberMetadataValue(Record, versions="0", flexible="0+"):
     subscribed_topic_regex: str | None = string(nullable="0+")
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(nullable="0+")
+    # The default is an empty struct, so that null has to be written.
     classic_member_metadata: ClassicMemberMetadata | None = struct(
-        ClassicMemberMetadata, nullable="0+", default=None, tag=0
+        ClassicMemberMetadata, nullable="0+", default_factory=ClassicMemberMetadata, tag=0
     )
 
 

@@ -89,8 +89,9 @@ GOLDEN = [
     ("00030001 67", "0000 00000003 01 00 08 0000000000000005"),
     # without a hash, as before 4.1
     ("00030001 67", "0000 00000003 00"),
-    # member "m": instance null, rack "r", client "c", host "h", topics ["t"], regex "", timeout 100, assignor null
-    ("00050001 67 0001 6d", "0000 00 02 72 02 63 02 68 02 02 74 01 00000064 00 00"),
+    # member "m": instance null, rack "r", client "c", host "h", topics ["t"], regex "", timeout 100, assignor null,
+    # and that it does not speak the classic protocol: a tagged field with null, because its default is an empty struct
+    ("00050001 67 0001 6d", "0000 00 02 72 02 63 02 68 02 02 74 01 00000064 00 01 00 01 00"),
     # the same with what a classic member brought: session 7, protocol "p" with metadata 01
     (
         "00050001 67 0001 6d",
@@ -213,3 +214,8 @@ def test_a_refused_write_changes_nothing(bench: Any) -> None:
     assert state(bench.consumer_group()) == before
     bench.writer.max_bytes = 1_048_588
     assert assigned(bench.beat("a", 1, owned={}, rebalance_timeout_ms=5, subscribed_topic_names=["topic"]))
+
+
+def test_a_member_from_before_there_were_classic_ones_is_none(bench: Any) -> None:
+    load(bench, [("00050001 67 0001 6d", "0000 00 02 72 02 63 02 68 02 02 74 01 00000064 00 00"), GOLDEN[0]])
+    assert bench.consumer_group("g").members["m"].classic is None
