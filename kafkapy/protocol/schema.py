@@ -373,8 +373,8 @@ def struct(
     tag: int | None = None,
     tagged: str | None = None,
 ) -> Any:
-    """One nested struct. `default_factory` is `of` again, where the constructor may leave it out; a nullable one may have
-    it too, and null is written then.
+    """One nested struct. `default_factory` is `of` again, where the constructor may leave it out; for a nullable one null
+    is another value then, and is written.
     """
     if default_factory not in (None, of):
         raise TypeError("the default of a struct field is a new instance of its own type")
