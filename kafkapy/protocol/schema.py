@@ -373,8 +373,8 @@ def struct(
     tag: int | None = None,
     tagged: str | None = None,
 ) -> Any:
-    """One nested struct. `default_factory` is `of` again, where the constructor may leave it out; for a nullable one null
-    is another value then, and is written.
+    """One nested struct. `default_factory` is `of` again, where the constructor may leave it out; null, where it is
+    allowed, is another value then and written.
     """
     if default_factory not in (None, of):
         raise TypeError("the default of a struct field is a new instance of its own type")
