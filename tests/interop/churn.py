@@ -383,7 +383,7 @@ def group_log(bootstrap: str, group: str) -> Iterator[CoordinatorRecord]:
     deadline = time.monotonic() + SETTLED_S
     try:
         while time.monotonic() < deadline:
-            for message in consumer.consume(10_000, 1):
+            for message in consumer.consume(1_000, 0.2):
                 error = message.error()
                 if error is None:
                     record = GROUP_RECORDS.decode(message.key(), message.value())

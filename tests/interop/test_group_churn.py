@@ -47,7 +47,7 @@ def members(protocol: str) -> dict[str, tuple[Command, str]]:
 
 @pytest.mark.parametrize("protocol", ["range", "consumer"])
 def test_a_group_survives_members_that_come_and_go(tmp_path: Path, protocol: str) -> None:
-    churn(tmp_path, protocol, members(protocol), 3)
+    churn(tmp_path, protocol, members(protocol), 2)
 
 
 @pytest.mark.soak
