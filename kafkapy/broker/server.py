@@ -50,7 +50,7 @@ from kafkapy.broker.identity import establish
 from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.message_conversion import ConversionCounts
 from kafkapy.broker.meta_properties import StartupError
-from kafkapy.broker.producer_ids import ProducerIdManager
+from kafkapy.broker.producer_ids import ProducerIdManager, highest_known_id
 from kafkapy.broker.scheduler import KafkaScheduler
 from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
 from kafkapy.config.broker import BrokerConfig
@@ -259,7 +259,7 @@ class KafkaServer:
         authorizer = plugins.create_authorizer(self.config)
         self._on_stop("authorizer", authorizer.close)
         plane.authorizer_epoch = authorizer.decisions_epoch
-        producer_ids = ProducerIdManager(node_id, store)
+        producer_ids = ProducerIdManager(node_id, store, lambda: highest_known_id(log_manager.logs()))
         self.context = BrokerContext(
             node_id=node_id,
             cluster_id=cluster_id,

@@ -189,7 +189,8 @@ def _is_valid(batch: BatchView) -> bool:
     if batch.magic == 2:
         return check_crc(batch.to_bytes())
     data = batch.to_bytes()
-    return zlib.crc32(data[LEGACY_MAGIC_AT:]) == LEGACY_HEADER.unpack_from(data, LEGACY_HEADER_AT)[0]
+    checksum: int = LEGACY_HEADER.unpack_from(data, LEGACY_HEADER_AT)[0]
+    return zlib.crc32(data[LEGACY_MAGIC_AT:]) == checksum
 
 
 def _legacy(batch: BatchView) -> Row:
