@@ -145,7 +145,7 @@ def kafka_python(journal: Journal, bootstrap: str, group: str, topic: str, proto
         try:
             consumer = kafka.KafkaConsumer(**config)
             break
-        except (kafka.errors.NoBrokersAvailable, kafka.errors.KafkaTimeoutError):
+        except kafka.errors.KafkaTimeoutError:
             continue  # the broker is just away
 
     def told(event: str, partitions: Iterable[Any]) -> None:
