@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.differential import admin_clients, configs, consumer_groups, fetch, malformed, offsets, produce, topics
+from interop.differential import (
+    admin_clients,
+    configs,
+    consumer_groups,
+    fetch,
+    malformed,
+    offsets,
+    old_formats,
+    produce,
+    topics,
+)
 from interop.differential.exchanges import SCENARIOS, Peer, differences, run
 from interop.differential.intended import INTENDED
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
@@ -26,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Apache Kafka runs with: make interop-java"),
 ]
 
-MODULES = (admin_clients, configs, consumer_groups, fetch, malformed, offsets, produce, topics)
+MODULES = (admin_clients, configs, consumer_groups, fetch, malformed, offsets, old_formats, produce, topics)
 """Importing them is what registers their scenarios."""
 
 OVERRIDES = {"log.retention.check.interval.ms": "3600000"}
@@ -49,6 +59,10 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Peer]]:
             Peer(name, each.start().bootstrap)
             for name, each in zip(("kafkapy", *sorted(VERSIONS)), brokers, strict=True)
         ]
+        for peer in made[1:]:
+            if not peer.can(ApiKeys.FETCH, 0):
+                # Shown for librdkafka's sake, but not served any more (KAFKA-18659).
+                peer.serves[ApiKeys.PRODUCE] = (3, peer.serves[ApiKeys.PRODUCE][1])
         yield made
         for peer in made:
             peer.close()
@@ -98,8 +112,6 @@ def test_versions_of_every_api(peers: list[Peer]) -> None:
     for peer in apache:
         for key, (low, high) in peer.serves.items():
             if key in kafkapy.serves:
-                if key == ApiKeys.FETCH:
-                    low = 4  # as 4.x: older ones are of clients that do not know message format v2
                 if key == ApiKeys.LIST_TRANSACTIONS:
                     high = min(high, 1)  # version 2 filters by a pattern, which is not served yet
                 ours = kafkapy.serves[key]

@@ -28,9 +28,11 @@ from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import ZERO_UUID, EncodeError, Request, Struct
 from kafkapy.records.batches import iter_batches
+from kafkapy.records.legacy import decode_message_set
 
 CLOSED = "the connection was closed"
 SILENT = "no answer"
+CONVERTED_BELOW = 4
 
 # What differs between two runs of one broker: only its shape is kept.
 _WITHOUT_VALUE = {"throttle_time_ms", "port", "cluster_id", "total_bytes", "usable_bytes", "log_dir", "last_timestamp"}
@@ -53,7 +55,7 @@ def plain(value: Any, name: str = "", version: int | None = None) -> Any:
             made.sort(key=lambda each: [str(each[key]) for key in _KEYS if key in each])
         return made
     if name == "records":
-        return [] if value is None else batches(value)
+        return [] if value is None else batches(value, version)
     if name in _WITHOUT_VALUE:
         return "*"
     if name in _WORDS:
@@ -81,8 +83,16 @@ def _carried(declared: Any, version: int | None) -> bool:
     return version is None or version in declared.versions
 
 
-def batches(data: Any) -> Any:
-    """What a consumer can see of record batches; the number of bytes where the last one is cut off."""
+def batches(data: Any, version: int | None = None) -> Any:
+    """What a consumer can see of record batches; the number of bytes where the last one is cut off.
+
+    Of message sets, which a Fetch before version 4 brings, only what whole messages say: the rest is filled up at will.
+    """
+    if version is not None and version < CONVERTED_BELOW:
+        try:
+            return [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in decode_message_set(data)]
+        except Exception as error:  # whatever it is, it is a difference to be seen
+            return type(error).__name__
     seen, size = [], len(data)
     try:
         for batch in iter_batches(data):
