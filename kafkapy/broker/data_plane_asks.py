@@ -107,9 +107,15 @@ class DataPlaneAsks:
             request.resume()
 
         verification = self._broker.coordinators.verification
-        verification.ask(request.transactional_id or "", producer, indexes.keys(), operation, patient=True).then(
-            answered
-        )
+        transactional_id = request.transactional_id or ""
+        try:
+            answer = verification.ask(transactional_id, producer, indexes.keys(), operation, patient=True)
+        except Exception:
+            # Those that came together with it go on.
+            logger.exception("The transaction coordinator failed for %s", transactional_id)
+            request.close()
+        else:
+            answer.then(answered)
 
     # --- records ------------------------------------------------------------------------------------------------
 

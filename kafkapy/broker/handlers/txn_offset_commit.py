@@ -76,6 +76,8 @@ def error_response(request: TxnOffsetCommitRequest, error: ErrorCode, message: s
 async def _commit(
     context: RequestContext, request: TxnOffsetCommitRequest, offsets: dict[TopicPartition, NewOffset]
 ) -> CommitErrors:
+    if not request.group_id:
+        raise error_for(ErrorCode.INVALID_GROUP_ID)
     coordinators = context.broker.coordinators
     group, transactions = coordinators.group, coordinators.transaction
     partition = TopicPartition(GROUP_METADATA_TOPIC, group.partition_for(request.group_id))

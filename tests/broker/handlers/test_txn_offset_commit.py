@@ -83,6 +83,8 @@ def test_zombies_unknown_partitions_and_unknown_members_are_refused(client: Any,
     old.add_offsets(group)
     assert old.commit_offset(group, topic_name, 1, partition=5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert old.commit_offset(group, "nowhere", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for version in (3, 5):
+        assert old.commit_offset("", topic_name, 1, version) == ErrorCode.INVALID_GROUP_ID
     assert old.commit_offset(group, topic_name, 1, generation_id=3, member_id="x") == ErrorCode.ILLEGAL_GENERATION
     old.end()
     old.wait_for("CompleteCommit")
