@@ -346,15 +346,29 @@ class LogManager:
     def delete(self, tp: TopicPartition, *, delay_ms: int | None = None) -> bool:
         """Takes the partition's log away, with a future log: its directory is renamed now and removed after
         file.delete.delay.ms. False when there is none. Blocking."""
-        # The future log goes first, so that a crash in between leaves no future log without a log.
-        self.futures.remove(tp)
+        # A cleaning must not write into the directory of a new partition of that name.
+        with self.cleaner.manager.paused(tp):
+            taken = None
+            while taken is None and tp in self._logs:
+                # The future log goes first, so that a crash in between leaves no future log without a log.
+                self.futures.remove(tp)
+                taken = self._take_out(tp)
+        if taken is None:
+            return False
+        log, place = taken
+        if place.log_dir.failure is None:
+            self.delete_later(place, log.config.file_delete_delay_ms if delay_ms is None else delay_ms, log)
+        return True
+
+    def _take_out(self, tp: TopicPartition) -> tuple[PartitionLog, Place] | None:
+        """Takes the log out of the table and renames its directory, to what the place says; None when there is none, or
+        a move has begun. A failure to rename takes the directory offline."""
         with self.lock:
-            log = self._logs.pop(tp, None)
-            if log is None:
-                return False
+            if tp not in self._logs or self.futures.get(tp) is not None:
+                return None
+            log, place = self._logs.pop(tp), self._places.pop(tp)
             self._by_id.pop(log.id, None)
             self._last_flush.pop(tp, None)
-            place = self._places.pop(tp)
             self.count(place.log_dir.path, -1)
             log.mark_deleted()
             log.storage.retire()
@@ -364,10 +378,7 @@ class LogManager:
                 place.backend.rename_log(place.log_dir.path, place.name, renamed)
             except OSError as error:
                 self.fail_dir(place.log_dir.path, error)
-                return True
-        delay = log.config.file_delete_delay_ms if delay_ms is None else delay_ms
-        self.delete_later(Place(place.log_dir, renamed, place.backend), delay, log)
-        return True
+        return log, place._replace(name=renamed)
 
     def delete_later(
         self, place: Place, delay_ms: int, log: PartitionLog | None = None, *, successor: LogDir | None = None
@@ -536,9 +547,7 @@ class LogManager:
                 continue
             waited_ms = (now - self._last_flush.get(tp, now)) * 1000
             _, end, _, _, recovery_point = log.offsets()
-            if end > recovery_point and (
-                waited_ms >= config.flush_ms or end - recovery_point >= config.flush_messages
-            ):
+            if end > recovery_point and (waited_ms >= config.flush_ms or end - recovery_point >= config.flush_messages):
                 self._last_flush[tp] = now
                 self._guarded(log, _flush)
 

@@ -42,7 +42,7 @@ class ReplicaAlterLogDirsManager:
         """Takes over the pace, replica.alter.log.dirs.io.max.bytes.per.second, and the number of threads."""
         self._limit = config.get_optional_int("num.replica.alter.log.dirs.threads") or len(config.log_dirs)
         rate = config.get_int("replica.alter.log.dirs.io.max.bytes.per.second")
-        self._log_manager.futures.pace.bytes_per_second = float(rate)
+        self._log_manager.futures.pace.bytes_per_second = float(max(rate, 1))
 
     def add(self, tp: TopicPartition) -> None:
         """A partition has a future log: somebody will work on it. One that is worked on already is left as it is."""
