@@ -32,6 +32,7 @@ from kafkapy._speedups.record_batch cimport (
     CODEC_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
+    MAGIC_AT,
     MIN_RECORD_SIZE,
     BatchHeader,
     RecordView,
@@ -43,7 +44,7 @@ from kafkapy._speedups.record_filter cimport FilterVerdict, filter_empty, filter
 from kafkapy._speedups.segment cimport SegmentState, segment_open, segment_seal, segment_unref
 from kafkapy._speedups.wire cimport Cursor, buffer_free, buffer_init, cursor_init, extend, remaining, write_raw
 
-from kafkapy.errors import CorruptMessageError
+from kafkapy.errors import CorruptMessageError, UnsupportedForMessageFormatError
 
 cdef extern from "<Python.h>":
     enum:
@@ -265,6 +266,7 @@ cdef class LogCleaning:
 
     cdef object fail(self, int status, SegmentState* segment):
         """Raises what a WalkStatus means."""
+        cdef int64_t at
         cdef str name = (<bytes>segment.path).decode() if segment != NULL and not segment.path.empty() else repr(self.log)
         if status == WALK_STOPPED:
             raise CleaningStopped(f"the cleaning of {self.log.topic}-{self.log.partition} was stopped")
@@ -272,6 +274,9 @@ cdef class LogCleaning:
             raise OSError(self.failure, strerror(self.failure).decode(), name)
         if status == WALK_OVERFLOW:
             raise CorruptMessageError(f"{name} would be larger than 2 GiB with delete horizons")
+        at = self.position - self.buffer_start
+        if 0 <= at < self.buffer_size - MAGIC_AT and self.buffer[at + MAGIC_AT] < 2:
+            raise UnsupportedForMessageFormatError(f"{name} holds messages of format v{self.buffer[at + MAGIC_AT]}, which are not compacted")
         raise CorruptMessageError(f"{name}: the bytes at position {self.position} are no sound record batch")
 
     # ---- the map ----

@@ -14,7 +14,10 @@ from reference.kafka_dump_log import Facts, complaints, from_kafka, from_kafkapy
 from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
+from kafkapy.errors import UnsupportedForMessageFormatError
 from kafkapy.log.backends.local import LocalBackend
+from kafkapy.log.cleaner import Cleaner
+from kafkapy.log.cleaner_manager import log_to_clean
 from kafkapy.log.loader import LoadReport, load_log, read_topic_id
 from kafkapy.log.log_manager import LogManager
 from kafkapy.log.timestamps import offset_for_timestamp
@@ -25,6 +28,7 @@ KAFKA_FILES = Path(__file__).parents[1] / "reference" / "kafka_files"
 NAMES = sorted(path.name for path in KAFKA_FILES.iterdir() if path.is_dir())
 LOG_END = 2
 COMMITTED = 1
+LATER = 1_900_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +193,29 @@ def test_a_log_from_a_cluster_with_newer_leader_epochs_goes_on(tmp_path: Path) -
         assert log.offset_for_leader_epoch(3) == (3, 29)
         log.truncate_to(29)
         log.close()
+
+
+def test_a_compacted_log_of_apache_kafka_is_compacted_on(tmp_path: Path) -> None:
+    log, _ = opened(tmp_path, "compacted-0", cleanup_policy="compact")
+    newest = {record.key: record for record in records_of(log)}
+    log.become_leader(1, 1, (1,))
+    log.roll()
+    Cleaner(1 << 20).clean(log_to_clean(TopicPartition("compacted", 0), log, None, LATER), LATER)
+    assert {record.key: record for record in records_of(log)} == newest
+    assert len(records_of(log)) == len(newest)
+    log.close()
+
+
+@pytest.mark.parametrize("name", ["v0-none-0", "v0-gzip-0", "v1-none-0", "v1-snappy-0"])
+def test_messages_of_old_formats_are_not_compacted(tmp_path: Path, name: str) -> None:
+    log, _ = opened(tmp_path, name, cleanup_policy="compact")
+    before = records_of(log)
+    log.become_leader(1, 1, (1,))
+    log.roll()
+    with pytest.raises(UnsupportedForMessageFormatError, match=f"holds messages of format {name[:2]}, which"):
+        Cleaner(1 << 20).clean(log_to_clean(TopicPartition("old", 0), log, None, LATER), LATER)
+    assert records_of(log) == before
+    log.close()
 
 
 @pytest.mark.parametrize("name", ["v0-none-0", "v0-gzip-0", "v1-lz4-0"])
