@@ -61,12 +61,14 @@ def fetch(client: Any, topic: str, offset: int, version: int, **fields: Any) -> 
 
 
 def fetch_all(client: Any, topic: str, offset: int, version: int, end: int) -> list[bytes]:
-    """The message sets up to an offset; no reply holds more bytes than the batches have that it is made of."""
+    """The whole messages up to an offset; no reply holds more bytes than the batches it is made of: it may be cut."""
     sets = []
     while offset < end:
         answer = fetch(client, topic, offset, version)
         assert (answer.error_code, answer.high_watermark) == (0, end)
-        sets.append(bytes(answer.records))
+        data = bytes(answer.records)
+        whole = [(batch.position, batch.size) for batch in iter_batches(data)]
+        sets.append(data[: sum(whole[-1])])
         offset = list(iter_messages(sets[-1]))[-1].offset + 1
     return sets
 
