@@ -1,6 +1,7 @@
 """A group under churn: members of several clients join, leave and are killed at random while records are produced, and
 the broker is killed in the middle. Afterwards the group has to settle, and what the members wrote down
-(churn_member.py) and what the group's own log says has to fit together.
+(churn_member.py) and what the group's own log says has to fit together. The seed of the dice is printed, and taken from
+KAFKAPY_SEED.
 """
 
 from __future__ import annotations

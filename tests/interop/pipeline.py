@@ -1,5 +1,6 @@
 """An exactly-once pipeline under kills: numbered records go in, a worker passes them on in transactions, a reader of
-committed records counts what comes out, while worker and broker are killed at random.
+committed records counts what comes out, while worker and broker are killed at random. The seed of the dice is printed,
+and taken from KAFKAPY_SEED.
 """
 
 from __future__ import annotations
