@@ -43,6 +43,8 @@ logger = logging.getLogger("kafka.log.LogManager")
 KAFKA_STORAGE_ERROR = 56
 STEP_BYTES = 16 << 20
 """Copied in one step, between two looks at what happened to the log meanwhile."""
+FLUSH_BYTES = 64 << 20
+"""Copied between two flushes: so much is looked at again after a crash, and waits for the disk before a swap."""
 
 
 class Progress(enum.Enum):
@@ -69,7 +71,8 @@ class FutureLog:
     """None until the partition's log is known."""
     stopped: bool = False
     written_epochs: list[tuple[int, int]] = field(default_factory=list)
-    segments: int = 1
+    unflushed: int = 0
+    """Bytes copied since the last flush."""
 
 
 class FutureLogs:
@@ -266,10 +269,11 @@ class FutureLogs:
             elif future.copy.log is not log:
                 return Progress.ENDED
             try:
-                outcome, _, offset = future.copy.copy(max_bytes)
+                outcome, copied, offset = future.copy.copy(max_bytes)
             except OSError as error:
                 self._fail_source(tp, error)
                 return Progress.ENDED
+            future.unflushed += copied
             with self._blamed_on(future):
                 return self._after_copy(future, log, outcome, offset)
         return Progress.ENDED
@@ -280,6 +284,7 @@ class FutureLogs:
             raise OSError(copy.offline_errno, f"the future log of {future.tp} met a disk error")
         if outcome == future_log.NEEDS_SEGMENT:
             copy.prepare_segment()
+            copy.seal_segments()
         elif outcome == future_log.OUT_OF_RANGE:
             copy.truncate_to(log.log_end_offset)
         elif outcome == future_log.MISALIGNED:
@@ -299,7 +304,7 @@ class FutureLogs:
         return Progress.COPYING
 
     def _keep_in_line(self, future: FutureLog, log: PartitionLog) -> None:
-        """What followers do besides appending: high watermark, log start, retention, epochs, flushes at rolls."""
+        """What followers do besides appending: high watermark, log start, retention, epochs, flushes."""
         copy = future.log
         if copy.config is not log.config:
             copy.update_config(log.config)
@@ -315,10 +320,8 @@ class FutureLogs:
         if epochs != future.written_epochs:
             copy.write_leader_epochs()
             future.written_epochs = epochs
-        segments = len(copy.segments())
-        if segments != future.segments:
-            future.segments = segments
-            copy.seal_segments()
+        if future.unflushed >= FLUSH_BYTES:
+            future.unflushed = 0
             copy.flush()
 
     def _replace(self, future: FutureLog, log: PartitionLog) -> bool:
