@@ -139,7 +139,7 @@ INTENDED = [
     Intended(
         "^DESCRIBE_CONFIGS .*: (all )?broker",
         r"<(share\.|group\.share\.|group\.streams\.|group\.consumer\.migration|sasl\.oauthbearer\.|transaction\.two|"
-        r"add\.partitions\.to\.txn|remote\.list\.offsets|no\.such\.key|internal\.)[^>]*>: only theirs",
+        r"remote\.list\.offsets|no\.such\.key|internal\.)[^>]*>: only theirs",
         "Keys of what this broker does not do: share groups, streams groups, two-phase commit, assertions of OAuth.",
     ),
     Intended(
@@ -197,11 +197,6 @@ INTENDED = [
         "^PRODUCE .*: no partitions",
         "elements",
         "A topic without partitions is answered as such; Kafka leaves it out.",
-    ),
-    Intended(
-        "^PRODUCE .*: transactional batch of nobody",
-        "error_code|error_message|base_offset|log_start_offset",
-        "Whether a transaction is known to its coordinator is not asked yet.",
     ),
     Intended(
         "^PRODUCE .*compressed",
