@@ -301,7 +301,7 @@ def run(make_bench: Any, examples: int, steps: int) -> None:
 
 
 def test_no_transaction_is_left_behind(make_bench: Any) -> None:
-    run(make_bench, 80, 40)
+    run(make_bench, 50, 40)
 
 
 @pytest.mark.soak
