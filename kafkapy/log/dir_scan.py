@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkapy.log.backends.base import StorageBackend
-from kafkapy.log.log_dir import LogDir
+from kafkapy.log.log_dir import LogDir, LogDirError
 from kafkapy.types import TopicPartition
 
 __all__ = [
     "DirScan",
     "FoundLog",
     "Place",
+    "check_unique",
     "deleted_name",
     "finish_swaps",
     "future_name",
@@ -139,3 +140,20 @@ def finish_swaps(scans: Sequence[DirScan]) -> list[tuple[LogDir, OSError]]:
             scan.logs.append(FoundLog(found.backend, str(found.tp), found.tp))
             current.add(found.tp)
     return failures
+
+
+def check_unique(scans: Sequence[DirScan]) -> None:
+    """LogDirError when a partition has two logs, or two future logs: only the operator can say which is the right one.
+
+    Apache Kafka leaves that behind when it is killed between the two renames of a move.
+    """
+    for kind, lists in (("log", [scan.logs for scan in scans]), ("future log", [scan.futures for scan in scans])):
+        seen: dict[TopicPartition, LogDir] = {}
+        for scan, found in zip(scans, lists, strict=True):
+            for each in found:
+                other = seen.setdefault(each.tp, scan.log_dir)
+                if other is not scan.log_dir:
+                    raise LogDirError(
+                        f"Partition {each.tp} has a {kind} in {other.path} and another one in {scan.log_dir.path}: "
+                        "remove one of them, that in the directory which has failed lately."
+                    )

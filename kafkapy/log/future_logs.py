@@ -165,12 +165,8 @@ class FutureLogs:
         return True
 
     def adopt(self, tp: TopicPartition, log: PartitionLog, place: Place) -> None:
-        """Takes a future log over that a restart has found. OSError: the partition has another one."""
+        """Takes a future log over that a start has found, the partition's only one."""
         with self._manager.lock:
-            other = self._futures.get(tp)
-            if other is not None:
-                both = f"{other.place.log_dir.path} and {place.log_dir.path}"
-                raise OSError(17, f"{tp} has future logs in two directories: {both}")
             self._futures[tp] = FutureLog(tp, log, place)
             self._manager.count(place.log_dir.path, 1)
 

@@ -27,7 +27,7 @@ from kafkapy.errors import error_for
 from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import LogCleaner
-from kafkapy.log.dir_scan import DirScan, FoundLog, Place, deleted_name, finish_swaps, scan_directory
+from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, deleted_name, finish_swaps, scan_directory
 from kafkapy.log.future_logs import FutureLogs
 from kafkapy.log.loader import load_log, read_topic_id, write_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError
@@ -129,7 +129,7 @@ class LogManager:
 
     def load(self) -> int:
         """Loads the logs of all directories, each with num.recovery.threads.per.data.dir threads; how many.
-        Blocking. LogDirError when no directory is left."""
+        Blocking. LogDirError when no directory is left, or a partition is in two."""
         started = time.monotonic()
         threads = self.config.get_int("num.recovery.threads.per.data.dir")
         recovered = 0
@@ -141,6 +141,7 @@ class LogManager:
                 self.fail_dir(log_dir.path, error)
         for log_dir, failed in finish_swaps(scans):
             self.fail_dir(log_dir.path, failed)
+        check_unique(scans)
         pools = []
         for scan in scans:
             if scan.logs and not scan.clean:
@@ -194,9 +195,6 @@ class LogManager:
     def _load_one(self, scan: DirScan, found: FoundLog) -> int:
         log, recovered = self._read(scan, found, self.events)
         with self.lock:
-            other = self._places.get(found.tp)
-            if other is not None:
-                raise OSError(17, f"{found.tp} is in two directories: {other.log_dir.path} and {scan.log_dir.path}")
             self._add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
         return recovered
 

@@ -29,6 +29,7 @@ from kafkapy.errors import KafkaStorageError, LogDirNotFoundError
 from kafkapy.log.cleaner import Cleaner
 from kafkapy.log.cleaner_manager import log_to_clean
 from kafkapy.log.future_logs import Progress
+from kafkapy.log.log_dir import LogDirError
 from kafkapy.log.log_manager import LogManager
 from kafkapy.log.retention import apply_retention
 from kafkapy.records.batches import RecordBatchBuilder, iter_records
@@ -489,6 +490,53 @@ def test_what_is_no_batch_ends_the_move_and_leaves_the_log(manage: Any, batch: A
     assert manager.futures.get(TP).log.log_end_offset <= 4
     assert manager.dir_of(TP) != manager.futures.get(TP).place.log_dir.path
     log.append_as_leader(batch(), api_version=9)
+
+
+@pytest.mark.parametrize("kind", ["log", "future log"])
+def test_two_logs_of_a_partition_are_for_the_operator_to_sort_out(manage: Any, tmp_path: Path, kind: str) -> None:
+    manager = manage()
+    lead(manager)
+    home = manager.dir_of(TP)
+    first, second = (log_dir.path for log_dir in manager.dirs if log_dir.path != home)
+    manager.shutdown()
+    names = ["t-0"] if kind == "log" else [f"t-0.{number:032x}-future" for number in range(2)]
+    for path, name in zip((first, second), names, strict=False):
+        (path / name).mkdir()
+    with pytest.raises(LogDirError, match=f"Partition t-0 has a {kind} in .* and another one in"):
+        open_manager(tmp_path)
+
+
+def test_what_a_move_left_behind_is_kept_while_its_target_is_offline(manage: Any, batch: Any, tmp_path: Path) -> None:
+    manager = manage()
+    log = lead(manager)
+    for _ in range(3):
+        log.append_as_leader(batch(), api_version=9)
+    expected = everything(log)
+    source, target = manager.dir_of(TP), elsewhere(manager)
+    manager.futures.create(TP, target)
+    assert move(manager, step=1, steps=3) is Progress.COPYING
+    assert manager.futures.position(TP) == 3
+    manager.shutdown()
+    # As a kill leaves it between the two renames; then the disk of the new log does not come up.
+    (future,) = target.glob("*-future")
+    (source / "t-0").rename(source / (future.name.removesuffix("future") + "delete"))
+    hidden = target.with_name("hidden")
+    target.rename(hidden)
+    target.write_text("no directory")
+    keys = {"broker.id": "1", "log.dirs": f"{source},{target}"}
+    manager = LogManager(BrokerConfig(keys), topic_config=lambda topic: log_config())
+    manager.dirs[1].failure = OSError(5, "gone")
+    manager.dirs[0].acquire()
+    manager.load()
+    assert manager.get(TP) is None
+    assert [path.name[-7:] for path in source.glob("t-0*")] == ["-delete"]
+    manager.shutdown()
+    target.unlink()
+    hidden.rename(target)
+    manager = manage()
+    assert manager.dir_of(TP) == target
+    assert everything(manager.get(TP)) == expected
+    assert directories(manager) == [f"{target.name}/t-0"]
 
 
 # --- a kill at every point ------------------------------------------------------------------------------------------
