@@ -104,6 +104,8 @@ class ConsumerGroup(Group):
         """Not in the log."""
         self.regex_topics: Mapping[str, object] | None = None
         """The topics that its expressions were last matched against. Not in the log."""
+        self.assigned_ms: int | None = None
+        """When the target assignment was last computed, on the monotonic clock. Not in the log."""
         self.announced_epoch = 0
         """The last epoch that was told to be settled. Not in the log."""
         self._owners: dict[UUID, dict[int, str]] = {}

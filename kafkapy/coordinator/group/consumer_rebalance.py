@@ -43,10 +43,11 @@ from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
-from kafkapy.errors import ErrorCode, error_for
+from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot
 
 if TYPE_CHECKING:
+    from kafkapy.coordinator.clock import Clock
     from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
     from kafkapy.coordinator.runtime import ShardTimer
 
@@ -54,6 +55,13 @@ logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 Records = list[CoordinatorRecord]
 T = TypeVar("T")
+
+LARGE_GROUP: Final = 100
+"""Members from which on changes that come close together get one target assignment. Each costs time for every member,
+so that a thousand who join at once would cost a million times what one does. Kafka 4.1 computes one for each change.
+"""
+MEMBERS_PER_MS: Final = 5
+"""In such a group assignments are at least one ms apart for each of so many members."""
 
 _SETTLED: Final = (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
 
@@ -68,6 +76,7 @@ class ConsumerRebalance:
         self,
         groups: Mapping[str, Group],
         timer: ShardTimer[Any],
+        clock: Clock,
         config: GroupConfig,
         overrides: GroupOverrides,
         assignors: Mapping[str, GroupAssignor],
@@ -79,6 +88,7 @@ class ConsumerRebalance:
         """`assignors` by name, the default one first; `rebalanced` is called with a group that has settled."""
         self._groups = groups
         self._timer = timer
+        self._clock = clock
         self._config = config
         self._overrides = overrides
         self._assignors = assignors
@@ -200,11 +210,14 @@ class ConsumerRebalance:
         """
         topics = GroupTopics(self._metadata())
         epoch = self.refresh(group, before, after, topics, bump=bump, records=records)
-        if epoch > group.assignment_epoch:
-            target = self._assign(group, before, after, epoch, topics, records)
-            target_epoch = epoch
-        else:
-            target, target_epoch = group.target_of(after), group.assignment_epoch
+        target, target_epoch = group.target_of(after), group.assignment_epoch
+        if epoch > target_epoch:
+            wait_ms = self._assignment_wait_ms(group, after)
+            if wait_ms > 0:
+                self._assign_later(group.group_id, wait_ms)
+            else:
+                target = self._assign(group, before, after, epoch, topics, records)
+                target_epoch = epoch
         return self.reconcile(group, after, target_epoch, target, owned, records)
 
     def refresh(
@@ -247,23 +260,51 @@ class ConsumerRebalance:
         self._counters.consumer_rebalances += 1
         return epoch
 
+    def _assignment_wait_ms(self, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
+        """How long the target assignment of a new epoch has to wait; 0 in all but large groups. Members of the classic
+        protocol never wait: they would join again and again until it is there.
+        """
+        size = len(group.members)
+        if size < LARGE_GROUP or group.assigned_ms is None or group.classic_count or member.classic is not None:
+            return 0
+        return max(0, group.assigned_ms + size // MEMBERS_PER_MS - self._clock.monotonic_ms())
+
+    def _assign_later(self, group_id: str, wait_ms: int) -> None:
+        def due(shard: object, now_ms: int) -> Result[None]:
+            del shard, now_ms
+            group = self.find(group_id)
+            records: Records = []
+            if group is not None and group.members and group.epoch > group.assignment_epoch:
+                try:
+                    self._assign(group, None, None, group.epoch, GroupTopics(self._metadata()), records)
+                except KafkaError:
+                    # It is logged, and the next heartbeat tries it again.
+                    return Result(None)
+            return self.announced(group_id, Result(None, records))
+
+        if ("consumer-assignment", group_id) not in self._timer:
+            self._timer.schedule(("consumer-assignment", group_id), wait_ms, due)
+
     def _assign(
         self,
         group: ConsumerGroup,
-        before: ConsumerGroupMember,
-        after: ConsumerGroupMember,
+        before: ConsumerGroupMember | None,
+        after: ConsumerGroupMember | None,
         epoch: int,
         topics: GroupTopics,
         records: Records,
     ) -> Partitions:
-        """Compute and write the target assignment of an epoch; that of one member."""
-        members = {**group.members, after.member_id: after}
-        replaced = None if after.instance_id is None else group.static_members.get(after.instance_id)
-        if replaced is not None and replaced != after.member_id:
-            members.pop(replaced, None)
+        """Compute and write the target assignment of an epoch; that of the member that has changed, if one has."""
+        group.assigned_ms = self._clock.monotonic_ms()
+        members = group.members
+        if after is not None:
+            members = {**members, after.member_id: after}
+            replaced = None if after.instance_id is None else group.static_members.get(after.instance_id)
+            if replaced is not None and replaced != after.member_id:
+                members.pop(replaced, None)
         preferred = group.preferred_assignor(before, after) or self.default_assignor
         assignor = self._assignors.get(preferred) or self._assignors[self.default_assignor]
-        subscriptions = group.subscriptions([before], after)
+        subscriptions = group.subscriptions([] if before is None else [before], after)
         spec = GroupSpec(self._specs(group, members, after, topics), subscriptions.is_homogeneous(len(members)))
         try:
             assignment = assignor.assign(spec, topics)
@@ -277,13 +318,13 @@ class ConsumerRebalance:
                 records.append(records_of.target(group.group_id, member_id, target))
         records.append(records_of.target_epoch(group.group_id, epoch))
         logger.info("Computed a new target assignment of group %s for epoch %d", group.group_id, epoch)
-        return assignment.get(after.member_id, NO_PARTITIONS)
+        return NO_PARTITIONS if after is None else assignment.get(after.member_id, NO_PARTITIONS)
 
     def _specs(
         self,
         group: ConsumerGroup,
         members: Mapping[str, ConsumerGroupMember],
-        after: ConsumerGroupMember,
+        after: ConsumerGroupMember | None,
         topics: GroupTopics,
     ) -> dict[str, MemberSubscription]:
         ids: dict[tuple[frozenset[str], str], Any] = {}
@@ -295,7 +336,7 @@ class ConsumerRebalance:
                 resolved = group.resolved.get(member.topic_regex)
                 names = member.topic_names if resolved is None else member.topic_names | resolved.topics
                 topic_ids = ids[key] = topics.ids_of(names)
-            target = group.target_of(after) if member is after else group.target.get(member_id, NO_PARTITIONS)
+            target = group.target_of(member) if member is after else group.target.get(member_id, NO_PARTITIONS)
             specs[member_id] = MemberSubscription(member.instance_id, member.rack_id, topic_ids, target)
         return specs
 

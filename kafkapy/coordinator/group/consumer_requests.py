@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy.coordinator.group import consumer_records as records_of
 from kafkapy.coordinator.group.assignors.api import Partitions
@@ -152,20 +152,22 @@ class ConsumerRequests:
         self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest, member: ConsumerGroupMember
     ) -> ConsumerGroupMember:
         """The member with what the request says of it; what it leaves out stays as it is."""
-        names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-        timeout = request.rebalance_timeout_ms
-        return replace(
-            member,
-            instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-            rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-            rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == -1 else timeout,
-            server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
-            topic_names=member.topic_names if names is None else frozenset(names),
-            topic_regex=member.topic_regex if regex is None else regex,
-            client_id=client.client_id,
-            client_host=client.host,
-            classic=None,
-        )
+        names, timeout = request.subscribed_topic_names, request.rebalance_timeout_ms
+        said: dict[str, Any] = {
+            "instance_id": request.instance_id,
+            "rack_id": request.rack_id,
+            "rebalance_timeout_ms": None if timeout == -1 else timeout,
+            "server_assignor": request.server_assignor,
+            "topic_names": None if names is None else frozenset(names),
+            "topic_regex": request.subscribed_topic_regex,
+            "client_id": client.client_id,
+            "client_host": client.host,
+        }
+        # Most heartbeats say nothing new, and a copy costs more than all else in them.
+        changes = {name: value for name, value in said.items() if value is not None and value != getattr(member, name)}
+        if member.classic is not None:
+            changes["classic"] = None
+        return replace(member, **changes) if changes else member
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> HeartbeatResult:
         group = self._rebalance.get(request.group_id)

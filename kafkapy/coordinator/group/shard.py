@@ -93,6 +93,7 @@ class GroupShard:
         self.consumer_rebalance = ConsumerRebalance(
             self.groups,
             context.timer,
+            context.clock,
             config,
             overrides,
             assignors,

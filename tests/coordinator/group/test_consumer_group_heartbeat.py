@@ -316,3 +316,42 @@ def test_epochs_and_offsets_are_counted(bench: Any) -> None:
     assert (counters.offset_commits, counters.offset_deletions) == (2, 1)
     bench.stable_group(2)
     assert counters.completed_rebalances == 1
+
+
+def test_members_who_join_a_large_group_at_once_get_one_assignment(bench: Any) -> None:
+    bench.snapshot = snapshot_of({"topic": 200})
+    members = [Member(bench, f"{number:03}") for number in range(200)]
+    group = bench.consumer_group()
+    assert (group.epoch, group.assignment_epoch) == (200, 100)
+    assert bench.describe_consumer().group_state == "Assigning"
+    # It is computed without another request.
+    bench.clock.advance(200 // 5)
+    assert group.assignment_epoch == 200
+    settle(*members, rounds=3)
+    assert owned_once(*members) == {topic_id(bench): frozenset(range(200))}
+    assert {len(each.numbers) for each in members} == {1}
+    assert {each.epoch for each in members} == {200}
+
+
+def test_a_large_group_that_was_restarted_before_its_assignment_gets_it(bench: Any) -> None:
+    bench.snapshot = snapshot_of({"topic": 200})
+    members = [Member(bench, f"{number:03}") for number in range(150)]
+    assert bench.consumer_group().assignment_epoch < 150
+    bench.restart()
+    settle(*members, rounds=3)
+    assert bench.consumer_group().assignment_epoch == 150
+    assert owned_once(*members) == {topic_id(bench): frozenset(range(200))}
+
+
+def test_an_assignment_that_was_put_off_is_of_the_members_who_are_left(bench: Any) -> None:
+    bench.snapshot = snapshot_of({"topic": 200})
+    members = [Member(bench, f"{number:03}") for number in range(120)]
+    for member in members[60:]:
+        bench.beat(member.member_id, -1)
+    bench.clock.advance(100)
+    settle(*members[:60], rounds=3)
+    assert owned_once(*members[:60]) == {topic_id(bench): frozenset(range(200))}
+    for member in members[:60]:
+        bench.beat(member.member_id, -1)
+    bench.clock.advance(1_000)
+    assert bench.describe_consumer().group_state == "Empty"
