@@ -41,6 +41,8 @@ __all__ = ["FutureLog", "FutureLogs", "Progress"]
 logger = logging.getLogger("kafka.log.LogManager")
 
 KAFKA_STORAGE_ERROR = 56
+NEVER = (1 << 63) - 1
+"""flush.messages that is not set."""
 STEP_BYTES = 16 << 20
 """Copied in one step, between two looks at what happened to the log meanwhile."""
 FLUSH_BYTES = 64 << 20
@@ -92,9 +94,8 @@ class FutureLogs:
         return self._futures.get(tp)
 
     def all(self) -> dict[TopicPartition, FutureLog]:
-        """A copy of the table."""
-        with self._manager.lock:
-            return dict(self._futures)
+        """A copy of the table, without the lock: the control loop asks for it."""
+        return dict(self._futures)
 
     def is_moving(self, tp: TopicPartition) -> bool:
         """Whether the partition has a future log that can go on."""
@@ -267,7 +268,7 @@ class FutureLogs:
             try:
                 outcome, copied, offset = future.copy.copy(max_bytes)
             except OSError as error:
-                self._fail_source(tp, error)
+                self._manager.log_failed(tp, error)
                 return Progress.ENDED
             future.unflushed += copied
             with self._blamed_on(future):
@@ -330,6 +331,12 @@ class FutureLogs:
         copy.flush()
         # From the first rename on, a restart takes the future log for the log: what it must know of it is on disk.
         manager.checkpoint_directory(future.place.log_dir)
+        try:
+            # What came during the flush is copied while appends go on, so that they wait for little.
+            future.copy.copy(STEP_BYTES)
+        except OSError as error:
+            manager.log_failed(tp, error)
+            return False
         with manager.lock:
             old = manager.place(tp)
             if old is None or manager.get(tp) is not log or self._futures.get(tp) is not future or future.stopped:
@@ -338,13 +345,11 @@ class FutureLogs:
                 if not future.copy.begin_swap():
                     return False
             except OSError as error:
-                if error.errno in NOT_THE_DISK:
-                    logger.warning("%s cannot be moved now: %s", tp, error)
-                else:
-                    self._fail_source(tp, error)
+                logger.warning("%s cannot be moved now: %s", tp, error)
+                manager.log_failed(tp, error)
                 return False
             try:
-                if copy.recovery_point < log.recovery_point:
+                if copy.recovery_point < log.recovery_point or log.config.flush_messages != NEVER:
                     copy.flush()
                 renamed, failures = self._rename(future, log, old)
             except BaseException:
@@ -422,10 +427,7 @@ class FutureLogs:
         try:
             yield
         except OSError as error:
-            self._stop(future)
-            self._manager.fail_dir(future.place.log_dir.path, error)
-
-    def _fail_source(self, tp: TopicPartition, error: OSError) -> None:
-        place = self._manager.place(tp)
-        if place is not None:
-            self._manager.fail_dir(place.log_dir.path, error)
+            logger.warning("The move of %s cannot go on: %s", future.tp, error)
+            if error.errno not in NOT_THE_DISK:
+                self._stop(future)
+                self._manager.fail_dir(future.place.log_dir.path, error)

@@ -81,6 +81,8 @@ class ReplicaAlterLogDirsManager:
                 self._move(tp)
             except Exception:
                 logger.exception("The move of %s has failed", tp)
+            if self._log_manager.futures.is_moving(tp):
+                self._stopping.wait(BACKOFF_S)
             with self._lock:
                 self._known.discard(tp)
                 # A move to yet another directory may have begun since this one ended.

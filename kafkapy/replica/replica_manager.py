@@ -469,7 +469,7 @@ class ReplicaManager:
                 await asyncio.to_thread(futures.remove, topic_partition)
         if hosted is not None and hosted.offline:
             raise errors.KafkaStorageError(f"Partition {topic_partition} is offline")
-        self._log_manager.prefer(topic_partition, directory)
+        await asyncio.to_thread(self._log_manager.prefer, topic_partition, directory)
         self.partition(topic_partition).local_log(leader_only=False)
         await asyncio.to_thread(futures.create, topic_partition, directory)
         if futures.is_moving(topic_partition):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kafka
 import pytest
 
 from kafkapy.broker.server import KafkaServer
@@ -154,3 +155,18 @@ def test_partitions_are_made_where_the_fewest_are(server: KafkaServer, admin: An
         wait_for_move(admin, "t", one, index)
     admin.create_topic("u", 10)
     assert {key[0] for key in replicas(admin, "u")} == {two}
+
+
+def test_kafka_python_moves_a_replica(server: KafkaServer, admin: Any) -> None:
+    admin.create_topic("t", 1)
+    ((home, _, _),) = replicas(admin, "t")
+    other = next(path for path in server.config.log_dirs if path != home)
+    client = kafka.KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{server.endpoints[0].port}")
+    try:
+        outcome = client.alter_replica_log_dirs({("t", 0, 1): other})
+        assert [error.__name__ for error in outcome.values()] == ["NoError"]
+        wait_for_move(admin, "t", other)
+        (shown,) = client.describe_log_dirs({"t": [0]})
+        assert [each["log_dir"] for each in shown["log_dirs"] if each["topics"]] == [other]
+    finally:
+        client.close()
