@@ -165,8 +165,8 @@ class ConsumerMigration:
         """The group becomes classic: without the members that are `gone`, or with `joining` in the place of the
         static member of its instance id, whose replacement stands in the records already.
 
-        With `rebalance` its members have to join again. GROUP_ID_NOT_FOUND when what a member says of itself cannot be
-        decoded.
+        With `rebalance`, or when they have not reached the target assignment, its members have to join again.
+        GROUP_ID_NOT_FOUND when what a member says of itself cannot be decoded.
         """
         replaced = None if joining is None else group.static_member(joining.instance_id)
         if joining is None or replaced is None:
@@ -174,12 +174,19 @@ class ConsumerMigration:
         else:
             records += records_of.group_tombstones(group, (replaced.member_id, joining.member_id))
         left = [each for each in group.members.values() if each not in gone and each is not replaced]
-        targets = {each.member_id: group.target.get(each.member_id, NO_PARTITIONS) for each in left}
+        assigned = {each.member_id: group.target.get(each.member_id, NO_PARTITIONS) for each in left}
         if joining is not None:
             left.append(joining)
-            targets[joining.member_id] = group.target_of(joining)
+            assigned[joining.member_id] = group.target_of(joining)
+        # Members that are on their way to the target have to join again, or two of them could have the same partition.
+        rebalance = rebalance or any(
+            each.assigned != assigned[each.member_id] or each.pending_revocation for each in left
+        )
+        if rebalance:
+            # What they have until then: the group may become a consumer group again before they have joined.
+            assigned = {each.member_id: _held(each) for each in left}
         try:
-            classic = self._downgraded(group, left, targets)
+            classic = self._downgraded(group, left, assigned)
         except (DecodeError, ValueError) as error:
             raise error_for(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the consumer group {group.group_id}: {error}."
@@ -195,7 +202,7 @@ class ConsumerMigration:
         logger.info("Converted the consumer group %s to a classic group", group.group_id)
 
     def _downgraded(
-        self, group: ConsumerGroup, members: list[ConsumerGroupMember], targets: dict[str, Partitions]
+        self, group: ConsumerGroup, members: list[ConsumerGroupMember], assigned: dict[str, Partitions]
     ) -> ClassicGroup:
         snapshot = self._metadata()
         classic = ClassicGroup.stable(group.group_id, group.epoch, self._clock.time_ms())
@@ -212,11 +219,18 @@ class ConsumerMigration:
                     each.classic.session_timeout_ms,
                     CONSUMER_PROTOCOL_TYPE,
                     each.classic.protocols,
-                    encode_assignment(targets[each.member_id], snapshot, version_of(each.classic.protocols)),
+                    encode_assignment(assigned[each.member_id], snapshot, version_of(each.classic.protocols)),
                 )
             )
         classic.choose_protocol()
         return classic
+
+
+def _held(member: ConsumerGroupMember) -> Partitions:
+    held = dict(member.assigned)
+    for topic_id, numbers in member.pending_revocation.items():
+        held[topic_id] = held.get(topic_id, frozenset()) | numbers
+    return held
 
 
 def replacement_of(member: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:

@@ -20,7 +20,7 @@ from kafkapy.coordinator.group.consumer_group import ConsumerGroup
 from kafkapy.coordinator.group.consumer_migration import ConsumerMigration
 from kafkapy.coordinator.group.consumer_patterns import ConsumerPatterns
 from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance
-from kafkapy.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS, MEMBER_KEY
+from kafkapy.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS, EPOCH_KEY, MEMBER_KEY
 from kafkapy.coordinator.group.consumer_replay import ConsumerReplay
 from kafkapy.coordinator.group.consumer_requests import ConsumerRequests
 from kafkapy.coordinator.group.counters import GroupCounters
@@ -32,7 +32,10 @@ from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot
-from kafkapy.protocol.messages.consumer_group_records import ConsumerGroupMemberMetadataKey
+from kafkapy.protocol.messages.consumer_group_records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+)
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsResponse
 from kafkapy.protocol.messages.group_metadata_records import (
     GroupMetadataKey,
@@ -124,6 +127,10 @@ class GroupShard:
             self._apply_classic(group_id, cast("GroupMetadataValue | None", record.value))
         elif record.key_version in CONSUMER_GROUP_KEYS:
             self._replay.apply(record)
+            if record.key_version == EPOCH_KEY and record.value is None:
+                group_id = cast(ConsumerGroupMetadataKey, record.key).group_id
+                if group_id not in self.groups:
+                    self._keep_offsets(group_id)
             if record.key_version == MEMBER_KEY and not self._loading:
                 key_of_member = cast(ConsumerGroupMemberMetadataKey, record.key)
                 self.consumer_rebalance.member_applied(key_of_member.group_id, key_of_member.member_id)
@@ -133,15 +140,26 @@ class GroupShard:
         if value is None:
             if isinstance(group, ClassicGroup):
                 del self.groups[group_id]
+                self._keep_offsets(group_id)
                 if not self._loading:
                     # It is deleted, and nobody waits in it, or it is a consumer group from the next record on.
                     self._rebalance.converted(group, ErrorCode.REBALANCE_IN_PROGRESS)
+            return
+        converted = self._migration.take_converted(value)
+        if converted is not None:
+            converted.is_recorded = True
+            self.groups[group_id] = converted
         elif self._loading or not isinstance(group, ClassicGroup):
-            group = self._migration.take_converted(value) or ClassicGroup.from_record(group_id, value)
-            group.is_recorded = True
-            self.groups[group_id] = group
+            self.groups[group_id] = ClassicGroup.from_record(group_id, value)
         else:
             group.take_over(value)
+
+    def _keep_offsets(self, group_id: str) -> None:
+        """A group is gone, but not its offsets, while it changes its protocol: what comes next may never have been
+        written.
+        """
+        if self.store.of_group(group_id) or self.store.has_open_transactions(group_id):
+            self._create_classic(group_id)
 
     def apply_end_transaction_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """See Shard."""

@@ -379,3 +379,30 @@ def test_a_group_that_goes_back_and_forth_forgets_the_timeouts_of_before(bench: 
         assert len(bench.consumer_group().members) == 2
     timers = bench.coordinator.runtime.timer
     assert len(timers) == 3, "the sessions of the two members, and the expiry of offsets"
+
+
+def test_offsets_outlive_a_change_of_protocol_that_was_cut_off(bench: Any) -> None:
+    Member(bench, "a")
+    bench.commit({("topic", 0): 3}, version=9, member_id="a", generation_id=1)
+    bench.beat("a", -1)
+    _, joined = bench.join_new()
+    assert not joined.done, "the classic group has not been written yet"
+    bench.restart()
+    assert bench.fetch()[("topic", 0)].offset == 3
+    assert bench.enter("b").error_code == ErrorCode.NONE
+    assert bench.fetch()[("topic", 0)].offset == 3
+
+
+def test_what_a_classic_member_has_is_not_given_away_when_the_group_goes_back_and_forth(bench: Any) -> None:
+    member = Member(bench, "new")
+    classic = ClassicMember(bench)
+    classic.join()
+    converge(member, classic)
+    had = set(classic.numbers)
+    # The last consumer member goes before the classic one has heard that it is to get everything, and one comes.
+    bench.beat("new", -1)
+    other = Member(bench, "other")
+    assert other.numbers.isdisjoint(had)
+    settle(other)
+    assert other.numbers.isdisjoint(had), "the classic member has not been heard of since"
+    converge(other, classic)
