@@ -207,11 +207,18 @@ cdef int offset_index_append(OffsetIndexState* index, int64_t offset, int64_t po
     return result
 
 
+cdef void drop_unreadable(IndexFile* file) noexcept nogil:
+    """The file cannot be read, so nobody knows which entries are above a new one: an index without entries is sound, only slower. Mutex held."""
+    keep_entries(file, 0)
+
+
 cdef int time_index_append(TimeIndexState* index, int64_t timestamp, int64_t offset, bint force) noexcept nogil:
     cdef int64_t relative = offset - index.base_offset
     cdef int result = -1
     pthread_mutex_lock(&index.file.mutex)
     learn_last(&index.file)
+    if not index.file.last_known:
+        drop_unreadable(&index.file)
     if relative < 0 or relative > INT32_MAX:
         result = -1
     elif total(&index.file) > 0 and timestamp <= index.file.last.key:
@@ -314,6 +321,8 @@ cdef void offset_index_truncate(OffsetIndexState* index, int64_t offset) noexcep
     pthread_mutex_lock(&index.file.mutex)
     if readable(&index.file):
         keep_entries(&index.file, largest_not_above(&index.file, offset - index.base_offset - 1) + 1)
+    else:
+        drop_unreadable(&index.file)
     pthread_mutex_unlock(&index.file.mutex)
 
 
@@ -330,6 +339,8 @@ cdef void time_index_truncate(TimeIndexState* index, int64_t offset) noexcept no
                 break
             count -= 1
         keep_entries(&index.file, count)
+    else:
+        drop_unreadable(&index.file)
     pthread_mutex_unlock(&index.file.mutex)
 
 

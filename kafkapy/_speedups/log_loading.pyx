@@ -84,7 +84,9 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
             s.offset_index.file.sealed = True
             s.time_index.file.sealed = True
         if not recover:
-            if not time_index_last(s.time_index, &s.max_timestamp, &s.offset_of_max_timestamp) and s.size > 0:
+            # Where the recovery point is just the next segment's base its last flush may have been before it was closed, and its indexes not synced.
+            distrusted = not clean and not last and log.segments[i + 1].base_offset == recovery_point
+            if not time_index_last(s.time_index, &s.max_timestamp, &s.offset_of_max_timestamp) or distrusted:
                 segment_read_max_timestamp(s)
             if last:
                 verdict = segment_next_offset(s, &out.next_offset)

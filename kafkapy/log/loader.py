@@ -212,17 +212,18 @@ def _load_producers(
     What was recovered was perhaps not synced, so nothing derived from it is taken from a file.
     """
     limit = log.log_end_offset if first_recovered < 0 else first_recovered
+    malformed = -1
     snapshots: list[tuple[int, bytes]] = []
     stray = _remove_stray_snapshots(log, storage, names)
     for name in names:
         stem, _, suffix = name.partition(".")
         if not stem.isdigit() or name in stray:
             continue
-        if suffix == "txnindex" and (first_recovered < 0 or int(stem) < first_recovered):
+        if suffix == "txnindex" and int(stem) < limit:
             data = storage.read_file(name)
             if data and load_aborted(log, data) < 0:
-                logger.warning("%s: %s is malformed; its aborted transactions are read from the log", log, name)
-                limit = min(limit, int(stem))
+                logger.warning("%s: %s is malformed; aborted transactions are read from the log", log, name)
+                limit = malformed = int(stem)
         elif suffix == "snapshot":
             if int(stem) > log.log_end_offset:
                 storage.remove_file(name)
@@ -232,6 +233,8 @@ def _load_producers(
                     snapshots.append((int(stem), data))
     usable = [(offset, data) for offset, data in snapshots if offset <= limit]
     report.snapshot_offset = rebuild_producers(log, usable, time.time_ns() // 1_000_000)
+    if malformed >= 0:
+        log.rewrite_transaction_indexes(malformed)
 
 
 def _remove_stray_snapshots(log: PartitionLog, storage: LogStorage, names: list[str]) -> set[str]:

@@ -190,3 +190,37 @@ def test_a_swap_that_fails_takes_the_log_offline(logs: Any, batch: Any, monkeypa
     assert log.offline_errno == errno.EIO
     log = logs.open(clean=False, cleanup_policy="compact")
     assert log.log_end_offset == 16
+
+
+def test_aborted_transactions_of_a_malformed_index_are_read_from_the_log(logs: Any, batch: Any, marker: Any) -> None:
+    log = logs.open()
+    for producer in (1, 2, 3):
+        log.append_as_leader(batch(2, producer_id=producer, epoch=0, sequence=0, attributes=0x10), api_version=9)
+        log.append_as_leader(marker(producer, 0, commit=False))
+        log.roll()
+    logs.stop(log)
+    expected = log.aborted_transactions()
+    spoiled = logs.directory / f"{3:020d}.txnindex"
+    whole = spoiled.read_bytes()
+    spoiled.write_bytes(whole[:-1])
+    log = logs.open()
+    assert log.aborted_transactions() == expected
+    assert len(expected) == 3
+    assert spoiled.read_bytes() == whole
+
+
+def test_an_index_that_lost_its_end_hides_no_timestamp(logs: Any, batch: Any) -> None:
+    log = logs.open(index_interval_bytes=1)
+    for number in range(8):
+        log.append_as_leader(batch(2, timestamp=1000 + number), api_version=9)
+    assert log.flush() == 16
+    log.roll()
+    log.seal_segments()
+    # A power failure before that came to the disk. The recovery point is the end of the closed segment.
+    index = logs.directory / f"{0:020d}.timeindex"
+    index.write_bytes(index.read_bytes()[: 3 * 12])
+    log = logs.open(clean=False, recovery_point=16)
+    assert logs.report.recovered_segments == 1
+    found = log.find_timestamp(1007)
+    assert found is not None
+    assert found[:8] == (14).to_bytes(8, "big")
