@@ -639,10 +639,29 @@ class Runner:
                 self.failures += [said] if said else []
         return points
 
+    def go_on(self, c: Context, what: str) -> None:
+        """A log that is still online has everything, and a clean stop keeps it so."""
+        if getattr(c, "log", None) is None or c.log.offline_errno or c.now.clean:
+            return
+        try:
+            found = read_all(c.log)
+            c.check_records(c.log, found, c.now, killed=True)
+            for batch in found:
+                check_time(c.log, [one for one in found if one.last >= c.log.log_start_offset], batch.max_timestamp)
+            if not self.scenario.compacted:
+                check_derived(c.log, found, [one for one in c.now.history if one.base < found[0].base] if found else ())
+            c.stop()
+            assert c.now.clean
+        except Exception as error:
+            where = "; ".join(f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__))
+            self.failures.append(f"{what}, still online: {type(error).__name__}: {error} ({where})")
+
     def spoiled(self, point: int, kind: str, code: int) -> None:
         put(self.root, self.files, self.dirs)
         disk = Disk(self.root)
         c = self.run(point, code)
+        self.faults.disarm()
+        self.go_on(c, f"operation {point}, {kind}")
         journal = self.faults.journal()
         self.faults.begin(Path("/nowhere"))
         c.log = None  # type: ignore[assignment]

@@ -168,7 +168,8 @@ class PartitionLogMachine(RuleBasedStateMachine):
     def _is_newest(self, producer: int, data: bytes) -> bool:
         batch = oracle.parse_batch(data)
         epoch, sequence, last = self.known.producers.get(producer, (-1, -1, -1))
-        return last >= self.start and epoch == batch.producer_epoch and sequence == batch.base_sequence + batch.last - batch.base
+        expected = (batch.producer_epoch, batch.base_sequence + batch.last - batch.base)
+        return last >= self.start and (epoch, sequence) == expected
 
     @rule(producer=st.sampled_from(IDEMPOTENT), gap=st.integers(1, 1000))
     def gap_in_the_sequence_is_refused(self, producer: int, gap: int) -> None:
@@ -325,10 +326,13 @@ class PartitionLogMachine(RuleBasedStateMachine):
         number = max(n for n, base in enumerate(bases) if base <= lost.base)
         path = self.directory / f"{bases[number]:020d}.log"
         data = path.read_bytes()
-        at = data.index(lost.data) + seed % len(lost.data)
+        first = data.index(lost.data)
+        at = first + seed % len(lost.data)
+        if not any(data[at : first + len(lost.data)]):
+            at = first  # zeros would change nothing
         path.write_bytes(data[:at] + (bytes(len(data) - at) if zeros else b""))
         # Where compaction may leave offsets out, a whole segment that is missing cannot be told.
-        certain = zeros or at > data.index(lost.data)
+        certain = zeros or at > first
         for base in bases[number + 1 :]:
             if not (keep and (certain or self.config is PLAIN)):
                 (self.directory / f"{base:020d}.log").unlink()
