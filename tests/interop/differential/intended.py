@@ -137,6 +137,11 @@ INTENDED = [
         "Keys of a broker of 3.9 with ZooKeeper, keys that Kafka hides until they are set, and keys of kafkapy's own.",
     ),
     Intended(
+        "^DESCRIBE_CONFIGS v0 .*: (all )?broker",
+        r"<(add\.partitions\.to\.txn|group\.consumer\.migration)[^>]*>: only ours",
+        "Keys of 4.x; version 0 is served by 3.9 only.",
+    ),
+    Intended(
         "^DESCRIBE_CONFIGS .*: (all )?broker",
         r"<(share\.|group\.share\.|group\.streams\.|group\.consumer\.migration|sasl\.oauthbearer\.|transaction\.two|"
         r"remote\.list\.offsets|no\.such\.key|internal\.)[^>]*>: only theirs",
