@@ -279,6 +279,12 @@ class FutureLogs:
         copy = future.log
         if copy.offline_errno:
             raise OSError(copy.offline_errno, f"the future log of {future.tp} met a disk error")
+        if outcome == future_log.MISALIGNED and copy.size and copy.log_end_offset > log.log_start_offset:
+            # Not the log start has moved: an offset in the file is wrong. To begin anew would lose what was copied.
+            outcome = future_log.CORRUPT
+        elif outcome == future_log.HOLE and log.segments()[-1][1]:
+            # The cleaner leaves holes at the end of closed segments only, so batches are missing.
+            outcome = future_log.CORRUPT
         if outcome == future_log.NEEDS_SEGMENT:
             copy.prepare_segment()
             copy.seal_segments()
