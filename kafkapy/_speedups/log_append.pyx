@@ -424,6 +424,16 @@ cdef AppendStatus finish_refused(LogState* log, int64_t size, AppendResult* resu
     return LOG_REFUSED
 
 
+cdef void take_stamps_back(uint8_t* data, const vector[CheckedBatch]* batches) noexcept nogil:
+    """The batches come again when what they wait for is there, and a batch that a client has marked with LogAppendTime is refused."""
+    cdef size_t i
+    cdef uint8_t* batch
+    for i in range(batches.size()):
+        batch = data + batches[0][i].at
+        store_int16(batch + ATTRIBUTES_AT, <int16_t>(batches[0][i].header.attributes & ~TIMESTAMP_TYPE_FLAG))
+        batch_refresh_crc(batch, batches[0][i].header.size)
+
+
 cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter, int origin,
                                  AppendResult* result) noexcept nogil:
     cdef LogConfigState config
@@ -551,6 +561,8 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             take_waiters_locked(log, False, &woken)
         segment_ref(active)
         break
+    if config.log_append_time and origin == ORIGIN_CLIENT and (status == LOG_PARK_SEGMENT or status == LOG_PARK_VERIFY):
+        take_stamps_back(data, &batches)
     pthread_mutex_unlock(&log.mutex)
 
     if status == LOG_APPENDED and not result.duplicate:
