@@ -160,6 +160,19 @@ def test_new_partitions_are_assigned(broker: Any, admin: Any, topic: str) -> Non
     stop(*members)
 
 
+def test_a_pattern_subscribes_to_the_topics_that_match(broker: Any, topic: str) -> None:
+    sources = [Source(broker.bootstrap, f"{topic}-{name}") for name in ("one", "two")]
+    Source(broker.bootstrap, f"other-{topic}").send(6)
+    for each in sources:
+        each.send(30)
+    reader = ConsumerProtocolMember(broker.bootstrap, topic, f"^{topic}-.*")
+    reader.start()
+    wait_for(lambda: len(reader.values) >= 60, [reader], "records are missing")
+    assert sorted(reader.values) == sorted([*sources[0].sent, *sources[1].sent])
+    reader.stop()
+
+
+@pytest.mark.soak
 def test_a_pattern_finds_topics_that_are_created_later(broker: Any, topic: str) -> None:
     first = Source(broker.bootstrap, f"{topic}-one")
     Source(broker.bootstrap, f"other-{topic}").send(6)
@@ -177,6 +190,7 @@ def test_a_pattern_finds_topics_that_are_created_later(broker: Any, topic: str) 
     stop(*members)
 
 
+@pytest.mark.soak
 def test_a_member_that_is_killed_loses_its_partitions_after_the_session_timeout(broker: Any, topic: str) -> None:
     source = Source(broker.bootstrap, topic)
     survivor = member(broker, topic)
@@ -250,6 +264,7 @@ def test_the_instance_of_a_static_member_that_lives_cannot_be_taken(broker: Any,
 # --- the broker dies ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("how", ["restart", "kill"])
 def test_a_group_lives_on_over_a_broker_that_is_gone_for_a_while(tmp_path: Path, topic: str, how: str) -> None:
     broker = make_broker(tmp_path, **GROUP_KEYS)
@@ -357,6 +372,7 @@ def test_groups_are_listed_described_and_deleted(broker: Any, admin: Any, topic:
     assert topic not in listed()
 
 
+@pytest.mark.soak
 def test_members_that_come_and_go_miss_nothing(broker: Any, topic: str) -> None:
     source = Source(broker.bootstrap, topic)
     everybody: list[Member] = []
