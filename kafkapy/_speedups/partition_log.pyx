@@ -1,7 +1,7 @@
 """The partition log: the data plane's functions and the control plane's `PartitionLog` (see partition_log.pxd).
 
-The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_state.pyx (shared inside) and log_loading.pyx (start-up); log_describe.pyx and
-log_bytes.pyx turn what Python asks for into objects.
+The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_files.pyx, log_state.pyx (shared inside) and log_loading.pyx (start-up);
+log_describe.pyx and log_bytes.pyx turn what Python asks for into objects.
 """
 
 from libc.errno cimport EIO, EMFILE, ENFILE, ENOMEM
@@ -10,18 +10,7 @@ from libc.string cimport memcpy, strerror
 from kafkapy._speedups.event_queue cimport EventQueue
 from kafkapy._speedups.log_append cimport append_batches
 from kafkapy._speedups.log_bytes cimport append_bytes, find_timestamp_bytes, read_bytes
-from kafkapy._speedups.log_cut cimport (
-    LogCut,
-    advance_log_start,
-    begin_truncation,
-    empty_log,
-    finish_truncation,
-    flush_if_due,
-    flush_log,
-    remove_segments_below,
-    resume_appends,
-    seal_closed_segments,
-)
+from kafkapy._speedups.log_cut cimport advance_log_start, flush_if_due
 from kafkapy._speedups.log_derived cimport (
     usable_snapshots,
     write_snapshot,
@@ -37,11 +26,19 @@ from kafkapy._speedups.log_describe cimport (
     describe_segments,
     hold_segments,
 )
+from kafkapy._speedups.log_files cimport (
+    close_files,
+    delete_closed_segments,
+    make_segment_ready,
+    roll_segment,
+    seal_files,
+    sync_files,
+    truncate,
+    truncate_fully,
+)
 from kafkapy._speedups.log_leadership cimport follow, follower_fetched, lead
 from kafkapy._speedups.log_read cimport read_batches
 from kafkapy._speedups.log_state cimport (
-    active_segment,
-    advance_high_watermark_locked,
     condition_holds_locked,
     end_offset_for_epoch_locked,
     fire,
@@ -49,7 +46,6 @@ from kafkapy._speedups.log_state cimport (
     log_new,
     set_high_watermark_locked,
     set_offline_locked,
-    switch_segment_locked,
     take_waiters_locked,
 )
 from kafkapy._speedups.posix cimport (
@@ -66,14 +62,7 @@ from kafkapy._speedups.producer_state cimport (
     producer_expire,
     producer_state_free,
 )
-from kafkapy._speedups.segment cimport (
-    segment_detach,
-    segment_new,
-    segment_ref,
-    segment_seal,
-    segment_trim,
-    segment_unref,
-)
+from kafkapy._speedups.segment cimport segment_detach, segment_ref, segment_unref
 
 from kafkapy.errors import error_for
 
@@ -145,22 +134,6 @@ cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcep
 
 cdef void log_follower_position(LogState* log, int32_t replica_id, int64_t log_end_offset) noexcept nogil:
     follower_fetched(log, replica_id, log_end_offset)
-
-
-cdef void wake_changed(LogState* log, bint every) noexcept nogil:
-    """Takes the mutex, and wakes those whose condition holds now, or all."""
-    cdef vector[Waiter] woken
-    pthread_mutex_lock(&log.mutex)
-    take_waiters_locked(log, every, &woken)
-    pthread_mutex_unlock(&log.mutex)
-    fire(&woken)
-
-
-cdef int check_online(LogState* log) except -1:
-    """OSError when the log is offline: its files stay as the failure left them, for the recovery of the next start."""
-    if log.offline_errno:
-        raise OSError(log.offline_errno, strerror(log.offline_errno).decode(), log.own.directory.decode())
-    return 0
 
 
 cdef int64_t next_log_id = 0
@@ -479,68 +452,11 @@ cdef class PartitionLog:
 
     def prepare_segment(self):
         """Makes the next segment's file, if none waits, so that the next roll only renames it. The answer to SEGMENT_WANTED."""
-        cdef SegmentState* segment
-        cdef vector[Waiter] woken
-        cdef string path, directory
-        cdef bint moved = True
-        while moved:
-            if self.state.prepared != NULL:
-                wake_changed(self.state, False)
-                return
-            storage = self.storage
-            try:
-                fd, name = storage.prepare_segment()
-            except FileNotFoundError:
-                # The log is perhaps on its way to another directory (future_log.pyx): then there is a new place to make it in.
-                with nogil:
-                    lock_settled(self.state)
-                    pthread_mutex_unlock(&self.state.mutex)
-                if self.storage is storage:
-                    raise
-                continue
-            path = name.encode()
-            directory = storage.directory.encode()
-            segment = segment_new(0, fd, path, string(), self.state.config.segment_index_bytes, False, wall_clock_ms())
-            with nogil:
-                lock_settled(self.state)
-                moved = self.state.own.directory != directory
-                if not moved:
-                    if self.state.prepared == NULL and not self.state.own.closed and not self.state.deleted:
-                        self.state.prepared = segment
-                        segment = NULL
-                    self.state.own.segment_wanted = False
-                    take_waiters_locked(self.state, False, &woken)
-                pthread_mutex_unlock(&self.state.mutex)
-                fire(&woken)
-            if segment != NULL:
-                # Another thread was faster, or the log is closed: this file is not needed.
-                segment_unref(segment)
-                if name:
-                    storage.remove_file(name.rpartition("/")[2])
+        make_segment_ready(self)
 
     def roll(self):
         """Closes the active segment and starts a new one at the log end, unless the active one is empty. True when it rolled."""
-        cdef SegmentState* active
-        cdef bint rolled = False, again = True
-        cdef int failure = 0
-        while again:
-            self.prepare_segment()
-            with nogil:
-                lock_settled(self.state)
-                active = active_segment(self.state)
-                again = False
-                if self.state.offline_errno or self.state.own.closed or self.state.deleted:
-                    failure = self.state.offline_errno
-                elif active == NULL or active.size > 0:
-                    again = self.state.prepared == NULL
-                    if not again:
-                        failure = switch_segment_locked(self.state, self.state.log_end_offset, wall_clock_ms())
-                        rolled = failure == 0
-                pthread_mutex_unlock(&self.state.mutex)
-        if failure:
-            raise OSError(failure, strerror(failure).decode())
-        wake_changed(self.state, False)
-        return rolled
+        return roll_segment(self)
 
     # ---- shortening, flushing, closing ----
 
@@ -549,61 +465,11 @@ cdef class PartitionLog:
 
         The producer state and the files follow. OSError, then the log is offline.
         """
-        cdef vector[int64_t] removed
-        cdef LogCut cut
-        cdef int64_t before = self.log_end_offset
-        cdef int failure
-        check_online(self.state)
-        if offset >= before:
-            return False
-        if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
-            return True
-        with nogil:
-            failure = begin_truncation(self.state, offset, &cut, &removed)
-        if failure:
-            raise OSError(failure, strerror(failure).decode(), self.storage.directory)
-        try:
-            # The newest first, as begin_truncation lists them.
-            self.storage.delete_segments(list(removed), delay_ms=0)
-        except OSError as error:
-            failure = error.errno or EIO
-            raise
-        finally:
-            with nogil:
-                failure = finish_truncation(self.state, &cut, failure)
-        if failure:
-            raise OSError(failure, strerror(failure).decode(), self.storage.directory)
-        try:
-            self.rewrite_transaction_indexes(max(segment[0] for segment in self.segments()))
-            self.write_leader_epochs()
-            self.reload_producers()
-        except OSError as error:
-            self.go_offline(error.errno or EIO)
-            raise
-        return True
+        return truncate(self, offset)
 
     def truncate_fully_and_start_at(self, int64_t offset):
         """Drops everything; the log goes on, empty, at `offset`. OSError; when files were touched already, the log is offline."""
-        cdef vector[int64_t] removed
-        cdef int failure
-        check_online(self.state)
-        self.prepare_segment()
-        with nogil:
-            empty_log(self.state, offset, &removed)
-        try:
-            self.storage.delete_segments(list(removed), delay_ms=0)
-            for name in self.storage.names():
-                if name.endswith(".snapshot"):
-                    self.storage.remove_file(name)
-        except OSError as error:
-            self.go_offline(error.errno or EIO)
-            raise
-        finally:
-            with nogil:
-                resume_appends(self.state)
-        self.roll()
-        self.write_leader_epochs()
+        truncate_fully(self, offset)
 
     def reload_producers(self):
         """The producer state anew from snapshots and batches; snapshots above the log end are removed."""
@@ -636,59 +502,19 @@ cdef class PartitionLog:
 
         OSError, then the log is offline: a later deletion would leave a hole.
         """
-        cdef vector[int64_t] removed
-        check_online(self.state)
-        offset = min(offset, self.high_watermark)
-        # What is known of producers whose batches go may only be in there.
-        self.write_rolled_snapshots()
-        with nogil:
-            # Until the files are gone as well the log must not move to another directory, where these names are other segments'.
-            pthread_mutex_lock(&self.state.own.sealing)
-            remove_segments_below(self.state, offset, &removed)
-        bases = list(removed)
-        try:
-            if bases:
-                self.storage.delete_segments(bases, delay_ms=self.config.file_delete_delay_ms)
-        except OSError as error:
-            self.go_offline(error.errno or EIO)
-            raise
-        finally:
-            with nogil:
-                pthread_mutex_unlock(&self.state.own.sealing)
-        if bases:
-            self.write_leader_epochs()
-        return bases
+        return delete_closed_segments(self, offset)
 
     def flush(self):
         """Syncs everything up to the log end and moves the recovery point there; returns it. OSError, then the log is offline.
 
         Below the recovery point nothing is read again after a crash. So what was derived from there, leader epochs first of all, is on disk before.
         """
-        cdef int failure
-        cdef int64_t end = self.log_end_offset
-        if self.storage.directory:
-            try:
-                self.storage.sync()
-            except OSError as error:
-                # A second sync may say that all is well and yet not have written it.
-                self.go_offline(error.errno or EIO)
-                raise
-            with nogil:
-                failure = flush_log(self.state, end)
-            if failure:
-                raise OSError(failure, strerror(failure).decode(), self.storage.directory)
+        sync_files(self)
         return self.recovery_point
 
     def seal_segments(self):
         """Cuts the indexes of closed segments to size and writes the snapshots taken at their end: the answer to SEGMENT_ROLLED. OSError."""
-        cdef int failure
-        check_online(self.state)
-        with nogil:
-            failure = seal_closed_segments(self.state)
-        if failure:
-            self.go_offline(failure)
-            raise OSError(failure, strerror(failure).decode(), self.storage.directory)
-        self.write_rolled_snapshots()
+        seal_files(self)
 
     def aborted_transactions(self, int64_t start=0, int64_t end=0x7FFFFFFFFFFFFFFF):
         """(producer id, first offset, last offset, last stable offset) of transactions whose abort marker is in [start, end)."""
@@ -768,29 +594,4 @@ cdef class PartitionLog:
 
     def close(self):
         """Clean end: nothing is taken any more, indexes are cut to size, a waiting segment is removed. Does not sync; see flush. OSError."""
-        cdef vector[Waiter] woken
-        cdef vector[SegmentState*] held
-        cdef SegmentState* prepared
-        cdef size_t i
-        cdef int failure = 0
-        with nogil:
-            lock_settled(self.state)
-            self.state.own.closed = True
-            self.state.leader = False
-            prepared = self.state.prepared
-            self.state.prepared = NULL
-            take_waiters_locked(self.state, True, &woken)
-            pthread_mutex_unlock(&self.state.mutex)
-            fire(&woken)
-        if prepared != NULL:
-            if not prepared.path.empty():
-                self.storage.remove_file((<bytes>prepared.path).decode().rpartition("/")[2])
-            segment_unref(prepared)
-        with nogil:
-            hold_segments(self.state, &held)
-            for i in range(held.size()):
-                if failure == 0 and not self.state.deleted and not self.state.offline_errno:
-                    failure = segment_trim(held[i]) if i + 1 == held.size() else segment_seal(held[i], False)
-                segment_unref(held[i])
-        if failure:
-            raise OSError(failure, strerror(failure).decode(), self.storage.directory)
+        close_files(self)
