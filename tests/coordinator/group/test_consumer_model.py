@@ -719,7 +719,7 @@ class MixedGroupLife(ConsumerGroupLife):
             self.follow(client)
 
     def check_settled(self) -> None:
-        members = self.living()
+        members = [each for each in self.living() if not each.left_for_a_while]
         group = self.group()
         if not members or not all(each.classic for each in members):
             super().check_settled()
