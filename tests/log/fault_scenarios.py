@@ -110,6 +110,10 @@ class Context:
             return False
         return True
 
+    def release(self) -> None:
+        """The end of the process, without a clean stop."""
+        self.log = None  # type: ignore[assignment]
+
     # ---- steps ----
 
     def open(self, *, create: bool = True, **how: Any) -> PartitionLog:
@@ -587,7 +591,7 @@ class Runner:
         c = self.run()
         journal, points = self.faults.journal(), self.faults.count
         self.faults.begin(Path("/nowhere"))
-        c.log = None  # type: ignore[assignment]
+        c.release()
         replayed = Disk(self.root)
         for number, mark, how, files, dirs in crash_states(disk, journal, kinds, Random(1)):
             put(self.root, files, dirs)
@@ -664,7 +668,7 @@ class Runner:
         self.go_on(c, f"operation {point}, {kind}")
         journal = self.faults.journal()
         self.faults.begin(Path("/nowhere"))
-        c.log = None  # type: ignore[assignment]
+        c.release()
         self.look(c, c.now, True, f"operation {point}, {kind}")
         # What a flush acknowledged after the fault must be on the disk.
         for operation in journal:
@@ -676,8 +680,10 @@ class Runner:
 
 def main() -> None:
     logging.disable(logging.CRITICAL)
+    from fault_log_manager import MANAGER_SCENARIOS
+
     root, name, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    runner = Runner(root, SCENARIOS[name])
+    runner = Runner(root, (SCENARIOS | MANAGER_SCENARIOS)[name])
     points = runner.crashes(LOST) if what == "crashes" else runner.spoil(every_kind=what == "every fault")
     print(json.dumps({"points": points, "runs": runner.runs, "failures": runner.failures}))
 

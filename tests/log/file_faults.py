@@ -175,18 +175,19 @@ class Disk:
         self.durable_files = kept | {path: file for path, file in self.files.items() if inside(path)}
         kept_dirs = {path for path in self.durable_dirs if not inside(path)}
         self.durable_dirs = kept_dirs | {path for path in self.dirs if inside(path)}
-        self.durable_files = {
-            path: file
-            for path, file in self.durable_files.items()
-            if path.rpartition("/")[0] in self.durable_dirs or path.rpartition("/")[0] == str(self.root)
-        }
 
     def after(self, how: str, random: Random) -> tuple[dict[str, bytes], set[str]]:
         """The files and directories that are left; see LOST."""
         names_kept = {"killed": True, "all lost": False, "data lost": True, "holes": True, "names lost": False}
         kept = names_kept.get(how, random.random() < 0.5)
         files, dirs = (self.files, self.dirs) if kept else (self.durable_files, self.durable_dirs)
-        return {path: self._left(file, how, random) for path, file in files.items()}, set(dirs)
+        # A directory that was not synced itself takes along what is in it.
+        there = {str(self.root)}
+        for directory in sorted(dirs):
+            if directory.rpartition("/")[0] in there:
+                there.add(directory)
+        left = {path: file for path, file in files.items() if path.rpartition("/")[0] in there}
+        return {path: self._left(file, how, random) for path, file in left.items()}, there - {str(self.root)}
 
     def _left(self, file: File, how: str, random: Random) -> bytes:
         if how in ("killed", "names lost"):

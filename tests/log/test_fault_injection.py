@@ -28,6 +28,7 @@ SCENARIOS = (
     "recovery",
     "compaction",
     "recovery of a swap",
+    "log manager",
 )
 MEMORY = Path("/dev/shm")
 
