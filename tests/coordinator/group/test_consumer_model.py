@@ -739,11 +739,11 @@ def run(machine: type[ConsumerGroupLife], make_bench: Any, examples: int, steps:
 
 
 def test_random_lives_of_a_group(make_bench: Any) -> None:
-    run(ConsumerGroupLife, make_bench, 15)
+    run(ConsumerGroupLife, make_bench, 50)
 
 
 def test_random_lives_of_a_group_with_members_of_both_protocols(make_bench: Any) -> None:
-    run(MixedGroupLife, make_bench, 15)
+    run(MixedGroupLife, make_bench, 50)
 
 
 @pytest.mark.soak
