@@ -1,35 +1,18 @@
-"""What a broker does to a partition's files, operation by operation, with what it has acknowledged at each moment.
-
-Run by test_fault_injection.py with the library of file_faults.c preloaded:
-
-    python fault_scenarios.py <directory> <scenario> crashes|faults|"every fault"
-
-runs a scenario once and counts its file operations. "crashes": what a kill and several kinds of power failure after
-each operation would leave is written out. "faults": the scenario is run again for each operation, which fails, each in
-one way; "every fault": in each way. Each time the log is opened again and looked at. Prints
-`{"points": operations, "runs": ..., "failures": [...]}`.
-"""
+"""What a broker does to a partition's files, operation by operation, with what it has acknowledged at each moment."""
 
 from __future__ import annotations
 
 import errno
-import gc
-import json
-import logging
-import os
 import shutil
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from conftest import TP, config, make_batch, make_marker
-from file_faults import KINDS, LOST, Disk, Faults, crash_states, put
+from file_faults import Faults
 from log_oracle import Batch, check_derived, check_time, parse_batches, read_all
 
 from kafkapy._speedups.log_cleaner import CleaningStopped
@@ -89,7 +72,7 @@ class Context:
         self.config = SMALL
         self.number = 0
         self.clock = NOW
-        self.wanted_kind = ""
+        self.stopping = False
 
     @property
     def now(self) -> Ledger:
@@ -195,6 +178,8 @@ class Context:
         """A clean stop, as LogManager does it; the marker comes last."""
         if self.log.offline_errno:
             return
+        self.stopping = True
+
 
         def close() -> None:
             self.log.close()
@@ -549,144 +534,3 @@ SCENARIOS = {
     "compaction": Scenario(keys, compact, CompactedContext, True),
     "recovery of a swap": Scenario(swapping, recover, CompactedContext, True),
 }
-
-
-class Runner:
-    """Runs one scenario again and again in one directory."""
-
-    def __init__(self, root: Path, scenario: Scenario) -> None:
-        self.root = root
-        self.scenario = scenario
-        self.faults = Faults()
-        self.failures: list[str] = []
-        self.runs = 0
-        put(root, {}, set())
-        self.prepared = self.context()
-        scenario.before(self.prepared)
-        self.prepared.log = None  # type: ignore[assignment]
-        gc.collect()
-        disk = Disk(root)
-        self.files, self.dirs = {path: bytes(file.now) for path, file in disk.files.items()}, disk.dirs
-
-    def context(self) -> Context:
-        made = self.scenario.context(self.root, self.faults)
-        if self.scenario.compacted:
-            made.config = COMPACT
-        return made
-
-    def run(self, at: int = 0, kind: int = 0) -> Context:
-        """The scenario from its beginning."""
-        put(self.root, self.files, self.dirs)
-        c = self.context()
-        c.ledgers, c.attempts = [self.prepared.now], set(self.prepared.attempts)
-        c.number, c.clock = self.prepared.number, self.prepared.clock
-        self.faults.begin(self.root, at, kind)
-        self.scenario.run(c)
-        return c
-
-    def crashes(self, kinds: tuple[str, ...]) -> int:
-        """All states that a crash may leave."""
-        put(self.root, self.files, self.dirs)
-        disk = Disk(self.root)
-        c = self.run()
-        journal, points = self.faults.journal(), self.faults.count
-        self.faults.begin(Path("/nowhere"))
-        c.release()
-        replayed = Disk(self.root)
-        for number, mark, how, files, dirs in crash_states(disk, journal, kinds, Random(1)):
-            put(self.root, files, dirs)
-            self.look(c, c.ledgers[mark], how == "killed", f"after operation {number}, {how}")
-        assert {path: bytes(file.now) for path, file in disk.files.items()} == {
-            path: bytes(file.now) for path, file in replayed.files.items()
-        }, "the journal is not complete"
-        return points
-
-    def look(self, c: Context, ledger: Ledger, killed: bool, what: str) -> None:
-        self.runs += 1
-        try:
-            c.check(ledger, killed=killed)
-        except Exception as error:
-            where = "; ".join(f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__))
-            self.failures.append(f"{what}: {type(error).__name__}: {error} ({where})")
-
-    def spoil(self, *, every_kind: bool) -> int:
-        """Each operation fails in each way, or in one, in a process of its own."""
-        c = self.run()
-        journal, points = self.faults.journal(), self.faults.count
-        self.faults.disarm()
-        writes = {operation.number for operation in journal if operation.op == 2}
-        del c
-        gc.collect()
-        gc.freeze()
-        for point in range(1, points + 1):
-            kinds = list(KINDS) if point in writes else ["EIO", "EIO on", "ENOSPC"]
-            for kind in kinds if every_kind else [kinds[point % len(kinds)]]:
-                code = KINDS[kind]
-                self.runs += 1
-                reading, writing = os.pipe()
-                child = os.fork()
-                if not child:
-                    os.close(reading)
-                    self.failures = []
-                    try:
-                        self.spoiled(point, kind, code)
-                    except BaseException:
-                        self.failures.append(f"operation {point}, {kind}: {traceback.format_exc()}")
-                    os.write(writing, "\n".join(self.failures).encode()[:60000])
-                    os._exit(0)
-                os.close(writing)
-                with os.fdopen(reading, "rb") as pipe:
-                    said = pipe.read().decode()
-                _, status = os.waitpid(child, 0)
-                if status:
-                    said += f"operation {point}, {kind}: the process ended with {status}"
-                self.failures += [said] if said else []
-        return points
-
-    def go_on(self, c: Context, what: str) -> None:
-        """A log that is still online has everything, and a clean stop keeps it so."""
-        if getattr(c, "log", None) is None or c.log.offline_errno or c.now.clean:
-            return
-        try:
-            found = read_all(c.log)
-            c.check_records(c.log, found, c.now, killed=True)
-            for batch in found:
-                check_time(c.log, [one for one in found if one.last >= c.log.log_start_offset], batch.max_timestamp)
-            if not self.scenario.compacted:
-                check_derived(c.log, found, [one for one in c.now.history if one.base < found[0].base] if found else ())
-            c.stop()
-            assert c.now.clean
-        except Exception as error:
-            where = "; ".join(f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__))
-            self.failures.append(f"{what}, still online: {type(error).__name__}: {error} ({where})")
-
-    def spoiled(self, point: int, kind: str, code: int) -> None:
-        put(self.root, self.files, self.dirs)
-        disk = Disk(self.root)
-        c = self.run(point, code)
-        self.faults.disarm()
-        self.go_on(c, f"operation {point}, {kind}")
-        journal = self.faults.journal()
-        self.faults.begin(Path("/nowhere"))
-        c.release()
-        self.look(c, c.now, True, f"operation {point}, {kind}")
-        # What a flush acknowledged after the fault must be on the disk.
-        for operation in journal:
-            disk.apply(operation)
-        files, dirs = disk.after("all lost", Random(point))
-        put(self.root, files, dirs)
-        self.look(c, c.now, False, f"operation {point}, {kind}, then a power failure")
-
-
-def main() -> None:
-    logging.disable(logging.CRITICAL)
-    from fault_log_manager import MANAGER_SCENARIOS
-
-    root, name, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    runner = Runner(root, (SCENARIOS | MANAGER_SCENARIOS)[name])
-    points = runner.crashes(LOST) if what == "crashes" else runner.spoil(every_kind=what == "every fault")
-    print(json.dumps({"points": points, "runs": runner.runs, "failures": runner.failures}))
-
-
-if __name__ == "__main__":
-    main()

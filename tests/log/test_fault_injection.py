@@ -54,7 +54,7 @@ def fast_directory() -> Iterator[Path]:
 def run(library: Path, directory: Path, scenario: str, what: str) -> tuple[int, int]:
     """How many operations there were, and how many runs."""
     environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(HERE.parent.parent)}
-    command = [sys.executable, str(HERE / "fault_scenarios.py"), str(directory / "logs"), scenario, what]
+    command = [sys.executable, str(HERE / "fault_runner.py"), str(directory / "logs"), scenario, what]
     said = json.loads(subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE).stdout)
     assert not said["failures"], f"{len(said['failures'])} failed:\n" + "\n".join(said["failures"][:10])
     return said["points"], said["runs"]
