@@ -489,7 +489,7 @@ cdef int load_entries(IndexFile* file, int64_t data_size) noexcept nogil:
     if got != size - at:
         return -1
     decode_entry(file.entry_size, raw + (got - file.entry_size), &file.last)
-    if file.last.key < 0 or file.last.value < 0:
+    if file.last.key < 0 or file.last.value < 0 or data_size == 0:
         return -1
     if file.entry_size == OFFSET_ENTRY_SIZE and file.last.value >= data_size:
         return -1

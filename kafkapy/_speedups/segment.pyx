@@ -209,13 +209,17 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
     s.size = position
     s.bytes_since_index = 0
     s.sealed = False
-    if position == 0:
-        s.first_batch_timestamp = -1
-        s.max_timestamp = -1
-        s.offset_of_max_timestamp = -1
-    else:
+    if position > 0:
         segment_read_max_timestamp(s)
-    return 0
+        return 0
+    s.first_batch_timestamp = -1
+    s.max_timestamp = -1
+    s.offset_of_max_timestamp = -1
+    # A stop writes no index of an empty segment, so the files must not keep entries of what was here.
+    failure = index_trim(&s.offset_index.file, False)
+    if failure == 0:
+        failure = index_trim(&s.time_index.file, False)
+    return failure
 
 
 cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil:

@@ -99,6 +99,35 @@ def test_a_missing_index_is_rebuilt(logs: Any, batch: Any) -> None:
     assert path.read_bytes() == before
 
 
+def test_the_indexes_of_a_segment_that_was_truncated_to_nothing_are_empty(logs: Any, batch: Any) -> None:
+    files_of(logs, batch)
+    log = reopen(logs)
+    log.become_follower(2, 1)
+    log.truncate_to(1)
+    assert (log.log_end_offset, log.size) == (0, 0)
+    logs.stop(log)
+    assert [path.stat().st_size for path in logs.directory.glob("*index")] == [0, 0]
+    log = reopen(logs)
+    for number in range(3):
+        log.append_as_leader(batch(1, timestamp=NOW + 10 + number), api_version=9)
+    assert log.find_timestamp(NOW + 10)[:8] == bytes(8)
+    logs.stop(log)
+
+
+def test_index_entries_of_an_empty_segment_are_not_believed(logs: Any, batch: Any) -> None:
+    log = reopen(logs)
+    logs.stop(log)
+    (logs.directory / f"{0:020d}.log").touch()
+    (logs.directory / f"{0:020d}.index").write_bytes(b"")
+    (logs.directory / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", NOW, 2))
+    log = reopen(logs)
+    assert log.segments()[0][2] == -1
+    for number in range(3):
+        log.append_as_leader(batch(1, timestamp=NOW + 10 + number), api_version=9)
+    assert log.find_timestamp(NOW + 10)[:8] == bytes(8)
+    logs.stop(log)
+
+
 def test_a_snapshot_cut_or_spoiled_anywhere_is_replaced_by_the_batches(logs: Any, batch: Any) -> None:
     files_of(logs, batch)
     path = logs.directory / f"{12:020d}.snapshot"
