@@ -167,18 +167,25 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     def _is_newest(self, producer: int, data: bytes) -> bool:
         batch = oracle.parse_batch(data)
-        epoch, sequence, last = self.known.producers.get(producer, (-1, -1, -1))
+        epoch, sequence, _ = self.known.producers.get(producer, (-1, -1, -1))
         expected = (batch.producer_epoch, batch.base_sequence + batch.last - batch.base)
-        return last >= self.start and (epoch, sequence) == expected
+        return (epoch, sequence) == expected and self._is_known(producer)
+
+    def _is_known(self, producer: int) -> bool:
+        """Whether the producer's last batch is in the log. One below the start, or that went with a compaction before
+        what superseded it was cut off, is forgotten when the producers are read again."""
+        _, _, last = self.known.producers[producer]
+        return last >= self.start and any(
+            batch.last == last and batch.producer_id == producer for batch in reversed(self.history)
+        )
 
     @rule(producer=st.sampled_from(IDEMPOTENT), gap=st.integers(1, 1000))
     def gap_in_the_sequence_is_refused(self, producer: int, gap: int) -> None:
-        if producer in self.known.producers:
-            epoch, sequence, last = self.known.producers[producer]
-            if last >= self.start:
-                data = self._batch(1, 1, producer_id=producer, epoch=epoch, sequence=sequence + 1 + gap)
-                with pytest.raises(OutOfOrderSequenceNumberError):
-                    self._append(data)
+        if producer in self.known.producers and self._is_known(producer):
+            epoch, sequence, _ = self.known.producers[producer]
+            data = self._batch(1, 1, producer_id=producer, epoch=epoch, sequence=sequence + 1 + gap)
+            with pytest.raises(OutOfOrderSequenceNumberError):
+                self._append(data)
 
     @rule(at=st.integers(0, 60))
     def flip_is_refused(self, at: int) -> None:
@@ -225,11 +232,12 @@ class PartitionLogMachine(RuleBasedStateMachine):
         self._forget_producers()
 
     def _forget_producers(self) -> None:
-        """What was cut off is not known to have been sent: clients begin a new epoch, as they do (KIP-360)."""
+        """What was cut off is not known to have been sent, nor what is in the log no more when the producers are read
+        again: clients begin a new epoch, as they do (KIP-360)."""
         before, self.known = self.known, oracle.derive(self.lineage)
         for producer, (epoch, *_) in before.producers.items():
-            if before.producers[producer] != self.known.producers.get(producer):
-                self.producer_epochs[producer] = epoch + 1
+            if before.producers[producer] != self.known.producers.get(producer) or not self._is_known(producer):
+                self.producer_epochs[producer] = max(epoch + 1, self.producer_epochs.get(producer, 0))
 
     @rule(ahead=st.integers(0, 10), at_once=st.booleans())
     def delete_records(self, ahead: int, at_once: bool) -> None:
@@ -262,6 +270,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
     def compact(self, wait: int) -> None:
         self.clock += wait
         before = self._newest_values()
+        producers = [producer for producer in self.known.producers if self._is_known(producer)]
         self.log.seal_segments()
         CLEANER.clean(log_to_clean(helpers.TP, self.log, None, self.clock), self.clock)
         found = oracle.read_all(self.log)
@@ -273,6 +282,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         for key, (offset, value) in before.items():
             assert after.get(key) == (offset, value) or (value is None and key not in after), key
         assert after.keys() <= before.keys()
+        assert all(self._is_known(producer) for producer in producers)
 
     def _records(self, batch: Any) -> list[tuple[int, Any, Any]]:
         if batch.attributes & 0x20:
@@ -308,7 +318,8 @@ class PartitionLogMachine(RuleBasedStateMachine):
         """A kill, with a write under way."""
         recovery_point = self.log.recovery_point
         active = self.log.segments()[-1][0]
-        tail = helpers.make_batch(2, base_offset=self.end)[: len(torn)] if whole else torn
+        batch = helpers.make_batch(2, base_offset=self.end)
+        tail = batch[: min(len(torn), len(batch) - 1)] if whole else torn
         with (self.directory / f"{active:020d}.log").open("ab") as file:
             file.write(tail)
         self._open(clean=False, recovery_point=recovery_point)
@@ -343,6 +354,13 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     def _open(self, **how: Any) -> None:
         self.log, self.report = load_log(self.storage, helpers.TP, self.config, log_start_offset=self.start, **how)
+        if self.cleaned:
+            # As in Apache Kafka the last segment says where the log ends, and nothing speaks of offsets that compaction
+            # left out behind its last batch.
+            last = self.history[-1].last if self.history else -1
+            self._cut(max(self.start, self.log.segments()[-1][0], last + 1))
+        else:
+            self._forget_producers()
         self._lead()
 
     def _lead(self) -> None:
