@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import Partitions
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FIRST_COMMIT_WITH_EPOCH: Final = 9
 """OffsetCommit version from which members of the consumer protocol may commit."""
 NO_GENERATION: Final = -1
+K = TypeVar("K")
 
 
 class ConsumerGroupState(Enum):
@@ -113,8 +114,8 @@ class ConsumerGroup(Group):
         self._regexes: dict[str, int] = {}
         self._assignors: dict[str, int] = {}
         self._classic_protocols: dict[str, int] = {}
-        self._reconciled = 0
-        """Members that have all of the target assignment of the current epoch."""
+        self._reconciled: dict[int, int] = {}
+        """How many members have all of the target assignment of an epoch, by epoch."""
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ class ConsumerGroup(Group):
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
             return ConsumerGroupState.ASSIGNING
-        if self._reconciled < len(self.members):
+        if self._reconciled.get(self.assignment_epoch, 0) < len(self.members):
             return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
 
@@ -253,11 +254,6 @@ class ConsumerGroup(Group):
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
 
-    def set_assignment_epoch(self, epoch: int) -> None:
-        """The target assignment is that of an epoch."""
-        self.assignment_epoch = epoch
-        self._reconciled = sum(each.is_reconciled_to(epoch) for each in self.members.values())
-
     def _uncount(self, member: ConsumerGroupMember) -> None:
         self._tally(member, -1)
         for partitions in (member.assigned, member.pending_revocation):
@@ -278,8 +274,8 @@ class ConsumerGroup(Group):
             self.classic_count += change
             for name in {name for name, _ in member.classic.protocols}:
                 _count(self._classic_protocols, name, change)
-        if member.is_reconciled_to(self.assignment_epoch):
-            self._reconciled += change
+        if member.state is MemberState.STABLE:
+            _count(self._reconciled, member.member_epoch, change)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -355,9 +351,9 @@ def _count_subscription(
         _count(regexes, member.topic_regex, change)
 
 
-def _count(counts: dict[str, int], name: str, change: int) -> None:
-    count = counts.get(name, 0) + change
+def _count(counts: dict[K, int], key: K, change: int) -> None:
+    count = counts.get(key, 0) + change
     if count > 0:
-        counts[name] = count
+        counts[key] = count
     else:
-        counts.pop(name, None)
+        counts.pop(key, None)

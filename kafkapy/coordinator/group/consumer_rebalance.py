@@ -313,8 +313,8 @@ class ConsumerRebalance:
             logger.error("Group %s: %s", group.group_id, message)
             raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error
         for member_id in members:
-            target = assignment.get(member_id, NO_PARTITIONS)
-            if target != group.target.get(member_id):
+            target, known = assignment.get(member_id, NO_PARTITIONS), group.target.get(member_id)
+            if target is not known and target != known:
                 records.append(records_of.target(group.group_id, member_id, target))
         records.append(records_of.target_epoch(group.group_id, epoch))
         logger.info("Computed a new target assignment of group %s for epoch %d", group.group_id, epoch)

@@ -105,11 +105,11 @@ class ConsumerReplay:
 
     def _target_epoch(self, key: Any, value: Any) -> None:
         if value is not None:
-            self._get(key.group_id).set_assignment_epoch(value.assignment_epoch)
+            self._get(key.group_id).assignment_epoch = value.assignment_epoch
         else:
             group = self._find(key.group_id)
             if group is not None:
-                group.set_assignment_epoch(-1)
+                group.assignment_epoch = -1
 
     def _target(self, key: Any, value: Any) -> None:
         if value is not None:

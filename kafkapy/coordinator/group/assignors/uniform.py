@@ -10,6 +10,7 @@ Source: org.apache.kafka.coordinator.group.assignor.UniformAssignor and its two 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import (
@@ -36,10 +37,13 @@ class UniformAssignor:
         if not spec.members:
             return {}
         member_ids = sorted(spec.members)
-        topic_ids: set[UUID] = set().union(*(member.topic_ids for member in spec.members.values()))
+        # Members with the same subscription mostly share one set.
+        subscriptions = {id(member.topic_ids): member.topic_ids for member in spec.members.values()}
+        topic_ids: set[UUID] = set().union(*subscriptions.values())
         counts = {topic_id: _partition_count(topics, topic_id) for topic_id in sorted(topic_ids)}
-        kept = _keep(spec, member_ids, counts)
-        free = _unowned(kept, counts)
+        claims = {topic_id: _Claims(count, set()) for topic_id, count in counts.items()}
+        kept = _keep(spec, member_ids, claims)
+        free = _unowned(claims)
         if spec.homogeneous:
             return _level(member_ids, kept, free, sum(counts.values()))
         subscribers: dict[UUID, list[str]] = {topic_id: [] for topic_id in counts}
@@ -61,41 +65,56 @@ def _partition_count(topics: SubscribedTopics, topic_id: UUID) -> int:
     return count
 
 
-def _keep(spec: GroupSpec, member_ids: list[str], counts: Mapping[UUID, int]) -> dict[str, Partitions]:
+@dataclass(slots=True)
+class _Claims:
+    """Which partitions of a topic somebody keeps."""
+
+    count: int
+    """How many partitions it has."""
+    kept: set[int]
+
+    def keep(self, numbers: frozenset[int]) -> frozenset[int]:
+        """Those that exist and nobody else keeps; now somebody does. The same set if all of them are."""
+        if max(numbers) >= self.count or min(numbers) < 0:
+            numbers = frozenset(number for number in numbers if 0 <= number < self.count)
+        if not self.kept.isdisjoint(numbers):
+            numbers = numbers - self.kept
+        self.kept.update(numbers)
+        return numbers
+
+
+def _keep(spec: GroupSpec, member_ids: list[str], claims: Mapping[UUID, _Claims]) -> dict[str, Partitions]:
     """What each member may keep of what it has: partitions that exist, of topics that it subscribes to, and that no
     other member has too (what classic members say they own is not checked when their group is upgraded).
     """
-    claimed: dict[UUID, set[int]] = {topic_id: set() for topic_id in counts}
     kept: dict[str, Partitions] = {}
     for member_id in member_ids:
         member = spec.members[member_id]
-        partitions: dict[UUID, frozenset[int]] = {}
+        # Most members keep all they have. The hash of a UUID costs as much as all else here, so lookups are few.
+        changed: dict[UUID, frozenset[int]] = {}
         for topic_id, numbers in member.assigned.items():
-            if not numbers or topic_id not in member.topic_ids:
-                continue
-            if max(numbers) >= counts[topic_id] or min(numbers) < 0:
-                numbers = frozenset(number for number in numbers if 0 <= number < counts[topic_id])
-            if not claimed[topic_id].isdisjoint(numbers):
-                numbers = numbers - claimed[topic_id]
-            if numbers:
-                claimed[topic_id] |= numbers
-                partitions[topic_id] = numbers
-        kept[member_id] = partitions
+            keeps: frozenset[int] = frozenset()
+            topic = claims.get(topic_id)
+            if topic is not None and numbers and (spec.homogeneous or topic_id in member.topic_ids):
+                keeps = topic.keep(numbers)
+            if keeps is not numbers or not keeps:
+                changed[topic_id] = keeps
+        kept[member_id] = _without_empty({**member.assigned, **changed}) if changed else member.assigned
     return kept
 
 
-def _unowned(kept: Mapping[str, Partitions], counts: Mapping[UUID, int]) -> list[tuple[UUID, int]]:
+def _without_empty(partitions: Partitions) -> Partitions:
+    return {topic_id: numbers for topic_id, numbers in partitions.items() if numbers}
+
+
+def _unowned(claims: Mapping[UUID, _Claims]) -> list[tuple[UUID, int]]:
     """All partitions that nobody keeps, in order."""
-    owned: dict[UUID, set[int]] = {topic_id: set() for topic_id in counts}
-    for partitions in kept.values():
-        for topic_id, numbers in partitions.items():
-            owned[topic_id] |= numbers
     return [
         (topic_id, number)
-        for topic_id, count in counts.items()
-        if len(owned[topic_id]) < count
-        for number in range(count)
-        if number not in owned[topic_id]
+        for topic_id, topic in claims.items()
+        if len(topic.kept) < topic.count
+        for number in range(topic.count)
+        if number not in topic.kept
     ]
 
 
