@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from kafkapy.coordinator.group import consumer_records as records_of
 from kafkapy.coordinator.group.classic_group import CONSUMER_PROTOCOL_TYPE, NO_MEMBER, Protocols, join_error
 from kafkapy.coordinator.group.classic_requests import (
     KNOWN_MEMBER_ID_REQUIRED,
@@ -85,11 +86,17 @@ class ClassicMembers:
             rack_id=subscription.rack_id or member.rack_id,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             topic_names=frozenset(subscription.topics),
+            topic_regex="",
             client_id=client.client_id,
             client_host=client.host,
             classic=ClassicMetadata(request.session_timeout_ms, protocols),
         )
         bump = self._rebalance.describe_change(group, member, said, records)
+        if member.topic_regex:
+            # Kafka leaves it the expression of the consumer member that it was, and topics it does not subscribe to.
+            bump = True
+            if member.topic_regex in group.resolved and group.subscribed_regexes.get(member.topic_regex) == 1:
+                records.append(records_of.regular_expression_tombstone(group.group_id, member.topic_regex))
         if downgrade:
             moved = self._downgrade(group, member, said, bump, owned, records)
         else:

@@ -113,8 +113,9 @@ class ConsumerRequests:
         self._rebalance.check_room(group, request.member_id)
         member = self._member(group, request, joins, records)
         said = self._said(client, request, member)
-        # A new group leaves epoch 0 with its first member, whatever that subscribes to.
-        bump = group.epoch == 0
+        # A new group leaves epoch 0 with its first member, and a converted one that of the classic group, in which a
+        # rebalance may have been under way, whatever the member subscribes to.
+        bump = group.epoch == 0 or group is not self._rebalance.find(request.group_id)
         bump |= self._rebalance.describe_change(group, member, said, records)
         bump |= self._patterns.changed(group, member, said, client.visible, records)
         owned = request.topic_partitions

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from coordinator.group.consumer_client import Member, settle
+from coordinator.group.consumer_client import Member, settle, topic_id
 
 from kafkapy.coordinator.group.classic_group import STABLE, ClassicGroupState
 from kafkapy.coordinator.group.config import MigrationPolicy
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafkapy.testing.coordinator import snapshot_of
 
 ALL = set(range(6))
 
@@ -406,3 +407,44 @@ def test_what_a_classic_member_has_is_not_given_away_when_the_group_goes_back_an
     settle(other)
     assert other.numbers.isdisjoint(had), "the classic member has not been heard of since"
     converge(other, classic)
+
+
+def test_a_classic_member_in_a_consumer_members_place_has_no_expression(bench: Any) -> None:
+    bench.snapshot = snapshot_of({"topic": 6, "other": 3})
+    member = Member(bench, "new")
+    bench.enter("pattern", instance_id="i", subscribed_topic_names=[], subscribed_topic_regex="o.*")
+    bench.clock.advance(1)
+    assert bench.consumer_group().resolved.keys() == {"o.*"}
+    classic = ClassicMember(bench, instance="i")
+    classic.join()
+    converge(member, classic)
+    group = bench.consumer_group()
+    assert group.members[classic.member_id].topic_regex == ""
+    assert not group.resolved
+    assert group.subscriptions().topics == {"topic"}
+    assert group.target[classic.member_id].keys() == {topic_id(bench)}
+    assert member.numbers | classic.numbers == ALL
+
+
+def test_members_of_a_converted_group_get_what_a_rebalance_under_way_would_have_given_them(bench: Any) -> None:
+    first, second = classic_group(bench)
+    protocols = {"cooperative-sticky": ConsumerProtocolSubscription(topics=["topic"]).encode_versioned(1)}
+    member_id, joined = bench.join_new(protocols=protocols)
+    # Who comes subscribes to nothing.
+    bench.beat("new", 0, owned={}, subscribed_topic_names=[], rebalance_timeout_ms=bench.rebalance_ms)
+    assert joined.result().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    third = ClassicMember(bench, member_id)
+    third.join()
+    converge(first, second, third)
+    assert [len(each.numbers) for each in (first, second, third)] == [2, 2, 2]
+
+
+def test_a_converted_group_sees_what_has_become_of_its_topics(bench: Any) -> None:
+    first, second = classic_group(bench)
+    bench.snapshot = snapshot_of({"topic": 8})
+    bench.beat("new", 0, owned={}, subscribed_topic_names=[], rebalance_timeout_ms=bench.rebalance_ms)
+    for _ in range(4):
+        first.beat()
+        second.beat()
+    assert first.numbers | second.numbers == set(range(8))
+    assert first.numbers.isdisjoint(second.numbers)
