@@ -79,6 +79,8 @@ class Client:
     """Joins and syncs of the classic protocol."""
     must_join: bool = True
     left_for_a_while: bool = False
+    outdated: bool = False
+    """A static member of a classic group that has missed a generation: it stays in it and has nothing."""
     gone: bool = False
 
 
@@ -102,7 +104,8 @@ def is_revoking(member: ConsumerGroupMember) -> bool:
 
 class ConsumerGroupLife(RuleBasedStateMachine):
     bench_type: Any
-    with_classic = False
+    settling_ms = 16_000
+    """Until then all timeouts of those who are silent are over."""
 
     @initialize(assignor=st.sampled_from([None, "uniform", "range"]), eager=st.booleans())
     def begin(self, assignor: str | None, eager: bool) -> None:
@@ -253,6 +256,8 @@ class ConsumerGroupLife(RuleBasedStateMachine):
         # Whose last answer was lost may hit upon the epoch that it does not know of.
         is_right = member is not None and member.member_epoch == client.epoch + difference
         response = self.bench.beat(client.member_id, client.epoch + difference, **fields)
+        if response.error_code == ErrorCode.NONE:
+            client.heard_ms = self.now()
         if not is_right:
             fenced = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
             assert response.error_code in (*fenced, ErrorCode.FENCED_INSTANCE_ID)
@@ -310,7 +315,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
         group = self.consumer_group()
         known = None if group is None else group.members.get(client.member_id)
         reserved = NOTHING
-        if known is not None and group is not None:
+        if known is not None and group is not None and group.assignment_epoch == group.epoch:
             wanted = group.target.get(client.member_id, {})
             reserved = frozenset(
                 (topic, number)
@@ -430,7 +435,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
     @rule()
     def settle(self) -> None:
         """Once everybody has done what it should for long enough, the assignment is complete and balanced."""
-        for _ in range(8):
+        for _ in range(self.settling_ms // 2_000):
             self.everybody_beats()
             self.advance(2_000)
         for _ in range(2 * len(self.living()) + 3):
@@ -490,11 +495,8 @@ class ConsumerGroupLife(RuleBasedStateMachine):
     @invariant()
     def a_partition_has_one_owner(self) -> None:
         owners: dict[tuple[UUID, int], str] = {}
-        group = self.group()
         for client in self.clients:
-            # A static member of a classic group stays in it when it misses a generation, and then has nothing.
-            outdated = isinstance(group, ClassicGroup) and client.epoch != group.generation_id
-            if self.is_member(client) and not outdated:
+            if self.is_member(client) and not client.outdated:
                 for pair in client.has:
                     assert pair not in owners, f"{pair} is with {owners[pair]} and {client.member_id}"
                     owners[pair] = client.member_id

@@ -26,6 +26,8 @@ class MixedGroupLife(ConsumerGroupLife):
     the last.
     """
 
+    settling_ms = 2 * SESSION_MS + 3 * REBALANCE_MS
+
     # --- members of the classic protocol ------------------------------------------------------------------------
 
     @rule(
@@ -42,8 +44,9 @@ class MixedGroupLife(ConsumerGroupLife):
         self.send_join(client)
 
     def send_join(self, client: Client) -> None:
-        client.has = NOTHING if self.eager else client.has & client.told
         snapshot = self.bench.snapshot
+        client.has = NOTHING if self.eager or client.outdated else client.has & client.told
+        client.has = frozenset(pair for pair in client.has if snapshot.topic_names.get(pair[0]) in client.topics)
         owned = [
             ConsumerProtocolSubscription.TopicPartitions(topic=snapshot.topic_names[topic], partitions=sorted(numbers))
             for topic, numbers in by_topic(client.has).items()
@@ -84,6 +87,8 @@ class MixedGroupLife(ConsumerGroupLife):
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
             )
             assert error in retried, ErrorCode(error)
+            if error == ErrorCode.ILLEGAL_GENERATION:
+                client.epoch, client.has, client.told = 0, NOTHING, NOTHING
         client.must_join = True
 
     def joined(self, client: Client, answer: Any) -> None:
@@ -93,13 +98,22 @@ class MixedGroupLife(ConsumerGroupLife):
             client.member_id = answer.member_id
             self.send_join(client)
         elif answer.error_code == ErrorCode.NONE:
-            client.member_id, client.epoch = answer.member_id, answer.generation_id
+            client.member_id, client.epoch, client.outdated = answer.member_id, answer.generation_id, False
+            self.see_who_missed_it(answer.generation_id)
             assignments = self.assign(answer.members) if answer.leader == client.member_id else {}
             later = self.bench.sync(client.member_id, client.epoch, assignments, instance=client.instance)
             client.waiting.append(("sync", later))
             self.collect()
         else:
             self.lost_membership(client, answer.error_code)
+
+    def see_who_missed_it(self, generation: int) -> None:
+        group = self.group()
+        if isinstance(group, ClassicGroup) and group.state is ClassicGroupState.COMPLETING_REBALANCE:
+            for each in self.clients:
+                joined = any(kind == "join" and later.done for kind, later in each.waiting)
+                if self.is_member(each) and each.epoch != generation and not joined:
+                    each.outdated = True
 
     def assign(self, members: Iterable[Any]) -> dict[str, bytes]:
         """What a leader does: nobody loses what it has, and the rest goes to those who have least."""
