@@ -432,6 +432,8 @@ class PartitionLogMachine(RuleBasedStateMachine):
         found = oracle.read_all(self.log)
         assert [batch.data for batch in found] == [batch.data for batch in self.model]
         assert all(record_batch.check_crc(batch.data) for batch in found)
+        for batch in found[:: 1 + len(found) // 8]:
+            oracle.check_time(self.log, found, batch.max_timestamp)
         if not self.cleaned:
             first = found[0].base if found else self.start
             before = [batch for batch in self.history if batch.base < first]

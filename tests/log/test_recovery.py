@@ -102,6 +102,8 @@ def test_a_missing_index_is_rebuilt(logs: Any, batch: Any) -> None:
 def test_the_indexes_of_a_segment_that_was_truncated_to_nothing_are_empty(logs: Any, batch: Any) -> None:
     files_of(logs, batch)
     log = reopen(logs)
+    log.roll()
+    log.seal_segments()
     log.become_follower(2, 1)
     log.truncate_to(1)
     assert (log.log_end_offset, log.size) == (0, 0)
