@@ -260,7 +260,8 @@ class ConsumerGroupLife(RuleBasedStateMachine):
             client.heard_ms = self.now()
         if not is_right:
             fenced = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
-            assert response.error_code in (*fenced, ErrorCode.FENCED_INSTANCE_ID)
+            refused = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED
+            assert response.error_code in (*fenced, *refused)
             after = self.state()
             assert after == before, [
                 (k, before[k], None if after is None else after[k])
