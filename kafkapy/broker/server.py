@@ -19,6 +19,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -158,7 +159,8 @@ class KafkaServer:
         if thread is None:
             return
         if self._loop is not None and self._stop_asked is not None:
-            self._loop.call_soon_threadsafe(self._stop_asked.set)
+            with suppress(RuntimeError):  # the loop is closed: the broker has stopped of itself
+                self._loop.call_soon_threadsafe(self._stop_asked.set)
         thread.join()
 
     def call(self, coroutine: Any) -> Any:

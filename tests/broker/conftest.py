@@ -147,9 +147,9 @@ class Client:
         return data
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """One broker for all tests of a run; tests use topics of their own."""
+    """One broker for all tests of a module; they use topics of their own."""
     with KafkaServer(config(tmp_path_factory.mktemp("broker"))) as server:
         yield server
 

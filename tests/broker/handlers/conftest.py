@@ -111,9 +111,9 @@ class GroupClient:
         return joined
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def groups_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """One broker for all tests of groups; tests use groups and topics of their own."""
+    """One broker for all tests of groups in a module; they use groups and topics of their own."""
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.properties import Properties
 
