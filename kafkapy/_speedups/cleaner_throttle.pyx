@@ -17,7 +17,19 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     CHECK_NS = 100_000_000              # the rate is looked at this often
-    NAP_US = 20_000                     # a sleeper looks up this often, to see whether it must stop
+    NAP_US = 20_000                     # a sleeper looks up this often, to see whether it must stop or the rate is another
+
+
+cdef bint has_pace(ThrottleState* state, double rate) noexcept nogil:
+    cdef bint same
+    pthread_mutex_lock(&state.mutex)
+    same = state.bytes_per_second == rate
+    pthread_mutex_unlock(&state.mutex)
+    return same
+
+
+cdef bint is_stopped(ThrottleState* state, const int64_t* stop) noexcept nogil:
+    return atomic_load(&state.stopped) or (stop != NULL and atomic_load(<int64_t*>stop))
 
 
 cdef void throttle(ThrottleState* state, int64_t size, const int64_t* stop) noexcept nogil:
@@ -41,7 +53,8 @@ cdef void throttle(ThrottleState* state, int64_t size, const int64_t* stop) noex
     pthread_mutex_unlock(&state.mutex)
     if due > 0:
         until = now + <int64_t>due
-        while monotonic_ns() < until and not atomic_load(&state.stopped) and not (stop != NULL and atomic_load(<int64_t*>stop)):
+        # Who sleeps off a debt of the old rate goes on when the rate is changed.
+        while monotonic_ns() < until and not is_stopped(state, stop) and has_pace(state, rate):
             usleep(NAP_US if until - monotonic_ns() > NAP_US * 1000 else 1000)
 
 
