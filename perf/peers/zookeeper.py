@@ -42,15 +42,23 @@ class ZooKeeper:
                 ["java", "-Xmx128m", "-cp", str(JAR), main, str(config)], stdout=out, stderr=subprocess.STDOUT
             )
         deadline = time.monotonic() + 60
-        while not self._listens():
+        while not self._serves():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"ZooKeeper did not start: {(self.directory / 'out').read_text()[-1000:]}")
             time.sleep(0.05)
         return self
 
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+    def _serves(self) -> bool:
+        """Whether it answers; it accepts connections before, and those it may leave without an answer for long."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1.0) as probe:
+                probe.sendall(b"srvr")
+                answer = b""
+                while part := probe.recv(4096):
+                    answer += part
+        except OSError:
+            return False
+        return b"Mode:" in answer
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
