@@ -155,7 +155,7 @@ class FutureLogs:
                 log.config,
                 topic_id=topic_id,
                 log_start_offset=log.log_start_offset,
-                producer_id_expiration_ms=manager.config.get_int("producer.id.expiration.ms"),
+                producer_id_expiration_ms=manager.producer_expiration_ms(),
             )
         except OSError as error:
             manager.fail_dir(directory, error)

@@ -13,9 +13,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,9 +26,10 @@ from kafkapy.errors import error_for
 from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import LogCleaner
-from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, deleted_name, finish_swaps, scan_directory
+from kafkapy.log.dir_loader import DirLoader
+from kafkapy.log.dir_scan import Place, deleted_name
 from kafkapy.log.future_logs import FutureLogs
-from kafkapy.log.loader import load_log, read_topic_id, write_topic_id
+from kafkapy.log.loader import load_log, write_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError
 from kafkapy.log.retention import apply_retention
 from kafkapy.types import ZERO_UUID, TopicPartition, uuid_to_string
@@ -47,8 +47,6 @@ INCONSISTENT_TOPIC_ID = 103
 NEVER = (1 << 63) - 1
 MAX_PREFERRED = 10_000
 """Partitions that may come some day, and whose directory is remembered."""
-LOADS_AT_ONCE = 16
-"""Logs that a recovery thread loads in one piece of work."""
 
 
 class Scheduler(Protocol):
@@ -130,87 +128,8 @@ class LogManager:
     def load(self) -> int:
         """Loads the logs of all directories, each with num.recovery.threads.per.data.dir threads; how many.
         Blocking. LogDirError when no directory is left, or a partition is in two."""
-        started = time.monotonic()
-        threads = self.config.get_int("num.recovery.threads.per.data.dir")
-        recovered = 0
-        scans = []
-        for log_dir in self.live_dirs:
-            try:
-                scans.append(scan_directory(log_dir, self._persistent()))
-            except OSError as error:
-                self.fail_dir(log_dir.path, error)
-        for log_dir, failed in finish_swaps(scans):
-            self.fail_dir(log_dir.path, failed)
-        check_unique(scans)
-        pools = []
-        for scan in scans:
-            if scan.logs and not scan.clean:
-                logger.warning("Log directory %s was not closed cleanly: its logs are recovered", scan.log_dir.path)
-            jobs: list[Callable[[], int]] = [partial(self._load_one, scan, found) for found in scan.logs]
-            jobs += [partial(self._load_future, scan, found) for found in scan.futures]
-            name = f"kafka-recovery-{scan.log_dir.path.name}"
-            pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
-            starts = range(0, len(jobs), LOADS_AT_ONCE)
-            futures = [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
-            pools.append((scan.log_dir, pool, futures))
-        for log_dir, pool, futures in pools:
-            for future in futures:
-                segments, failures = future.result()
-                recovered += segments
-                for failure in failures:
-                    self.fail_dir(log_dir.path, failure)
-            pool.shutdown()
-        if not self.live_dirs:
-            reasons = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.dirs)
-            raise LogDirError(f"No log directory can be used ({reasons}).")
-        self.futures.settle()
-        self._finish_deletes(scans)
-        seconds = time.monotonic() - started
-        logger.info("Loaded %d logs (%d segments recovered) in %d ms", len(self._logs), recovered, seconds * 1000)
-        return len(self._logs)
-
-    def _read(self, scan: DirScan, found: FoundLog, events: EventQueue | None) -> tuple[PartitionLog, int]:
-        """The log in a directory, and how many of its segments had to be recovered. OSError."""
-        recovery_points, log_starts, high_watermarks = scan.offsets
-        tp = found.tp
-        storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)
-        try:
-            topic_id = read_topic_id(storage)
-        except ValueError as error:
-            raise OSError(5, f"{tp}: {error}") from None
-        log, report = load_log(
-            storage,
-            tp,
-            self._topic_config(tp.topic),
-            events=events,
-            topic_id=topic_id,
-            clean=scan.clean,
-            recovery_point=recovery_points.get(tp, 0),
-            log_start_offset=log_starts.get(tp, 0),
-            high_watermark=high_watermarks.get(tp, 0),
-            producer_id_expiration_ms=self._producer_expiration_ms(),
-        )
-        return log, report.recovered_segments
-
-    def _load_one(self, scan: DirScan, found: FoundLog) -> int:
-        log, recovered = self._read(scan, found, self.events)
-        with self.lock:
-            self._add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
-        return recovered
-
-    def _load_future(self, scan: DirScan, found: FoundLog) -> int:
-        log, recovered = self._read(scan, found, None)
-        self.futures.adopt(found.tp, log, Place(scan.log_dir, found.name, found.backend))
-        return recovered
-
-    def _finish_deletes(self, scans: Sequence[DirScan]) -> None:
-        places = [Place(scan.log_dir, name, backend) for scan in scans for backend, name in scan.deleted]
-        if places and self.offline_dirs:
-            # One of them may be what was left behind by a move to a directory that cannot be read now.
-            logger.warning("%d deleted logs are kept until all log directories are online", len(places))
-            return
-        for place in places:
-            self.delete_later(place, 0)
+        persistent = [backend for backend in self._backends.values() if backend.persistent]
+        return DirLoader(self, persistent, self._topic_config).load()
 
     def start(self) -> None:
         """Begins the background work: retention, flushes, checkpoints, expiry of producers."""
@@ -329,14 +248,14 @@ class LogManager:
                     config,
                     events=self.events,
                     topic_id=topic_id,
-                    producer_id_expiration_ms=self._producer_expiration_ms(),
+                    producer_id_expiration_ms=self.producer_expiration_ms(),
                 )
             except OSError as error:
                 if error.errno in NOT_THE_DISK:
                     raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be created: {error.strerror}") from error
                 self.fail_dir(log_dir.path, error)
                 continue
-            self._add(tp, log, Place(log_dir, name, backend))
+            self.add(tp, log, Place(log_dir, name, backend))
             self._preferred.pop(tp, None)
             logger.info("Created log for partition %s in %s", tp, log_dir.path)
             return log
@@ -410,7 +329,8 @@ class LogManager:
             if tp.topic == topic:
                 log.update_config(config)
 
-    def _add(self, tp: TopicPartition, log: PartitionLog, place: Place) -> None:
+    def add(self, tp: TopicPartition, log: PartitionLog, place: Place) -> None:
+        """Takes a log into the table that was loaded or made. Under the lock."""
         self._logs[tp] = log
         self._by_id[log.id] = log
         self._places[tp] = place
@@ -461,10 +381,8 @@ class LogManager:
             )
         return backend
 
-    def _persistent(self) -> list[StorageBackend]:
-        return [backend for backend in self._backends.values() if backend.persistent]
-
-    def _producer_expiration_ms(self) -> int:
+    def producer_expiration_ms(self) -> int:
+        """producer.id.expiration.ms as it is configured now."""
         return self.config.get_int("producer.id.expiration.ms")
 
     def _later(self, function: Callable[[], None], delay_ms: int) -> None:
@@ -553,7 +471,7 @@ class LogManager:
         """Forgets idle producers (producer.id.expiration.ms)."""
         now_ms = time.time_ns() // 1_000_000
         for log in self.logs().values():
-            log.producer_id_expiration_ms = self._producer_expiration_ms()
+            log.producer_id_expiration_ms = self.producer_expiration_ms()
             log.expire_producers(now_ms)
 
     def checkpoint_recovery_points(self) -> None:
@@ -656,17 +574,6 @@ class LogManager:
                     self.fail_dir(log_dir.path, error)
             log_dir.release()
         logger.info("Shutdown of the log manager complete")
-
-
-def _run_all(jobs: Sequence[Callable[[], int]]) -> tuple[int, list[OSError]]:
-    """The sum of what the jobs return, and the failures; one does not keep the others from running."""
-    total, failures = 0, []
-    for job in jobs:
-        try:
-            total += job()
-        except OSError as error:
-            failures.append(error)
-    return total, failures
 
 
 def _start_to_keep(log: PartitionLog) -> int | None:

@@ -1,0 +1,151 @@
+"""What a start of the broker makes of its log directories: logs and future logs are recovered and taken into the
+tables of LogManager, and moves and deletions that a stop cut short are finished. Source: kafka.log.LogManager.loadLogs.
+
+count = DirLoader(manager, persistent_backends, topic_config).load()
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkapy._speedups.event_queue import EventQueue
+from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy.config.topic import LogConfig
+from kafkapy.log.backends.base import StorageBackend
+from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, finish_swaps, scan_directory
+from kafkapy.log.loader import load_log, read_topic_id
+from kafkapy.log.log_dir import LogDir, LogDirError
+
+if TYPE_CHECKING:
+    from kafkapy.log.log_manager import LogManager
+
+__all__ = ["DirLoader"]
+
+logger = logging.getLogger("kafka.log.LogManager")
+
+LOADS_AT_ONCE = 16
+"""Logs that a recovery thread loads in one piece of work."""
+
+Outcome = tuple[int, list[OSError]]
+"""Segments that had to be recovered, and what failed."""
+
+
+class DirLoader:
+    """Loads every live directory of a LogManager, once. A directory that fails meanwhile goes offline alone."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        backends: Sequence[StorageBackend],
+        topic_config: Callable[[str], LogConfig],
+    ) -> None:
+        self._manager = manager
+        self._backends = backends
+        self._topic_config = topic_config
+
+    def load(self) -> int:
+        """How many logs there are. Blocking. LogDirError when no directory is left, or a partition is in two."""
+        started = time.monotonic()
+        manager = self._manager
+        scans = self._scan()
+        recovered = 0
+        # All directories are at work before the first one is waited for.
+        for log_dir, pool, pieces in [self._begin(scan) for scan in scans]:
+            for piece in pieces:
+                segments, failures = piece.result()
+                recovered += segments
+                for failure in failures:
+                    manager.fail_dir(log_dir.path, failure)
+            pool.shutdown()
+        if not manager.live_dirs:
+            reasons = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in manager.dirs)
+            raise LogDirError(f"No log directory can be used ({reasons}).")
+        manager.futures.settle()
+        self._finish_deletes(scans)
+        seconds = time.monotonic() - started
+        count = len(manager.logs())
+        logger.info("Loaded %d logs (%d segments recovered) in %d ms", count, recovered, seconds * 1000)
+        return count
+
+    def _scan(self) -> list[DirScan]:
+        manager = self._manager
+        scans = []
+        for log_dir in manager.live_dirs:
+            try:
+                scans.append(scan_directory(log_dir, self._backends))
+            except OSError as error:
+                manager.fail_dir(log_dir.path, error)
+        for log_dir, failed in finish_swaps(scans):
+            manager.fail_dir(log_dir.path, failed)
+        check_unique(scans)
+        return scans
+
+    def _begin(self, scan: DirScan) -> tuple[LogDir, ThreadPoolExecutor, list[Future[Outcome]]]:
+        if scan.logs and not scan.clean:
+            logger.warning("Log directory %s was not closed cleanly: its logs are recovered", scan.log_dir.path)
+        jobs: list[Callable[[], int]] = [partial(self._load_log, scan, found) for found in scan.logs]
+        jobs += [partial(self._load_future, scan, found) for found in scan.futures]
+        threads = self._manager.config.get_int("num.recovery.threads.per.data.dir")
+        pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=f"kafka-recovery-{scan.log_dir.path.name}")
+        starts = range(0, len(jobs), LOADS_AT_ONCE)
+        return scan.log_dir, pool, [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
+
+    def _load_log(self, scan: DirScan, found: FoundLog) -> int:
+        log, recovered = self._read(scan, found, self._manager.events)
+        with self._manager.lock:
+            self._manager.add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
+        return recovered
+
+    def _load_future(self, scan: DirScan, found: FoundLog) -> int:
+        log, recovered = self._read(scan, found, None)
+        self._manager.futures.adopt(found.tp, log, Place(scan.log_dir, found.name, found.backend))
+        return recovered
+
+    def _read(self, scan: DirScan, found: FoundLog, events: EventQueue | None) -> tuple[PartitionLog, int]:
+        """The log in a directory, and how many of its segments had to be recovered. OSError."""
+        recovery_points, log_starts, high_watermarks = scan.offsets
+        tp = found.tp
+        storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)
+        try:
+            topic_id = read_topic_id(storage)
+        except ValueError as error:
+            raise OSError(5, f"{tp}: {error}") from None
+        log, report = load_log(
+            storage,
+            tp,
+            self._topic_config(tp.topic),
+            events=events,
+            topic_id=topic_id,
+            clean=scan.clean,
+            recovery_point=recovery_points.get(tp, 0),
+            log_start_offset=log_starts.get(tp, 0),
+            high_watermark=high_watermarks.get(tp, 0),
+            producer_id_expiration_ms=self._manager.producer_expiration_ms(),
+        )
+        return log, report.recovered_segments
+
+    def _finish_deletes(self, scans: Sequence[DirScan]) -> None:
+        manager = self._manager
+        places = [Place(scan.log_dir, name, backend) for scan in scans for backend, name in scan.deleted]
+        if places and manager.offline_dirs:
+            # One of them may be what was left behind by a move to a directory that cannot be read now.
+            logger.warning("%d deleted logs are kept until all log directories are online", len(places))
+            return
+        for place in places:
+            manager.delete_later(place, 0)
+
+
+def _run_all(jobs: Sequence[Callable[[], int]]) -> Outcome:
+    """The sum of what the jobs return, and the failures; one does not keep the others from running."""
+    total, failures = 0, []
+    for job in jobs:
+        try:
+            total += job()
+        except OSError as error:
+            failures.append(error)
+    return total, failures
