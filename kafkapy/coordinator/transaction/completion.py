@@ -163,8 +163,10 @@ class Completions:
                 job.shard.timer.schedule(("complete", metadata.transactional_id), RETRY_PAUSE_MS, again)
 
         def again(shard: TransactionShard, now_ms: int) -> Result[None]:
-            done = complete(shard, now_ms)
-            self._jobs.pop((job.shard.partition, metadata.transactional_id), None)
-            return done
+            if not self._is_current(job):
+                # The record was committed late, and the next transaction is being ended already.
+                return Result(None)
+            del self._jobs[(job.shard.partition, metadata.transactional_id)]
+            return complete(shard, now_ms)
 
         self._run(job.shard.partition, complete).then(ended)

@@ -399,6 +399,27 @@ def test_an_outcome_that_is_committed_late_still_gets_its_markers(bench: Any) ->
     assert bench.state("t").state is COMPLETE_COMMIT
 
 
+def test_an_end_that_is_committed_late_leaves_the_next_transaction_alone(bench: Any) -> None:
+    producer = bench.init()
+    bench.add(producer, A)
+    unable(bench, A)
+    bench.end(producer)
+    bench.writer.replicate = False
+    able(bench)
+    while not bench.coordinator.completions.waiting_ends:
+        bench.advance(10)
+    bench.writer.replicate = True
+    bench.writer.commit()
+    bench.add(producer, B)
+    unable(bench, B)
+    assert bench.end(producer) == producer
+    bench.advance(200)
+    able(bench)
+    assert bench.state("t").state is COMPLETE_COMMIT
+    assert [partition for partition, _ in bench.partitions.markers] == [A, B]
+    assert len(bench.coordinator.completions) == 0
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_prepared_transaction_is_completed_after_a_crash(bench: Any, committed: bool) -> None:
     producer = bench.init()
