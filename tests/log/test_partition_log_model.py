@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +21,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from log import conftest as helpers
+from log import log_oracle as oracle
 
 from kafkapy._speedups import record_batch
 from kafkapy.errors import KafkaError, OffsetOutOfRangeError, OutOfOrderSequenceNumberError
@@ -33,19 +33,6 @@ from kafkapy.log.retention import apply_retention
 from kafkapy.records.batches import iter_records
 from kafkapy.records.compression import compress
 
-
-def _beside(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"model_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-helpers = _beside("conftest")
-oracle = _beside("log_oracle")
 MEMORY = Path("/dev/shm")
 NOW = time.time_ns() // 1_000_000
 """Producers are forgotten by the timestamps of their batches, so these are of today."""

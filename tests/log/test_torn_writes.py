@@ -6,10 +6,8 @@ The reference for "valid prefix" is a walk over the files here, with nothing of 
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,25 +17,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from log import conftest as helpers
+from log import log_oracle as oracle
 
 from kafkapy._speedups import record_batch
 from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.loader import load_log
 
-
-def _beside(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"torn_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-helpers = _beside("conftest")
-oracle = _beside("log_oracle")
 MEMORY = Path("/dev/shm")
 PAGES = (512, 4096)
 SUBSETS = 10_000
