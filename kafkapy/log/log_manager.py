@@ -313,7 +313,8 @@ class LogManager:
                 place.backend.delete_log(place.log_dir.path, place.name)
             except OSError as error:
                 self.fail_dir(place.log_dir.path, error)
-            logger.info("Deleted %s in %s", place.name, place.log_dir.path)
+            else:
+                logger.info("Deleted %s in %s", place.name, place.log_dir.path)
 
         self._later(remove, delay_ms)
 
