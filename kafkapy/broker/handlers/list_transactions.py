@@ -12,11 +12,10 @@ Known gaps: none.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.group.subscription_patterns import MAX_SECONDS, compile_pattern
+from kafkapy.coordinator.group.subscription_patterns import compile_pattern
 from kafkapy.coordinator.transaction.state import TransactionState
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -68,15 +67,10 @@ def error_response(request: ListTransactionsRequest, error: ErrorCode, message: 
 
 def _matching(pattern: str, names: Iterable[str]) -> set[str]:
     """INVALID_REGULAR_EXPRESSION, REQUEST_TIMED_OUT. Worker threads."""
-    compiled = compile_pattern(pattern)
-    deadline = time.monotonic() + MAX_SECONDS
-    found = set()
-    for name in names:
-        if compiled.matches(name):
-            found.add(name)
-        if time.monotonic() > deadline:
-            raise error_for(ErrorCode.REQUEST_TIMED_OUT)
-    return found
+    try:
+        return set(compile_pattern(pattern).matching(names))
+    except TimeoutError as error:
+        raise error_for(ErrorCode.REQUEST_TIMED_OUT) from error
 
 
 def _answer(error: ErrorCode) -> ListTransactionsResponse:

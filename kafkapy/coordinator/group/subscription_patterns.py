@@ -26,7 +26,7 @@ MAX_MEMORY: Final = 1 << 20
 MAX_PROGRAM: Final = 20_000
 """Instructions of a compiled pattern. At worst each takes about 12 ns for each character of a topic's name."""
 MAX_SECONDS: Final = 5.0
-"""Time after which `resolve` gives a pattern up."""
+"""Time after which a pattern is given up."""
 
 _TOO_LARGE: Final = "expression too large"
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
@@ -55,9 +55,20 @@ class TopicPattern:
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
 
-    def matches(self, topic: str) -> bool:
-        """Whether the topic's whole name matches."""
-        return self._compiled.fullmatch(topic.encode()) is not None
+    def matches(self, name: str) -> bool:
+        """Whether the whole name matches."""
+        return self._compiled.fullmatch(name.encode()) is not None
+
+    def matching(self, names: Iterable[str]) -> frozenset[str]:
+        """Those names that match. TimeoutError after MAX_SECONDS; for a worker thread where there may be many."""
+        deadline = time.monotonic() + MAX_SECONDS
+        found = []
+        for name in names:
+            if self.matches(name):
+                found.append(name)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"its pattern took longer than {MAX_SECONDS} s")
+        return frozenset(found)
 
 
 def compile_pattern(text: str) -> TopicPattern:
@@ -94,22 +105,11 @@ def resolve(patterns: Iterable[str], topics: Iterable[str]) -> dict[str, frozens
     resolved: dict[str, frozenset[str]] = {}
     for text in patterns:
         try:
-            resolved[text] = _matching(compile_pattern(text), names)
+            resolved[text] = compile_pattern(text).matching(names)
         except (KafkaError, TimeoutError) as error:
             logger.warning("a subscription matches no topic: %s", error)
             resolved[text] = frozenset()
     return resolved
-
-
-def _matching(pattern: TopicPattern, names: list[str]) -> frozenset[str]:
-    deadline = time.monotonic() + MAX_SECONDS
-    found = []
-    for name in names:
-        if pattern.matches(name):
-            found.append(name)
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"its pattern took longer than {MAX_SECONDS} s")
-    return frozenset(found)
 
 
 @cache

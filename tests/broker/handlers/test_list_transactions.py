@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from broker.handlers.transactions import Producer
 
+from kafkapy.coordinator.group import subscription_patterns
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.list_transactions import ListTransactionsRequest
 
@@ -62,3 +63,13 @@ def test_patterns_that_are_not_valid_are_refused(client: Any, pattern: str) -> N
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
     response = client(request, 2)
     assert (response.error_code, response.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
+
+
+def test_a_pattern_that_takes_too_long_is_given_up(
+    client: Any, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Producer(client, topic_name)
+    monkeypatch.setattr(subscription_patterns, "MAX_SECONDS", -1.0)
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=topic_name)
+    response = client(request, 2)
+    assert (response.error_code, response.transaction_states) == (ErrorCode.REQUEST_TIMED_OUT, [])
