@@ -252,8 +252,8 @@ class CoordinatorRuntime(Generic[S]):
         return {number: each.shard for number, each in hosted if each.state is ShardState.ACTIVE}
 
     def states(self) -> dict[int, ShardState]:
-        """Every partition led here, and how far its shard is."""
-        return {number: each.state for number, each in self._hosted.items()}
+        """Every partition led here, and how far its shard is. Any thread."""
+        return {number: each.state for number, each in list(self._hosted.items())}
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
