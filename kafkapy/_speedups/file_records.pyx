@@ -1,11 +1,12 @@
 """Reading and writing a segment's data file (see file_records.pxd)."""
 
 from libc.errno cimport EINTR, EIO, ENOENT, ENOSPC, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t
 from libcpp.string cimport string
 from posix.fcntl cimport O_CLOEXEC, O_RDONLY, O_RDWR, open as posix_open
 from posix.unistd cimport close, fsync, ftruncate
 
+from kafkapy._speedups.message_set cimport crc32
 from kafkapy._speedups.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_HEADER_SIZE,
@@ -25,12 +26,6 @@ cdef enum:
     LEGACY_V1_MIN_SIZE = LEGACY_MIN_SIZE + 8    # by the length field
     SMALLEST_ENTRY = LOG_OVERHEAD + LEGACY_MIN_SIZE
     SMALLEST_V1_ENTRY = LOG_OVERHEAD + LEGACY_V1_MIN_SIZE
-
-cdef extern from * nogil:
-    """
-    #define KP_CRC32_POLYNOMIAL 0xEDB88320u
-    """
-    const uint32_t CRC32_POLYNOMIAL "KP_CRC32_POLYNOMIAL"
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, int64_t position)
@@ -177,17 +172,7 @@ cdef bint legacy_header(const uint8_t* data, BatchHeader* header) noexcept nogil
 
 
 cdef bint legacy_check_crc(const uint8_t* message, int64_t size) noexcept nogil:
-    # Bit by bit: such segments are walked once, after a crash, and a table would be one more thing to get wrong.
-    cdef uint32_t crc = <uint32_t>~0
-    cdef int64_t i
-    cdef int bit
-    if size < SMALLEST_ENTRY:
-        return False
-    for i in range(MAGIC_AT, size):
-        crc ^= message[i]
-        for bit in range(8):
-            crc = (crc >> 1) ^ (CRC32_POLYNOMIAL if crc & 1 else 0)
-    return <uint32_t>~crc == load_uint32(message + <int>LEGACY_CRC_AT)
+    return size >= SMALLEST_ENTRY and crc32(message + <int>MAGIC_AT, size - MAGIC_AT) == load_uint32(message + <int>LEGACY_CRC_AT)
 
 
 cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil:
