@@ -11,13 +11,16 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from libcpp.string cimport string
-from posix.unistd cimport pread
 
 from kafkapy._speedups.data_plane cimport OUTCOME_ASK
 from kafkapy._speedups.error_codes cimport ERROR_NONE
 from kafkapy._speedups.fetch_decode cimport fetch_read_release
 from kafkapy._speedups.fetch_state cimport ASK_CONVERT, FETCH_CONVERT, FetchPartition
+from kafkapy._speedups.file_records cimport file_read
 from kafkapy._speedups.posix cimport monotonic_ns
+
+cdef extern from "<string>" namespace "std" nogil:
+    string to_string(size_t value)
 
 cdef enum:
     NS_PER_MS = 1000000
@@ -25,7 +28,6 @@ cdef enum:
 
 cdef bint fetch_ask_for_conversion(FetchState* state, Outcome* outcome) noexcept nogil:
     """False when there is nothing to convert. No waiter is registered now; the logs they were for may be gone when the answer comes."""
-    cdef string question
     cdef size_t i
     if state.frame.api_version >= CONVERTED_BELOW:
         return False
@@ -35,9 +37,7 @@ cdef bint fetch_ask_for_conversion(FetchState* state, Outcome* outcome) noexcept
     state.ask.kind = ASK_CONVERT
     for i in range(state.partitions.size()):
         if not state.partitions[i].refused and state.partitions[i].read.length > 0:
-            question.clear()
-            append_decimal(&question, i)
-            state.ask.questions.push_back(question)
+            state.ask.questions.push_back(to_string(i))
     if state.ask.questions.empty():
         return False
     if state.deadline_ns == 0:
@@ -47,12 +47,6 @@ cdef bint fetch_ask_for_conversion(FetchState* state, Outcome* outcome) noexcept
     outcome.ask = &state.ask
     outcome.parked = state
     return True
-
-
-cdef void append_decimal(string* text, size_t value) noexcept nogil:
-    if value >= 10:
-        append_decimal(text, value // 10)
-    text.push_back(<char>(48 + value % 10))
 
 
 cdef bint fetch_read_on(FetchState* state) noexcept nogil:
@@ -94,16 +88,9 @@ cdef LogState* fetch_records_to_convert(void* parked, int32_t index, int64_t* fe
 
 cdef bint fetch_read_records(void* parked, int32_t index, uint8_t* into) noexcept nogil:
     cdef FetchPartition* partition = converting_partition(parked, index)
-    cdef int64_t have = 0
-    cdef ssize_t got
     if partition == NULL:
         return False
-    while have < partition.read.length:
-        got = pread(partition.read.segment.fd, into + have, partition.read.length - have, partition.read.position + have)
-        if got <= 0:
-            return False
-        have += got
-    return True
+    return file_read(<int>partition.read.segment.fd, into, partition.read.length, partition.read.position) == partition.read.length
 
 
 cdef bint fetch_give_records(void* parked, int32_t index, const uint8_t* data, int64_t size, int64_t end_offset) noexcept nogil:

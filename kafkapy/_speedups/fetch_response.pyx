@@ -12,8 +12,9 @@
                                             v16+ tag 1: current leader (id int32, epoch int32, tagged fields)
     v12+: tagged fields of which v16+ tag 0: node endpoints (data_plane.pyx)
 
-Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory; in v0-3 message sets that a worker has made. Partitions that were read come first, in
-the order asked, then those refused without a look at the log, as Kafka orders them; neighbours of one topic share its entry.
+Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory; in v0-3 message sets that a worker has
+made. Partitions that were read come first, in the order asked, then those refused without a look at the log, as Kafka orders them; neighbours of one
+topic share its entry.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -27,6 +28,7 @@ from kafkapy._speedups.error_codes cimport (
     ERROR_NONE,
     ERROR_NOT_LEADER_OR_FOLLOWER,
 )
+from kafkapy._speedups.fetch_conversion cimport CONVERTED_BELOW
 from kafkapy._speedups.fetch_session cimport (
     INVALID_SESSION_ID,
     CachedPartition,
@@ -56,7 +58,6 @@ from kafkapy._speedups.wire cimport (
 )
 
 cdef enum:
-    CONVERTED_BELOW = 4
     SESSION_VERSION = 7
     FLEXIBLE_VERSION = 12
     TOPIC_ID_VERSION = 13

@@ -111,6 +111,9 @@ from kafkapy._speedups.record_batch cimport (
 )
 from kafkapy._speedups.wire cimport load_int16, load_int32, load_int64
 
+cdef extern from "<string>" namespace "std" nogil:
+    string to_string(size_t value)
+
 cdef enum:
     MIN_VERSION = 0
     BATCHES_SINCE_VERSION = 3
@@ -435,15 +438,7 @@ cdef void clear_result(AppendResult* result) noexcept nogil:
 
 
 cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:
-    cdef string question
-    append_decimal(&question, index)
-    state.ask.questions.push_back(question)
-
-
-cdef void append_decimal(string* text, size_t value) noexcept nogil:
-    if value >= 10:
-        append_decimal(text, value // 10)
-    text.push_back(<char>(48 + value % 10))
+    state.ask.questions.push_back(to_string(index))
 
 
 # ---- stage 3: acks=-1 -----------------------------------------------------------------------------------------------------------
