@@ -561,10 +561,11 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             take_waiters_locked(log, False, &woken)
         segment_ref(active)
         break
-    if config.log_append_time and origin == ORIGIN_CLIENT and (status == LOG_PARK_SEGMENT or status == LOG_PARK_VERIFY):
-        take_stamps_back(data, &batches)
     pthread_mutex_unlock(&log.mutex)
 
+    if config.log_append_time and origin == ORIGIN_CLIENT and (status == LOG_PARK_SEGMENT or status == LOG_PARK_VERIFY):
+        # Whoever wakes this request meanwhile only posts it to the thread that is here.
+        take_stamps_back(data, &batches)
     if status == LOG_APPENDED and not result.duplicate:
         if aborted:
             write_aborted_transactions(log)
