@@ -49,7 +49,8 @@ cdef int make_segment_ready(PartitionLog log) except -1:
     cdef bint moved = True
     while moved:
         if log.state.prepared != NULL:
-            wake_changed(log.state, False)
+            with nogil:
+                wake_changed(log.state, False)
             return 0
         storage = log.storage
         try:
@@ -104,7 +105,8 @@ cdef bint roll_segment(PartitionLog log) except -1:
             pthread_mutex_unlock(&log.state.mutex)
     if failure:
         raise OSError(failure, strerror(failure).decode())
-    wake_changed(log.state, False)
+    with nogil:
+        wake_changed(log.state, False)
     return rolled
 
 
