@@ -344,8 +344,9 @@ def to_records(messages, int8_t magic, *, timestamp=None, bint marks_count=True)
     (status, records, how many, base timestamp, max timestamp, indexes of those with a timestamp that no client may send: at most 100).
 
     With `timestamp` (ms) all records have that one. No client may send a timestamp below -1, nor the mark of LogAppendTime where the
-    timestamp beside it is not what is kept; marks_count False overlooks the marks, as of messages inside a wrapper. The status says what is wrong with the messages (OK, BAD_LENGTH, BAD_MAGIC, BAD_CRC, BAD_STRUCTURE, or
-    COMPRESSED); the records are empty then. MessageTooLargeError for more than a batch can hold.
+    timestamp beside it is not what is kept; marks_count False overlooks the marks, as of messages inside a wrapper. The status says what is
+    wrong with the messages (OK, BAD_LENGTH, BAD_MAGIC, BAD_CRC, BAD_STRUCTURE, or COMPRESSED); the records are empty then.
+    MessageTooLargeError for more than a batch can hold.
     """
     cdef Py_buffer view
     cdef ByteBuffer buffer

@@ -39,6 +39,8 @@ from kafkapy._speedups.log_files cimport (
 from kafkapy._speedups.log_leadership cimport follow, follower_fetched, lead
 from kafkapy._speedups.log_read cimport read_batches
 from kafkapy._speedups.log_state cimport (
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_OFFSET_OUT_OF_RANGE,
     condition_holds_locked,
     end_offset_for_epoch_locked,
     fire,
@@ -65,10 +67,6 @@ from kafkapy._speedups.producer_state cimport (
 from kafkapy._speedups.segment cimport segment_detach, segment_ref, segment_unref
 
 from kafkapy.errors import error_for
-
-cdef enum:
-    ERROR_OFFSET_OUT_OF_RANGE = 1
-    ERROR_KAFKA_STORAGE_ERROR = 56
 
 # Failures that say nothing about the disk.
 NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM))

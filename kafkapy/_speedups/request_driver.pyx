@@ -349,6 +349,7 @@ cdef class Exchange:
         if not self.is_open or self.api_key != API_FETCH:
             raise RuntimeError("not a parked Fetch")
         return 0
+
     def batch_to_verify(self, int32_t index):
         """(topic, partition, producer id, producer epoch) that the coordinator is asked about; KeyError when it is not."""
         cdef int64_t producer_id = -1

@@ -18,7 +18,7 @@ from kafkapy.records.control import build_end_transaction_marker
 
 VERSIONS = range(4, 19)
 DECODED = range(19)
-"""Replies of those below 4 need a worker: tests/speedups/test_old_formats.py."""
+"""Replies of those below 4 need a worker: tests/broker/test_old_formats.py."""
 INT32 = (-(1 << 31), 1 << 31)
 INT64 = (-(1 << 63), 1 << 63)
 
