@@ -206,8 +206,8 @@ class OffsetRequests:
 
     # --- expiry -----------------------------------------------------------------------------------------------------
 
-    def expired(self, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
-        """Tombstones for offsets of a group whose retention is over, and whether no offset is left then."""
+    def expired(self, group: Group, now_ms: int, most: int) -> tuple[list[CoordinatorRecord], bool]:
+        """At most so many tombstones for offsets of a group whose retention is over, and whether none is left then."""
         offsets = self._store.of_group(group.group_id)
         records: list[CoordinatorRecord] = []
         for partition, offset in offsets.items():
@@ -220,7 +220,7 @@ class OffsetRequests:
                 due = now_ms >= offset.expire_timestamp_ms
             else:
                 due = now_ms - since >= self._config.offsets_retention_ms
-            if due:
+            if due and len(records) < most:
                 records.append(offset_tombstone(group.group_id, *partition))
         self._counters.offset_expirations += len(records)
         if records:

@@ -314,7 +314,17 @@ class GroupShard:
 
     def topics_deleted(self, topics: set[str]) -> Result[None]:
         """Forget the offsets of topics that are gone."""
-        return Result(None, self.offsets.tombstones_of_topics(topics)[:RECORDS_PER_EXPIRY])
+        records = self.offsets.tombstones_of_topics(topics)
+        result = Result(None, records[:RECORDS_PER_EXPIRY])
+        if len(records) > RECORDS_PER_EXPIRY:
+            key = "topics-deleted", frozenset(topics)
+
+            def go_on(error: BaseException | None) -> None:
+                if error is None:
+                    self.timer.schedule(key, 0, lambda _shard, _now: self.topics_deleted(topics))
+
+            result.after = go_on
+        return result
 
     def count_states(self) -> dict[tuple[GroupType, str], int]:
         """Groups by type and state, for metrics. Any thread."""
@@ -333,15 +343,17 @@ class GroupShard:
     def expire(self, now_ms: int) -> Result[None]:
         """Forget offsets whose retention is over, and groups that have neither members nor offsets (KIP-211)."""
         records: list[CoordinatorRecord] = []
-        again: int | None = None
         for group in list(self.groups.values()):
-            expired, none_left = self.offsets.expired(group, now_ms)
+            expired, none_left = self.offsets.expired(group, now_ms, RECORDS_PER_EXPIRY - len(records))
             records += expired
             waits = isinstance(group, ClassicGroup) and bool(group.pending_join)
             if none_left and group.is_empty and not waits:
                 records += self._forget(group)
             if len(records) >= RECORDS_PER_EXPIRY:
-                again = 0
                 break
-        self._schedule_expiry(again)
-        return Result(None, records)
+
+        def go_on(error: BaseException | None) -> None:
+            # At once when there may be more; what could not be written waits for the next time.
+            self._schedule_expiry(0 if error is None and len(records) >= RECORDS_PER_EXPIRY else None)
+
+        return Result(None, records, go_on)

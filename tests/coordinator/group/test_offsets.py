@@ -221,6 +221,15 @@ def test_offsets_of_deleted_topics_are_forgotten(bench: Bench) -> None:
     assert bench.fetch(group="second") == {}
 
 
+def test_more_offsets_of_a_deleted_topic_than_fit_into_a_batch_are_forgotten(bench: Bench) -> None:
+    for start in range(0, 5000, 1000):
+        bench.commit({("gone", number): 1 for number in range(start, start + 1000)})
+    bench.writer.max_bytes = 300_000
+    bench.coordinator.topics_deleted(["gone"])
+    bench.clock.advance(0)
+    assert bench.fetch() == {}
+
+
 # --- expiry ---------------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +272,26 @@ def test_a_retention_that_the_client_chose_counts(bench: Bench) -> None:
     bench.commit({TOPIC: 1}, retention_ms=1_000_000)
     bench.clock.advance(600_001)
     assert bench.fetch() == {TOPIC: offset(1)}
+    bench.clock.advance(600_001)
+    assert bench.fetch() == {}
+
+
+def test_more_offsets_than_fit_into_a_batch_expire(bench: Bench) -> None:
+    for start in range(0, 5000, 1000):
+        bench.commit({("topic", number): 1 for number in range(start, start + 1000)})
+    bench.writer.max_bytes = 300_000
+    bench.clock.advance(7 * DAY_MS + 600_001)
+    assert bench.fetch() == {}
+    assert bench.shard.groups == {}
+
+
+def test_an_expiry_that_cannot_be_written_is_tried_again_at_the_next_check(bench: Bench) -> None:
+    for start in range(0, 3000, 1000):
+        bench.commit({("topic", number): 1 for number in range(start, start + 1000)})
+    bench.writer.max_bytes = 1000
+    bench.clock.advance(7 * DAY_MS + 600_001)
+    assert len(bench.fetch()) == 3000
+    bench.writer.max_bytes = 1_048_588
     bench.clock.advance(600_001)
     assert bench.fetch() == {}
 
