@@ -122,6 +122,19 @@ def confluent(journal: Journal, bootstrap: str, group: str, topic: str, protocol
     consumer.close()
 
 
+def python_config(bootstrap: str, group: str) -> dict[str, Any]:
+    """What kafka-python and aiokafka are both told, by the same names."""
+    return {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "fetch_max_wait_ms": 100,
+    }
+
+
 def kafka_python(journal: Journal, bootstrap: str, group: str, topic: str, protocol: str) -> None:
     """kafka-python."""
     import kafka
@@ -131,16 +144,8 @@ def kafka_python(journal: Journal, bootstrap: str, group: str, topic: str, proto
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
     known = [CooperativeStickyAssignor, RangePartitionAssignor, StickyPartitionAssignor]
-    config: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": group,
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        "session_timeout_ms": SESSION_MS,
-        "heartbeat_interval_ms": HEARTBEAT_MS,
-        "fetch_max_wait_ms": 100,
-        "partition_assignment_strategy": [each for each in known if each.name == protocol],
-    }
+    strategy = [each for each in known if each.name == protocol]
+    config = python_config(bootstrap, group) | {"partition_assignment_strategy": strategy}
     while True:
         try:
             consumer = kafka.KafkaConsumer(**config)
@@ -192,18 +197,11 @@ async def _aio_kafka(journal: Journal, bootstrap: str, group: str, topic: str, p
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-    config: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": group,
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        "session_timeout_ms": SESSION_MS,
-        "heartbeat_interval_ms": HEARTBEAT_MS,
-        "fetch_max_wait_ms": 100,
+    known = (RangePartitionAssignor, StickyPartitionAssignor)
+    strategy = tuple(each for each in known if each.name == protocol)
+    config = python_config(bootstrap, group) | {
         "metadata_max_age_ms": 5_000,
-        "partition_assignment_strategy": tuple(
-            each for each in (RangePartitionAssignor, StickyPartitionAssignor) if each.name == protocol
-        ),
+        "partition_assignment_strategy": strategy,
     }
     consumer = aiokafka.AIOKafkaConsumer(**config)
 

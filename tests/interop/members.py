@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import threading
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
 
 import aiokafka
 import confluent_kafka
@@ -17,12 +23,16 @@ import kafka
 SESSION_MS = 6_000
 HEARTBEAT_MS = 500
 POLL_S = 0.2
+CLOSE_S = 20
+"""Without a broker kafka-python's and aiokafka's consumers would try to commit for longer than a test waits."""
 
 
 class Member:
     """One member. `values` grows while it reads; `stop` commits and leaves the group."""
 
     name = ""
+    running: ClassVar[set[Member]] = set()
+    """All that were started and have not ended."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, **options: Any) -> None:
         self.bootstrap = bootstrap
@@ -34,20 +44,29 @@ class Member:
         """What it owns now."""
         self.failure: BaseException | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._guarded, name=f"{self.name}-member")
+        self._thread = threading.Thread(target=self._guarded, name=f"{self.name}-member", daemon=True)
 
     def start(self) -> Member:
         """Join the group."""
+        self.running.add(self)
         self._thread.start()
         return self
 
     def stop(self) -> None:
         """Commit what was read, leave the group, and raise what went wrong."""
         self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), f"{self.name} does not end"
+        self.join()
         if self.failure is not None:
             raise self.failure
+
+    def abandon(self) -> None:
+        """Tell it to end, whatever it is doing and whether the broker still is there."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join(60)
+        assert not self._thread.is_alive(), f"{self.name} does not end"
 
     def _guarded(self) -> None:
         try:
@@ -56,6 +75,7 @@ class Member:
             self.failure = error
         finally:
             self.partitions = set()
+            self.running.discard(self)
 
     def run(self) -> None:
         """Read until `_stop` is set."""
@@ -94,6 +114,18 @@ class ConfluentMember(Member):
             consumer.close()
 
 
+class ConsumerProtocolMember(ConfluentMember):
+    """confluent-kafka with the new protocol (KIP-848): assignor and timeouts are the broker's."""
+
+    name = "consumer-protocol"
+
+    def config(self) -> dict[str, Any]:
+        mine = super().config() | {"group.protocol": "consumer", "topic.metadata.refresh.interval.ms": 1000}
+        for classic in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
+            del mine[classic]
+        return mine
+
+
 class KafkaPythonMember(Member):
     """kafka-python."""
 
@@ -117,7 +149,7 @@ class KafkaPythonMember(Member):
                     self.values.extend(message.value for message in messages)
                 self.partitions = {each.partition for each in consumer.assignment()}
         finally:
-            consumer.close()
+            consumer.close(timeout_ms=CLOSE_S * 1000)
 
 
 class AioKafkaMember(Member):
@@ -151,7 +183,7 @@ class AioKafkaMember(Member):
                 self.partitions = {each.partition for each in consumer.assignment()}
         finally:
             with contextlib.suppress(Exception):
-                await consumer.stop()
+                await asyncio.wait_for(consumer.stop(), CLOSE_S)
 
 
 def _range_of_kafka_python() -> list[Any]:
@@ -161,3 +193,29 @@ def _range_of_kafka_python() -> list[Any]:
 
 
 ALL: list[type[Member]] = [ConfluentMember, KafkaPythonMember, AioKafkaMember]
+
+
+PROGRAM = """
+import sys, time
+from interop import members
+
+member = getattr(members, sys.argv[1])(*sys.argv[2:]).start()
+while not member.partitions and member.failure is None:
+    time.sleep(0.02)
+print("reading" if member.failure is None else member.failure, flush=True)
+member._thread.join()
+"""
+
+
+@contextmanager
+def in_a_process(kind: type[Member], bootstrap: str, group: str, topic: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A member in a process of its own, which has partitions; it is killed at the latest when the block ends."""
+    path = os.pathsep.join(str(Path(__file__).parents[up]) for up in (1, 2))
+    command = [sys.executable, "-c", PROGRAM, kind.__name__, bootstrap, group, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"reading\n"
+            yield process
+        finally:
+            process.kill()

@@ -6,24 +6,15 @@ counts; where it does not serve a version any more, the older one does.
 
 from __future__ import annotations
 
-import os
+import importlib
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.differential import (
-    admin_clients,
-    configs,
-    consumer_groups,
-    fetch,
-    malformed,
-    offsets,
-    old_formats,
-    produce,
-    topics,
-    transactions,
-)
+from interop import differential
+from interop.conftest import JAVA
 from interop.differential.exchanges import SCENARIOS, Peer, differences, run
 from interop.differential.intended import INTENDED
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
@@ -31,25 +22,10 @@ from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.testing.broker_process import BrokerProcess
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.timeout(1200),
-    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Apache Kafka runs with: make interop-java"),
-]
+pytestmark = [*JAVA, pytest.mark.timeout(1200)]
 
-MODULES = (
-    admin_clients,
-    configs,
-    consumer_groups,
-    fetch,
-    malformed,
-    offsets,
-    old_formats,
-    produce,
-    topics,
-    transactions,
-)
-"""Importing them is what registers their scenarios."""
+for scenarios in pkgutil.iter_modules(differential.__path__, f"{differential.__name__}."):
+    importlib.import_module(scenarios.name)  # which registers them
 
 OVERRIDES = {"log.retention.check.interval.ms": "3600000"}
 """Nothing is deleted behind a scenario's back: its records are years old."""

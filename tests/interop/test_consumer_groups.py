@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +14,7 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 from interop.conftest import make_broker
-from interop.members import ConfluentMember, Member
+from interop.members import ConfluentMember, ConsumerProtocolMember, Member, in_a_process
 from interop.test_groups import (
     PARTITIONS,
     TIMEOUT_S,
@@ -37,22 +33,6 @@ GROUP_KEYS = {
     "group.consumer.min.heartbeat.interval.ms": "500",
 }
 """The broker tells members how often to send a heartbeat; Kafka's five seconds make for long tests."""
-
-
-class ConsumerProtocolMember(ConfluentMember):
-    """confluent-kafka with the new protocol: assignor and timeouts are the broker's."""
-
-    name = "consumer-protocol"
-
-    def __init__(self, bootstrap: str, group: str, topic: str, **options: Any) -> None:
-        super().__init__(bootstrap, group, topic, **options)
-        self._thread.daemon = True  # a test that failed must not keep pytest from ending
-
-    def config(self) -> dict[str, Any]:
-        mine = super().config() | {"group.protocol": "consumer", "topic.metadata.refresh.interval.ms": 1000}
-        for classic in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
-            del mine[classic]
-        return mine
 
 
 def member(broker: Any, topic: str, group: str | None = None, **options: Any) -> ConsumerProtocolMember:
@@ -195,7 +175,7 @@ def test_a_member_that_is_killed_loses_its_partitions_after_the_session_timeout(
     source = Source(broker.bootstrap, topic)
     survivor = member(broker, topic)
     wait_until_shared([survivor])
-    with killed_later(broker, topic) as victim:
+    with in_a_process(ConsumerProtocolMember, broker.bootstrap, topic, topic) as victim:
         wait_for(lambda: len(survivor.partitions) == PARTITIONS // 2, [survivor], "the partitions are not shared")
         source.send(60)
         victim.kill()
@@ -204,33 +184,6 @@ def test_a_member_that_is_killed_loses_its_partitions_after_the_session_timeout(
     late = {value for value in source.sent if int(value) >= 60}
     wait_for(lambda: late <= set(survivor.values), [survivor], "records are missing")
     survivor.stop()
-
-
-VICTIM = """
-import sys
-from interop.test_consumer_groups import ConsumerProtocolMember
-
-member = ConsumerProtocolMember(*sys.argv[1:]).start()
-while not member.partitions:
-    pass
-print("reading", flush=True)
-member._thread.join()
-"""
-
-
-@contextmanager
-def killed_later(broker: Any, topic: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A member in a process of its own, which has partitions."""
-    path = os.pathsep.join(str(Path(__file__).parents[up]) for up in (1, 2))
-    command = [sys.executable, "-c", VICTIM, broker.bootstrap, topic, topic]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([path, str(Path(__file__).parents[2] / "perf")])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as victim:
-        try:
-            assert victim.stdout is not None
-            assert victim.stdout.readline() == b"reading\n"
-            yield victim
-        finally:
-            victim.kill()
 
 
 # --- static members -------------------------------------------------------------------------------------------------

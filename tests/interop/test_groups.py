@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +13,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from interop.conftest import make_broker
-from interop.members import ALL, ConfluentMember, Member
+from interop.members import ALL, ConfluentMember, Member, in_a_process
 
 PARTITIONS = 6
 TIMEOUT_S = 60.0
@@ -156,27 +154,11 @@ def test_a_static_member_that_restarts_causes_no_rebalance(broker: Any, topic: s
         each.stop()
 
 
-KILLED = """
-import sys
-from interop.members import ConfluentMember
-
-member = ConfluentMember(*sys.argv[1:]).start()
-while not member.partitions:
-    pass
-print("reading", flush=True)
-member._thread.join()
-"""
-
-
 def test_the_partitions_of_a_killed_member_are_taken_over(broker: Any, topic: str) -> None:
     source = Source(broker.bootstrap, topic)
     survivor = ConfluentMember(broker.bootstrap, topic, topic).start()
     wait_until_shared([survivor])
-    path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
-    command = [sys.executable, "-c", KILLED, broker.bootstrap, topic, topic]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}) as victim:
-        assert victim.stdout is not None
-        assert victim.stdout.readline() == b"reading\n"
+    with in_a_process(ConfluentMember, broker.bootstrap, topic, topic) as victim:
         wait_for(lambda: len(survivor.partitions) == PARTITIONS // 2, [survivor], "the partitions are not shared")
         source.send(60)
         victim.kill()

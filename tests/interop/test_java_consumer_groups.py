@@ -4,38 +4,25 @@ place of classic ones, and what Kafka's tools say of such groups (make interop-j
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from interop.conftest import make_broker
-from interop.members import Member
-from interop.test_consumer_groups import GROUP_KEYS, ConsumerProtocolMember
+from interop.conftest import JAVA, make_broker, run_java
+from interop.members import ConsumerProtocolMember, Member
+from interop.test_consumer_groups import GROUP_KEYS
 from interop.test_groups import PARTITIONS, TIMEOUT_S, Source, read_on, wait_for, wait_for_all, wait_until_shared
-from peers.apache_kafka import VERSIONS, PeerMissingError, jars, java
+from peers.apache_kafka import java
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Java tools run with: make interop-java"),
-]
+pytestmark = JAVA
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 QUIET = ("-Xmx256m", "-XX:TieredStopAtLevel=1")
-
-
-@pytest.fixture(scope="module", params=sorted(VERSIONS))
-def version(request: pytest.FixtureRequest) -> str:
-    """A release whose jars are in the cache or can be fetched."""
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {request.param}: {missing}")
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +38,9 @@ class JavaMember(Member):
     """Kafka's console consumer, which leaves when it is asked to end. Options are the consumer's properties."""
 
     name = "java"
-    processes: ClassVar[list[subprocess.Popen[bytes]]] = []
-    """All that were started in a test."""
 
     def __init__(self, version: str, broker: Any, topic: str, protocol: str = "consumer", **options: str) -> None:
         super().__init__(broker.bootstrap, topic, topic, **{"group.protocol": protocol, **options})
-        self._thread.daemon = True
         properties = {"fetch.max.wait.ms": "100", "metadata.max.age.ms": "1000", **self.options}
         if protocol == "classic":
             properties |= {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
@@ -65,36 +49,33 @@ class JavaMember(Member):
             arguments += ["--consumer-property", f"{key}={value}"]
         self._command = java(version, CONSUMER, *arguments, options=QUIET)
 
+    def start(self) -> Member:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # run() closes it
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._said)
+        return super().start()
+
     def run(self) -> None:
-        with subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            self._process = process
-            self.processes.append(process)
-            assert process.stdout is not None and process.stderr is not None
+        with self._process as process, self._said as said:
+            assert process.stdout is not None
             for line in process.stdout:
                 self.values.append(line.strip())
-            code, said = process.wait(), process.stderr.read()
-        assert self._stop.is_set(), f"the consumer ended with {code}: {said[-2000:].decode()}"
+            code = process.wait()
+            said.seek(0)
+            assert self._stop.is_set(), f"the consumer ended with {code}: {said.read()[-2000:].decode()}"
 
     def stop(self) -> None:
         self._stop.set()
         self._process.send_signal(signal.SIGTERM)
         super().stop()
 
+    def abandon(self) -> None:
+        super().abandon()
+        self._process.kill()
+
     def kill(self) -> None:
         """End it without a word to the broker."""
-        self._stop.set()
-        self._process.kill()
-        super().stop()
-
-
-@pytest.fixture(autouse=True)
-def no_consumer_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Of a test that failed, the consumers are ended."""
-    running: list[subprocess.Popen[bytes]] = []
-    monkeypatch.setattr(JavaMember, "processes", running)
-    yield
-    for process in running:
-        process.kill()
+        self.abandon()
+        self.join()
 
 
 def started(version: str, broker: Any, topic: str, protocol: str = "consumer", **options: str) -> JavaMember:
@@ -106,10 +87,9 @@ def started(version: str, broker: Any, topic: str, protocol: str = "consumer", *
 def tool(version: str, broker: Any, *arguments: str) -> list[list[str]]:
     """What the group tool prints, line by line in words, less its heading."""
     patience = ["--timeout", "60000"]  # five seconds are the tool's own
-    command = java(version, GROUPS, "--bootstrap-server", broker.bootstrap, *arguments, *patience, options=QUIET)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0 and "Error:" not in done.stdout, done.stderr[-3000:] + done.stdout[-1000:]
-    return [line.split() for line in done.stdout.splitlines() if line.strip()]
+    said = run_java(version, GROUPS, "--bootstrap-server", broker.bootstrap, *arguments, *patience, options=QUIET)
+    assert "Error:" not in said, said[-1000:]
+    return [line.split() for line in said.splitlines() if line.strip()]
 
 
 def described(version: str, broker: Any, group: str, *how: str) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interop.conftest import JAVA
 from interop.differential.consumer_groups import Classic, Group
 from interop.differential.exchanges import Peer
 from peers.apache_kafka import ApacheKafka, PeerMissingError, jars
@@ -36,11 +36,7 @@ OVERRIDES = {
     "group.consumer.session.timeout.ms": "600000",
 }
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Apache Kafka runs with: make interop-java"),
-]
+pytestmark = JAVA
 
 
 @pytest.fixture

@@ -4,32 +4,18 @@ kafka-reassign-partitions asks for them (make interop-java)."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.conftest import make_broker
-from peers.apache_kafka import VERSIONS, PeerMissingError, jars, java
+from interop.conftest import JAVA, make_broker
+from interop.conftest import run_java as run
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Java tools run with: make interop-java"),
-]
+pytestmark = JAVA
 
 SOURCE = Path(__file__).parent / "java" / "MoveReplicas.java"
 RECORDS = 8000
-
-
-@pytest.fixture(scope="module", params=sorted(VERSIONS))
-def version(request: pytest.FixtureRequest) -> str:
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {request.param}: {missing}")
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +31,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory, dirs: list[Path]) -> Iterat
     yield running
     running.stop()
     running.remove()
-
-
-def run(version: str, main: str, *arguments: str, data: str | None = None) -> str:
-    done = subprocess.run(java(version, main, *arguments), input=data, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-1000:]
-    return done.stdout
 
 
 def described(version: str, broker: Any, topic: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ as docs/moving-data.md says.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interop.conftest import JAVA
 from interop.log_corpus import (
     Observed,
     append_more,
@@ -25,16 +25,13 @@ from interop.log_corpus import (
     wait_until_compacted,
     write_corpus,
 )
-from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars, java
+from peers.apache_kafka import ApacheKafka, PeerMissingError, jars, java
 from peers.zookeeper import ZooKeeper
 from reference.kafka_dump_log import complaints, from_kafka, from_kafkapy, log_files
 
 from kafkapy.testing.broker_process import BrokerProcess
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Java tools run with: make interop-java"),
-]
+pytestmark = JAVA
 
 KEYS = {
     "log.cleaner.backoff.ms": "300",
@@ -50,16 +47,6 @@ CHECKPOINTS = (
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
 )
-
-
-@pytest.fixture(scope="module", params=sorted(VERSIONS))
-def version(request: pytest.FixtureRequest) -> str:
-    """A release whose jars are in the cache or can be fetched."""
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {request.param}: {missing}")
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")

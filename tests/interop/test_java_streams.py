@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from interop.conftest import JAVA
 from interop.pipeline import SOURCE, TARGET, Pipeline
 from peers.apache_kafka import VERSIONS, PeerMissingError, compiled, streams_jars
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Java tools run with: make interop-java"),
-]
+pytestmark = JAVA
 
 WORKER = Path(__file__).parent / "java" / "StreamsWorker.java"
 STUCK_S = 60

@@ -3,46 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from interop.conftest import make_broker
-from peers.apache_kafka import VERSIONS, PeerMissingError, jars, java
+from interop.conftest import JAVA
+from interop.conftest import run_java as run
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Java tools run with: make interop-java"),
-]
-
-
-@pytest.fixture(scope="module", params=sorted(VERSIONS))
-def version(request: pytest.FixtureRequest) -> str:
-    """A release whose jars are in the cache or can be fetched."""
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {request.param}: {missing}")
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    running = make_broker(tmp_path_factory.mktemp("java"))
-    running.start()
-    yield running
-    running.stop()
-    running.remove()
-
-
-def run(version: str, main: str, *arguments: str, data: str | None = None) -> str:
-    """The tool's standard output; its standard error when it fails."""
-    done = subprocess.run(java(version, main, *arguments), input=data, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-1000:]
-    return done.stdout
+pytestmark = JAVA
 
 
 def create_topic(version: str, broker: Any, topic: str, *options: str) -> None:

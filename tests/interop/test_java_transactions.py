@@ -7,39 +7,24 @@ difference but in the epochs.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from broker.conftest import Client
-from interop.conftest import make_broker
-from interop.test_java_tools import create_topic, run
-from peers.apache_kafka import VERSIONS, PeerMissingError, jars, java
+from interop.conftest import JAVA, make_broker
+from interop.conftest import run_java as run
+from interop.test_java_tools import create_topic
 
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Java tools run with: make interop-java"),
-]
+pytestmark = JAVA
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 COMMITTED, EVERYTHING = 1, 0
-
-
-@pytest.fixture(scope="module", params=sorted(VERSIONS))
-def version(request: pytest.FixtureRequest) -> str:
-    """A release whose jars are in the cache or can be fetched."""
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {request.param}: {missing}")
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +122,6 @@ def test_hanging_transactions_are_found_and_aborted(version: str, broker: Any) -
 
 
 def test_features_are_described(version: str, broker: Any) -> None:
-    done = subprocess.run(
-        java(version, "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.bootstrap, "describe"),
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    [line] = [line for line in done.stdout.splitlines() if "transaction.version" in line]
+    said = run(version, "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.bootstrap, "describe")
+    [line] = [line for line in said.splitlines() if "transaction.version" in line]
     assert "FinalizedVersionLevel: 2" in line
