@@ -8,7 +8,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.cleaner_throttle cimport throttle
-from kafkapy._speedups.file_records cimport file_read
+from kafkapy._speedups.file_records cimport file_read, legacy_check_crc
 from kafkapy._speedups.log_append cimport append_batches, write_aborted_transactions
 from kafkapy._speedups.log_cut cimport resume_appends
 from kafkapy._speedups.log_read cimport read_batches
@@ -362,6 +362,8 @@ cdef class FutureLogCopy:
         cdef int outcome = COPY_MORE, failure
         if size >= LEGACY_TIMESTAMP_END and data[LEGACY_TIMESTAMP_AT - 2] == 1:
             timestamp = load_int64(data + LEGACY_TIMESTAMP_AT)
+        if not legacy_check_crc(data, size):
+            return COPY_CORRUPT
         pthread_mutex_lock(&future.mutex)
         active = active_segment(future)
         if future.own.closed or future.deleted or future.offline_errno:

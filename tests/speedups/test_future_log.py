@@ -17,7 +17,8 @@ from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.backends.memory import MemoryBackend
 from kafkapy.log.loader import load_log
-from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.records.batches import Record, RecordBatchBuilder
+from kafkapy.records.legacy import build_message_set
 from kafkapy.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -40,6 +41,10 @@ def source(tmp_path: Path) -> PartitionLog:
 def copied(source: PartitionLog, tmp_path: Path) -> tuple[int, PartitionLog]:
     """The last outcome, and a copy in memory."""
     future, _ = load_log(MemoryBackend().open_log(tmp_path, "future", create=True), TP, LogConfig.create())
+    return copy_into(source, future), future
+
+
+def copy_into(source: PartitionLog, future: PartitionLog) -> int:
     copy = FutureLogCopy(source, future, CleanerThrottle())
     outcome = future_log.MORE
     for _ in range(10):
@@ -48,7 +53,7 @@ def copied(source: PartitionLog, tmp_path: Path) -> tuple[int, PartitionLog]:
             future.prepare_segment()
         elif outcome != future_log.MORE:
             break
-    return outcome, future
+    return outcome
 
 
 def spoil(path: Path, at: int, data: bytes) -> bytes:
@@ -108,6 +113,27 @@ def test_random_bits(source: PartitionLog, tmp_path: Path) -> None:
         _, future = copied(source, tmp_path)
         assert future.size <= len(whole)
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_every_byte_of_an_old_message_spoiled(tmp_path: Path, magic: int) -> None:
+    parts = [build_message_set([Record(n, 5000 if magic else -1, 0, b"k", b"v%d" % n)], magic) for n in range(3)]
+    storage = LocalBackend().open_log(tmp_path, "t-0", create=True)
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    path.write_bytes(b"".join(parts))
+    old, _ = load_log(storage, TP, LogConfig.create())
+    assert copied(old, tmp_path)[1].read(0)[0] == b"".join(parts)
+    size = len(parts[0])
+    for at in range(size + 8, 2 * size):  # the offset is not covered by the CRC
+        before = spoil(path, at, bytes([path.read_bytes()[at] ^ 0x81]))
+        future, _ = load_log(MemoryBackend().open_log(tmp_path, "future", create=True), TP, LogConfig.create())
+        try:
+            outcome = copy_into(old, future)
+        except OSError:  # the scan finds no message there, so the file counts as unreadable
+            outcome = future_log.FAILED
+        assert outcome in (future_log.CORRUPT, future_log.HOLE, future_log.FAILED), at - size
+        assert future.read(0)[0] in (b"", parts[0]), at - size
+        spoil(path, at, before)
 
 
 def test_a_stopped_copy_copies_nothing(source: PartitionLog, tmp_path: Path) -> None:
