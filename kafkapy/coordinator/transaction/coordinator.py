@@ -234,11 +234,11 @@ class TransactionCoordinator:
         ]
 
     def count_states(self) -> dict[str, int]:
-        """Transactional ids by Kafka's name of their state, for metrics."""
+        """Transactional ids by Kafka's name of their state, for metrics. Any thread."""
         return Counter(
             metadata.state.label
             for shard in self.runtime.shards().values()
-            for metadata in shard.transactions.values()
+            for metadata in list(shard.transactions.values())
         )
 
     async def _with_producer_id(
