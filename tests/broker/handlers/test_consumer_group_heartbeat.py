@@ -78,13 +78,17 @@ def test_the_group_must_be_readable_and_the_topics_visible(
 
 
 def test_topics_one_may_not_see_do_not_match_an_expression(
-    group_client: Any, group_name: str, topic: str, deny: Any
+    group_client: Any, group_name: str, groups_broker: Any, topic: str, deny: Any
 ) -> None:
     group_client.coordinate(group_name)
     deny((ResourceType.TOPIC, topic))
     joined = beat(group_client, group_name, subscribed_topic_names=None, subscribed_topic_regex=topic)
-    for _ in range(20):
+    coordinator = groups_broker.context.coordinators.group
+    group = coordinator.runtime.shards()[coordinator.partition_for(group_name)].groups[group_name]
+    while topic not in group.resolved:
         assert beat(group_client, group_name, epoch=joined.member_epoch).assignment is None
+    assert group.resolved[topic].topics == frozenset()
+    assert beat(group_client, group_name, epoch=joined.member_epoch).assignment is None
 
 
 def test_a_broker_may_serve_the_classic_protocol_only(
