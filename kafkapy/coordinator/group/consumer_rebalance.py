@@ -482,5 +482,6 @@ class ConsumerRebalance:
         self._is_news(group)
         for member in group.members.values():
             self.schedule_session(group, member)
-            if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+            revokes = member.state is MemberState.UNREVOKED_PARTITIONS and not has_left_for_a_while(member)
+            if revokes and member.classic is None:
                 self.schedule_rebalance(group.group_id, member)

@@ -6,6 +6,7 @@ from typing import Any
 
 from coordinator.group.consumer_client import SESSION_MS, Member, assigned, settle, topic_id
 
+from kafkapy.coordinator.group.consumer_member import MemberState
 from kafkapy.errors import ErrorCode
 
 
@@ -91,6 +92,19 @@ def test_a_static_member_is_known_after_a_restart(bench: Any) -> None:
     bench.restart()
     assert set(bench.consumer_group().members) == {"b"}
     assert bench.consumer_group().static_members == {"i": "b"}
+
+
+def test_who_left_while_it_gave_up_partitions_is_waited_for_until_its_session_ends(bench: Any) -> None:
+    Member(bench, "a", instance_id="i", rebalance_ms=5_000)
+    Member(bench, "b")
+    bench.beat("a", 1, instance_id="i")
+    assert bench.consumer_group().members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    bench.beat("a", -2, instance_id="i")
+    bench.restart()
+    bench.clock.advance(SESSION_MS - 1)
+    assert "a" in bench.consumer_group().members
+    bench.clock.advance(1)
+    assert "a" not in bench.consumer_group().members
 
 
 def test_who_comes_back_under_the_same_id_has_a_session_again(bench: Any) -> None:
