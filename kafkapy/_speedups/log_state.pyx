@@ -274,14 +274,18 @@ cdef void want_segment_locked(LogState* log) noexcept nogil:
 
 
 cdef int64_t roll_jitter(LogState* log) noexcept nogil:
+    """Less than segment.ms, or every append would roll (LogConfig.randomSegmentJitter)."""
     cdef uint64_t x = log.own.random
-    if log.config.segment_jitter_ms <= 0:
+    cdef int64_t bound = log.config.segment_jitter_ms
+    if bound > log.config.segment_ms:
+        bound = log.config.segment_ms
+    if bound <= 0:
         return 0
     x ^= x << 13
     x ^= x >> 7
     x ^= x << 17
     log.own.random = x
-    return <int64_t>(x % <uint64_t>log.config.segment_jitter_ms)
+    return <int64_t>(x % <uint64_t>bound)
 
 
 cdef void keep_snapshot_locked(LogState* log, int64_t offset) noexcept nogil:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,20 @@ def test_a_segment_is_closed_when_its_first_record_is_older_than_segment_ms(make
     for timestamp in (NOW - 5000, NOW - 4000, NOW - 3999, NOW):
         log.append_as_leader(batch(timestamp), api_version=9)
     assert bases(log) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("jitter", ["1000", "1000000000000"])
+def test_jitter_closes_segments_before_segment_ms_at_times_of_their_own(make: Any, jitter: str) -> None:
+    log = make(segment_ms="1000", segment_jitter_ms=jitter)
+    start = NOW - 60_000
+    for number in range(600):
+        log.append_as_leader(batch(start + 100 * number), api_version=9)
+    starts = bases(log)
+    ages = {later - earlier for earlier, later in pairwise(starts)}
+    assert max(ages) <= 11
+    # Were the jitter more than segment.ms, nearly every append would begin a segment.
+    assert len(ages) > 3
+    assert len(starts) < 300
 
 
 def test_segment_ms_counts_on_over_a_restart(make: Any) -> None:
