@@ -423,11 +423,15 @@ class ReplicaManager:
     async def describe_log_dirs(self) -> list[LogDirDescription]:
         """Every log directory with its partitions and space; a failed one has an error and no partitions."""
         hosted: dict[str, list[HostedLog]] = {}
+        # Taken first: a future log that takes its log's place meanwhile is then seen at least once.
+        futures = self._log_manager.futures.all()
         for topic_partition, partition in self._partitions.items():
             if partition.log is not None and not partition.offline:
-                directory = str(self._log_manager.dir_of(topic_partition))
-                hosted.setdefault(directory, []).append(HostedLog(topic_partition, partition.log))
-        for topic_partition, future in self._log_manager.futures.all().items():
+                directory = self._log_manager.dir_of(topic_partition)
+                hosted.setdefault(str(directory), []).append(HostedLog(topic_partition, partition.log))
+                if topic_partition in futures and futures[topic_partition].place.log_dir.path == directory:
+                    del futures[topic_partition]
+        for topic_partition, future in futures.items():
             each = HostedLog(topic_partition, future.log, True, self.log(topic_partition))
             hosted.setdefault(str(future.place.log_dir.path), []).append(each)
         live = [str(each.path) for each in self._log_manager.live_dirs]

@@ -15,6 +15,7 @@ import pytest
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
 from kafkapy.errors import ErrorCode
+from kafkapy.log.future_logs import Progress
 from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition, StopReplica, StopReplicaPartition
 from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState
 from kafkapy.records.batches import RecordBatchBuilder
@@ -312,6 +313,36 @@ def test_a_failed_log_directory_takes_its_partitions_with_it_and_no_others(
         # New topics go to the directory that works.
         await create(broker, "later", 2)
         assert {broker.log_manager.dir_of(TopicPartition("later", n)) for n in range(2)} == {dirs[1]}
+        await broker.stop()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("moves", ["before the look", "after the look"])
+def test_a_partition_that_arrives_while_directories_are_described_is_there_once(
+    make_broker: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: str
+) -> None:
+    async def test() -> None:
+        dirs = [tmp_path / "one", tmp_path / "two"]
+        broker = make_broker(log_dirs=",".join(map(str, dirs)))
+        await broker.start()
+        await create(broker, partitions=1)
+        partition = TopicPartition("t", 0)
+        target = next(each for each in dirs if each != broker.log_manager.dir_of(partition))
+        futures = broker.log_manager.futures
+        assert futures.create(partition, target)
+        known = futures.all
+
+        def all_of_them() -> Any:
+            monkeypatch.setattr(futures, "all", known)
+            found = known() if moves == "after the look" else None
+            while futures.advance(partition) is Progress.COPYING:
+                pass
+            return known() if found is None else found
+
+        monkeypatch.setattr(futures, "all", all_of_them)
+        described = await broker.replicas.describe_log_dirs()
+        assert [(each.path, row.is_future) for each in described for row in each.partitions] == [(str(target), False)]
         await broker.stop()
 
     asyncio.run(test())
