@@ -41,6 +41,7 @@ DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
 METADATA_TOPIC = "__cluster_metadata"
 """The log of Apache Kafka's KRaft controllers, which is no partition of a topic."""
+MAX_PARTITION = (1 << 31) - 1
 MAX_NAME = 255
 """Bytes a file name may have."""
 
@@ -77,7 +78,7 @@ class DirScan:
 def parse_directory_name(name: str) -> TopicPartition | None:
     """The partition a directory is named after ("orders-0"); None when the name is no partition's."""
     topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not number.isdigit() or not number.isascii():
+    if not dash or not topic or not number.isascii() or not number.isdigit() or int(number) > MAX_PARTITION:
         return None
     return TopicPartition(topic, int(number))
 

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from kafkapy.clients.blocking import BlockingConnection, connect_to_any
 from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.log.dir_scan import parse_directory_name
 from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
@@ -212,24 +213,26 @@ def _wait(
     while len(outcomes) < len(moving):
         directories = {each["logDir"]: each for each in _directories(connection, {topic for topic, _ in moving})}
         there = directories[directory]
-        found = {(_parse_partition(each["partition"])): each["isFuture"] for each in there["partitions"]}
+        found = {_parse_partition(each["partition"]): each for each in there["partitions"]}
         for partition in moving:
             if partition in outcomes:
                 continue
-            if found.get(partition) is False:
-                outcomes[partition] = ErrorCode.NONE
-            elif partition not in found:
+            row = found.get(partition)
+            # A future log without a lag has lost the log that it was made from.
+            if row is None or (row["isFuture"] and row["offsetLag"] < 0):
                 outcomes[partition] = ErrorCode.KAFKA_STORAGE_ERROR
+            elif not row["isFuture"]:
+                outcomes[partition] = ErrorCode.NONE
         if len(outcomes) < len(moving):
             time.sleep(LOOK_AGAIN_S)
     return outcomes
 
 
 def _parse_partition(text: str) -> tuple[str, int]:
-    topic, dash, number = text.rpartition("-")
-    if not dash or not topic or not number.isascii() or not number.isdigit() or int(number) > 0x7FFFFFFF:
+    partition = parse_directory_name(text)
+    if partition is None:
         raise KafkaError(f"{text!r} is no partition: TOPIC-NUMBER is expected, such as orders-0.")
-    return topic, int(number)
+    return partition
 
 
 def _error_name(error: ErrorCode) -> str | None:
