@@ -159,6 +159,24 @@ def test_segments_are_prepared_and_sealed_on_the_data_planes_events(manage: Any,
     assert not list((manager.dirs[0].path / "orders-0").glob("*.deleted"))
 
 
+def test_logs_are_synced_when_flush_ms_or_flush_messages_are_due(manage: Any, batch: Any) -> None:
+    manager = manage(dirs=1)
+    logs = []
+    for number, keys in enumerate(({"flush.ms": "0"}, {"flush.ms": "3600000"}, {"flush.messages": "100"}, {})):
+        log = manager.get_or_create(TopicPartition("orders", number), config=LogConfig.create(overrides=keys))
+        log.become_leader(1, 0, [1])
+        log.append_as_leader(batch(2), api_version=9)
+        logs.append(log)
+    manager.flush_dirty_logs()
+    assert [log.recovery_point for log in logs] == [2, 0, 0, 0]
+    logs[1].update_config(LogConfig.create(overrides={"flush.ms": "0"}))
+    # The appends were not many enough to be synced; the key is another one by now.
+    logs[2].update_config(LogConfig.create(overrides={"flush.messages": "2"}))
+    manager.flush_dirty_logs()
+    assert [log.recovery_point for log in logs] == [2, 2, 2, 0]
+    manager.shutdown()
+
+
 def test_memory_logs_are_empty_after_a_restart(manage: Any, batch: Any) -> None:
     manager = manage(dirs=1)
     config = LogConfig.create(overrides={"kafkapy.storage.backend": "memory"})
@@ -225,5 +243,5 @@ def test_offsets_are_found_by_time_inside_batches(manage: Any, codec: Compressio
 
 def test_directory_names() -> None:
     assert parse_directory_name("a-b-12") == ("a-b", 12)
-    for name in ("orders", "-1", "orders-", "orders-x", "orders-0.abc-delete"):
+    for name in ("orders", "-1", "orders-", "orders-x", "orders-0.abc-delete", "orders-2147483648"):
         assert parse_directory_name(name) is None
