@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
+from kafkapy.plugins import PluginManager, hookimpl
+from kafkapy.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -99,3 +102,31 @@ def test_a_stop_does_not_wait_for_members_that_wait(tmp_path: Path, make_config:
             pass
     waiting.join()
     assert answers[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_plugins_hear_that_a_group_has_settled(tmp_path: Path, make_config: Any, connect: Any) -> None:
+    heard: list[tuple[str, int, list[str]]] = []
+
+    class Listener:
+        @hookimpl
+        def group_rebalanced(self, group_id: str, generation: int, members: Sequence[str]) -> None:
+            heard.append((group_id, generation, list(members)))
+
+    plugins = PluginManager.load()
+    plugins.register(Listener(), "listener")
+    with KafkaServer(make_config(tmp_path), plugins) as server:
+        client = connect(server)
+        find(client, "group")
+        fetch(client, "group")
+        comes = ConsumerGroupHeartbeatRequest(
+            group_id="group",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=["topic"],
+            topic_partitions=[],
+        )
+        goes = ConsumerGroupHeartbeatRequest(group_id="group", member_id="m", member_epoch=-1)
+        for request in (comes, goes):
+            assert client(request, 1).error_code == ErrorCode.NONE
+    assert heard == [("group", 1, ["m"]), ("group", 2, [])]

@@ -236,6 +236,7 @@ def test_loading_applies_what_the_log_holds(bench: Bench) -> None:
     bench.clock.run()
     again = Bench(bench.writer)
     assert again.shard.loaded == 1
+    assert again.runtime.load_times.count == 1
     assert again.shard.values == bench.shard.values
     assert "n0" not in again.shard.values
 

@@ -283,6 +283,7 @@ def test_more_offsets_than_fit_into_a_batch_expire(bench: Bench) -> None:
     bench.clock.advance(7 * DAY_MS + 600_001)
     assert bench.fetch() == {}
     assert bench.shard.groups == {}
+    assert bench.coordinator.counters.offset_expirations == 5000
 
 
 def test_an_expiry_that_cannot_be_written_is_tried_again_at_the_next_check(bench: Bench) -> None:

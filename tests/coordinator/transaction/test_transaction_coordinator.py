@@ -404,8 +404,10 @@ def test_an_end_that_is_committed_late_leaves_the_next_transaction_alone(bench: 
     bench.add(producer, A)
     unable(bench, A)
     bench.end(producer)
+    assert bench.coordinator.completions.waiting_markers == 1
     bench.writer.replicate = False
     able(bench)
+    assert bench.coordinator.completions.waiting_markers == 0
     while not bench.coordinator.completions.waiting_ends:
         bench.advance(10)
     bench.writer.replicate = True
