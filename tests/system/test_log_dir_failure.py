@@ -166,11 +166,11 @@ def delete_records(client: RawClient, partition: int) -> int:
     return int(answer.topics[0].partitions[0].error_code)
 
 
-CAUSES: dict[str, tuple[str, Callable[[Disk], None], Callable[[RawClient, int], Any] | None]] = {
+CAUSES: dict[str, tuple[str, Callable[[Disk], None], Callable[[RawClient, int], int] | None]] = {
     "write: EIO": ("ext4", Disk.fail, produce),
     "write: EROFS": ("ext4", Disk.fail_writes, produce),
     "write: ENOSPC": ("tmpfs", Disk.fill, lambda client, partition: produce(client, partition, b"x" * 20_000)),
-    "read: EIO": ("ext4", Disk.fail, fetch),
+    "read: EIO": ("ext4", Disk.fail, lambda client, partition: fetch(client, partition)[0]),
     "leader epochs: EIO": ("ext4", Disk.fail, delete_records),
     "checkpoint: EIO": ("ext4", Disk.fail, None),
 }
@@ -196,9 +196,16 @@ def test_only_the_failed_directory_is_offline(disk: Any, start: Any, tmp_path: P
     kept = [partition for partition in home if partition not in lost]
     assert len(lost) == len(kept) == 2
 
+    if cause.startswith("read"):
+        # Where the last batches are is remembered: a broker that has just started has to look for them.
+        client.close()
+        broker.restart()
+        client = RawClient(broker.bootstrap)
+        until(lambda: all(fetch(client, each)[0] == ErrorCode.NONE for each in home), "the broker leads again")
+
     fail(sick)
     if notice is not None:
-        assert notice(client, lost[0]) not in (ErrorCode.NONE, (ErrorCode.NONE, b""))
+        assert notice(client, lost[0]) == ErrorCode.KAFKA_STORAGE_ERROR
     # The other partition on that disk goes as well, though nobody has touched it.
     until(lambda: dirs_of(client)[str(failing)].error_code == ErrorCode.KAFKA_STORAGE_ERROR, "the directory is offline")
     for partition in lost:
