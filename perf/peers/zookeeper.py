@@ -44,6 +44,7 @@ class ZooKeeper:
         deadline = time.monotonic() + 60
         while not self._serves():
             if self._process.poll() is not None or time.monotonic() > deadline:
+                self._end()
                 raise RuntimeError(f"ZooKeeper did not start: {(self.directory / 'out').read_text()[-1000:]}")
             time.sleep(0.05)
         return self
@@ -63,6 +64,9 @@ class ZooKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
