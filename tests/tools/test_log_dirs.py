@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click.testing
@@ -16,7 +18,9 @@ from kafkapy.clients.blocking import BlockingConnection
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.tools.cli import main
+from kafkapy.types import TopicPartition
 
 Run = Callable[..., click.testing.Result]
 
@@ -130,9 +134,24 @@ def test_what_is_no_broker_is_one_sentence(run: Run, answer: bytes) -> None:
     assert "does not answer" in result.stderr
 
 
-def test_a_failed_directory_is_shown(run: Run, server: KafkaServer) -> None:
+def test_a_failed_directory_is_shown_and_no_move_out_of_it_waited_for(run: Run, server: KafkaServer) -> None:
     one, two = server.config.log_dirs
-    server.context.log_manager.fail_dir(Path(two), OSError(5, "gone"))
+    manager = server.context.log_manager
+    partition = TopicPartition("other", 0)
+    assert run("move", "other-0", "--to", two, "--wait").exit_code == 0
+    builder = RecordBatchBuilder()
+    builder.append(0, b"key", b"v" * 50_000)
+    log = manager.get(partition)
+    assert log is not None
+    log.append_as_leader(builder.build())
+    manager.futures.pace.bytes_per_second = 1.0
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, "move", "other-0", "--to", one, "--wait")
+        while not manager.futures.is_moving(partition):
+            time.sleep(0.01)
+        manager.fail_dir(Path(two), OSError(5, "gone"))
+        result = waiting.result()
+    assert (result.exit_code, "1 of 1 partitions cannot be moved" in result.stderr) == (1, True)
     result = run("describe")
     assert f"{two} is offline ({ErrorCode.KAFKA_STORAGE_ERROR.name})" in result.stdout
     result = run("move", "t-0", "--to", two)
