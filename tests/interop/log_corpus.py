@@ -69,12 +69,17 @@ class Observed:
     group_offsets: dict[tuple[str, int], tuple[int, str | None]]
 
 
+def _delivered(error: Any, _message: Any) -> None:
+    assert error is None, error
+
+
 def _producer(bootstrap: str, **config: Any) -> confluent_kafka.Producer:
     keys: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "linger.ms": 20,
         "enable.idempotence": True,
         "log_level": QUIET,
+        "on_delivery": _delivered,
     }
     return confluent_kafka.Producer(keys | {name.replace("_", "."): value for name, value in config.items()})
 
