@@ -191,10 +191,10 @@ class Churn:
             self._wait(lambda: not self.live, SETTLED_S, "a member does not end")
             self._check(ends)
         finally:
-            load.close()
             for member in self.live:
                 member.process.kill()
                 member.process.wait()
+            load.close()
         print(f"{self.topic}: settled after {settled:.1f} s, {sum(ends)} records: {dict(self.done)}", flush=True)
 
     # --- churn ----------------------------------------------------------------------------------------------------

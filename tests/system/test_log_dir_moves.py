@@ -34,7 +34,7 @@ class Writer(threading.Thread):
     """Writes ascending numbers into each partition until it is stopped; an idempotent producer."""
 
     def __init__(self, bootstrap: str) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.acknowledged = [0] * PARTITIONS
         self.failures: list[str] = []
         self.ending = threading.Event()
@@ -75,7 +75,7 @@ class Reader(threading.Thread):
     """Reads from the start, and notes every number that is not the next one of its partition."""
 
     def __init__(self, bootstrap: str) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.counts = [0] * PARTITIONS
         self.wrong: list[tuple[int, int, int]] = []
         self.until: list[int] | None = None

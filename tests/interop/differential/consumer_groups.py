@@ -34,7 +34,7 @@ Owned = dict[UUID, list[int]]
 
 def wait_for_epoch(group: Group, member: str, epoch: int) -> None:
     """Until the group has seen that topics have changed: the coordinator hears of it a moment later."""
-    for _ in range(100):
+    for _ in range(600):
         group.beat_on(member)
         described = group.peer.setup(ConsumerGroupDescribeRequest(group_ids=[group.name]), 1).groups[0]
         if described.group_epoch == epoch:
