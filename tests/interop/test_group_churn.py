@@ -79,7 +79,7 @@ def test_java_consumers_come_and_go_among_the_others(tmp_path: Path, protocol: s
     versions = ["4.x"] if protocol == "consumer" else sorted(VERSIONS)
     try:
         for version in versions:
-            jars(version)
+            java_member(version)  # jars are fetched and the program is compiled now
     except PeerMissingError as missing:
         pytest.skip(f"Apache Kafka: {missing}")
     java: dict[str, tuple[Command, str]] = {f"java {each}": (partial(java_member, each), protocol) for each in versions}
