@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from log.file_faults import build
 
 HERE = Path(__file__).parent
 SCENARIOS = (
@@ -37,10 +38,7 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("KAFKAPY_ASAN")), reason="pr
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("faults") / "file_faults.so"
-    source = HERE / "file_faults.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(found), str(source), "-ldl"], check=True)
-    return found
+    return build(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture
