@@ -385,8 +385,8 @@ class CoordinatorRuntime(Generic[S]):
         )
         try:
             end_offset = self._writer.append(hosted.partition, marker, hosted.leader_epoch)
-        except KafkaError as error:
-            return Later.failure(translated(error))
+        except (KafkaError, OSError) as error:
+            return Later.failure(_translated(error))
         hosted.shard.apply_end_transaction_marker(producer_id, producer_epoch, committed)
         later: Later[None] = Later()
         pending = _Pending(later, None, None, now, [], end_offset=end_offset)
@@ -456,7 +456,7 @@ class CoordinatorRuntime(Generic[S]):
             end_offset = self._writer.append(hosted.partition, batches, hosted.leader_epoch)
         except (KafkaError, OSError) as error:
             self._logger.error("Records cannot be written to %s: %s; it is loaded again", hosted.partition, error)
-            self._reload(hosted, translated(error if isinstance(error, KafkaError) else errors.KafkaStorageError()))
+            self._reload(hosted, _translated(error))
             return
         for pending in written:
             pending.end_offset = end_offset
@@ -582,6 +582,10 @@ def translated(error: KafkaError) -> KafkaError:
     """An error of the log as clients of a coordinator know it: retriable, and a reason to look for the coordinator."""
     code = _TRANSLATED.get(error.code)
     return error if code is None else errors.error_for(code, error.message)
+
+
+def _translated(error: KafkaError | OSError) -> KafkaError:
+    return translated(error if isinstance(error, KafkaError) else errors.KafkaStorageError())
 
 
 def _unexpected(error: Exception) -> Exception | None:

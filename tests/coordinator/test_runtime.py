@@ -311,11 +311,18 @@ def test_transactions_are_applied_by_their_marker(bench: Bench) -> None:
     assert Bench(bench.writer).shard.values == {"a": 1, "c": 1}
 
 
-def test_a_refused_marker_changes_nothing(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("failure", "answer"),
+    [
+        (errors.InvalidProducerEpochError(), errors.InvalidProducerEpochError),
+        (OSError(28, "No space left on device"), errors.NotCoordinatorError),
+    ],
+)
+def test_a_refused_marker_changes_nothing(bench: Bench, failure: Exception, answer: type[errors.KafkaError]) -> None:
     bench.put("a", 1, producer=ProducerStamp(7, 0))
     bench.clock.run()
-    bench.writer.failure = errors.InvalidProducerEpochError()
-    with pytest.raises(errors.InvalidProducerEpochError):
+    bench.writer.failure = failure
+    with pytest.raises(answer):
         bench.runtime.complete_transaction(0, 7, 0, 0, True).result()
     assert bench.shard.values == {}
     assert bench.shard.loaded == 1

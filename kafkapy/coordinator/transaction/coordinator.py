@@ -125,7 +125,7 @@ class TransactionCoordinator:
         for partition, shard in self.runtime.shards().items():
             expired = shard.expired(self.runtime.clock.time_ms())
             for start in range(0, len(expired), EXPIRED_AT_ONCE):
-                self._run(partition, _expire(expired[start : start + EXPIRED_AT_ONCE]))
+                self._run(partition, _expire(expired[start : start + EXPIRED_AT_ONCE])).then(_log_expiry)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -256,6 +256,11 @@ class TransactionCoordinator:
 
     async def _write(self, transactional_id: str, operation: Operation[TransactionShard, T]) -> T:
         return await self._run(self.partition_for(transactional_id), operation).wait()
+
+
+def _log_expiry(done: Later[int]) -> None:
+    if done.error is not None:
+        logger.warning("Unused transactional ids could not be forgotten, which is tried again: %s", done.error)
 
 
 def _abort_timed_out(transactional_id: str) -> Operation[TransactionShard, bool]:

@@ -365,6 +365,20 @@ def test_ids_that_are_not_used_are_forgotten(make_bench: Callable[..., Any]) -> 
     assert crashed.init("unused").producer_id != unused.producer_id
 
 
+def test_ids_that_cannot_be_forgotten_now_are_forgotten_later(
+    make_bench: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = make_bench(config=TransactionConfig(expiration_ms=3_600_000, expiry_interval_ms=60_000))
+    bench.init("unused")
+    bench.advance(3_000_000)
+    bench.writer.failure = errors.KafkaStorageError()
+    bench.advance(700_000)
+    assert "could not be forgotten" in caplog.text
+    bench.writer.failure = None
+    bench.advance(700_000)
+    assert bench.coordinator.runtime.shards()[0].transactions == {}
+
+
 # --- replication, failures, restarts --------------------------------------------------------------------------------
 
 
