@@ -1,5 +1,46 @@
-"""kafkapy: an Apache-Kafka-compatible event broker with its Python clients."""
+"""kafkapy: an Apache-Kafka-compatible event broker with its Python clients.
+
+The clients' names are here, as in kafka-python; each is imported on first use, so that `import kafkapy` stays cheap:
+
+    from kafkapy import KafkaConsumer, KafkaProducer, TopicPartition
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from kafkapy.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from kafkapy.errors import KafkaError
+    from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition
+
+_MODULES = {
+    "ConsumerGroupMetadata": "kafkapy.clients.consumer.group_metadata",
+    "ConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
+    "ConsumerRecord": "kafkapy._speedups.consumer_record",
+    "IsolationLevel": "kafkapy.types",
+    "KafkaAdminClient": "kafkapy.clients.admin.kafka_admin_client",
+    "KafkaConsumer": "kafkapy.clients.consumer.consumer",
+    "KafkaError": "kafkapy.errors",
+    "KafkaProducer": "kafkapy.clients.producer.producer",
+    "OffsetAndMetadata": "kafkapy.types",
+    "TopicPartition": "kafkapy.types",
+}
+
+__all__ = ["IsolationLevel", "KafkaError", "OffsetAndMetadata", "TopicPartition", "__version__"]
+__all__ += sorted(_MODULES.keys() - set(__all__))
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -1,4 +1,4 @@
-"""The one table of Kafka's error codes, and the exceptions made from it.
+"""The one table of Kafka's error codes, the exceptions made from it, and those that clients raise by themselves.
 
 `ErrorCode` is the table: every code on the wire with its name, whether a client may retry, and a default message. The
 exception of a code is named after it (``UNKNOWN_TOPIC_OR_PARTITION`` gives ``UnknownTopicOrPartitionError``), is made
@@ -9,8 +9,9 @@ when it is first asked for, and derives from `RetriableError` or straight from `
     raise UnknownTopicOrPartitionError("topic 'orders' has no partition 7")
     raise error_for(response.error_code)
 
-`code_of` is the only place that maps an arbitrary exception to the wire.
-Source: org.apache.kafka.common.protocol.Errors.
+`code_of` is the only place that maps an arbitrary exception to the wire. Classes that kafka-python calls otherwise are
+found under its names too (``KafkaConfigurationError``, ``NotLeaderForPartitionError``, ``NoBrokersAvailable``).
+Source: org.apache.kafka.common.protocol.Errors, org.apache.kafka.common.errors.
 """
 
 from __future__ import annotations
@@ -20,11 +21,33 @@ from enum import IntEnum
 from typing import Any, ClassVar
 
 __all__ = [
+    "AuthenticationError",
+    "AuthorizationError",
+    "BufferExhaustedError",
+    "CommitFailedError",
     "ConfigError",
     "ErrorCode",
+    "IllegalArgumentError",
+    "IllegalStateError",
+    "InvalidMetadataError",
+    "InvalidOffsetError",
+    "KafkaConnectionError",
     "KafkaError",
+    "KafkaProtocolError",
+    "KafkaTimeoutError",
+    "LogTruncationError",
+    "NoBrokersAvailableError",
+    "NoOffsetForPartitionError",
+    "NodeNotReadyError",
     "PluginError",
+    "RecordDeserializationError",
+    "RetriableCommitFailedError",
     "RetriableError",
+    "SerializationError",
+    "StaleMetadataError",
+    "TransactionAbortedError",
+    "UnsupportedCodecError",
+    "WakeupError",
     "code_of",
     "error_class",
     "error_for",
@@ -203,6 +226,10 @@ class KafkaError(Exception):
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
+    invalid_metadata: ClassVar[bool] = False
+    """Whether what the client knows of the cluster is out of date, so that it asks anew before it tries again."""
+    errno: ClassVar[int | None] = None
+    """The code as a number, as kafka-python calls it; None for errors that come from no broker."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(self.code.message if message is None else message)
@@ -217,6 +244,24 @@ class RetriableError(KafkaError):
     """Base of the errors after which a client may send the same request again."""
 
     retriable = True
+
+
+class InvalidMetadataError(RetriableError):
+    """Base of the errors that say that the client's view of the cluster is out of date."""
+
+    invalid_metadata = True
+
+
+class AuthorizationError(KafkaError):
+    """Base of the errors that say that the client's principal may not do that."""
+
+
+class AuthenticationError(KafkaError):
+    """Base of the errors that say that the client could not prove who it is."""
+
+
+class InvalidOffsetError(KafkaError):
+    """Base of the errors about a position that cannot be read from."""
 
 
 class ConfigError(KafkaError, ValueError):
@@ -256,6 +301,47 @@ def class_name(code: ErrorCode) -> str:
 
 _CODE_BY_CLASS_NAME: dict[str, ErrorCode] = {class_name(code): code for code in ErrorCode if code}
 _CLASSES: dict[ErrorCode, type[KafkaError]] = {}
+_BASES: dict[ErrorCode, type[KafkaError]] = {
+    **dict.fromkeys(
+        (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.REPLICA_NOT_AVAILABLE,
+            ErrorCode.NETWORK_EXCEPTION,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.LISTENER_NOT_FOUND,
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            ErrorCode.ELECTION_NOT_NEEDED,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+        ),
+        InvalidMetadataError,
+    ),
+    **dict.fromkeys(
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        ),
+        AuthorizationError,
+    ),
+    **dict.fromkeys(
+        (
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            ErrorCode.ILLEGAL_SASL_STATE,
+            ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ),
+        AuthenticationError,
+    ),
+    ErrorCode.OFFSET_OUT_OF_RANGE: InvalidOffsetError,
+}
+"""The families of errors that are caught together; what is not named here is a RetriableError or a KafkaError."""
 
 
 def error_class(code: int) -> type[KafkaError]:
@@ -265,8 +351,13 @@ def error_class(code: int) -> type[KafkaError]:
         raise ValueError("error code 0 (NONE) is not an error")
     cls = _CLASSES.get(member)
     if cls is None:
-        base = RetriableError if member.retriable else KafkaError
-        body = {"__module__": __name__, "__doc__": f"{member.name} ({member.value}): {member.message}", "code": member}
+        base = _BASES.get(member, RetriableError if member.retriable else KafkaError)
+        body = {
+            "__module__": __name__,
+            "__doc__": f"{member.name} ({member.value}): {member.message}",
+            "code": member,
+            "errno": member.value,
+        }
         # setdefault: two threads that both get here agree on one class.
         cls = _CLASSES.setdefault(member, type(class_name(member), (base,), body))
         globals()[cls.__name__] = cls
@@ -296,12 +387,146 @@ _STORAGE_ERRNOS = frozenset(
 )
 
 
+# --- what clients raise by themselves -----------------------------------------------------------------------------
+
+
+class KafkaTimeoutError(RetriableError):
+    """Something did not happen within the time it was given: a result, metadata, room in the buffer."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """There was no room for a record within max.block.ms: the producer's memory (buffer.memory) is full of records that
+    are not sent yet."""
+
+
+class KafkaConnectionError(InvalidMetadataError):
+    """The connection to a broker could not be made, or was lost before the response arrived."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class NoBrokersAvailableError(RetriableError):
+    """None of the bootstrap servers could be reached in time."""
+
+    code = ErrorCode.BROKER_NOT_AVAILABLE
+
+
+class NodeNotReadyError(RetriableError):
+    """There is no connection to the broker now, and it is too early for the next attempt (reconnect.backoff.ms)."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class StaleMetadataError(InvalidMetadataError):
+    """What the client knows of the cluster does not name the broker or the leader that is needed."""
+
+
+class KafkaProtocolError(KafkaError):
+    """What a broker sent is no answer to what it was asked."""
+
+
+class IllegalStateError(KafkaError):
+    """The object is not in a state that allows the call: closed, of another process, without an assignment."""
+
+
+class IllegalArgumentError(KafkaError, ValueError):
+    """An argument has a value that is not allowed."""
+
+
+class WakeupError(KafkaError):
+    """The consumer's wait was ended by wakeup()."""
+
+
+class SerializationError(KafkaError):
+    """A key or a value could not be turned into bytes, or bytes into a key or a value."""
+
+
+class RecordDeserializationError(SerializationError):
+    """A fetched record could not be deserialized; seek past `offset` of the partition to go on."""
+
+    def __init__(self, message: str | None = None, topic: str = "", partition: int = -1, offset: int = -1) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (RecordDeserializationError, (str(self), self.topic, self.partition, self.offset))
+
+
+class UnsupportedCodecError(KafkaError):
+    """The compression is not one that is known here."""
+
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class CommitFailedError(KafkaError):
+    """The offsets were not committed: the group has gone on without this member, and its partitions have others."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or _COMMIT_FAILED)
+
+
+class RetriableCommitFailedError(RetriableError):
+    """The offsets were not committed, but the same commit may succeed later."""
+
+
+class NoOffsetForPartitionError(InvalidOffsetError):
+    """A partition has no committed offset, and auto.offset.reset says that none is to be chosen."""
+
+
+class LogTruncationError(InvalidOffsetError):
+    """The log has lost records below the consumer's position, and auto.offset.reset says not to choose another one.
+
+    `divergent_offsets`: by topic-partition the offset from which the log differs from what was read.
+    """
+
+    def __init__(self, message: str | None = None, divergent_offsets: dict[Any, Any] | None = None) -> None:
+        super().__init__(message)
+        self.divergent_offsets = divergent_offsets or {}
+
+
+class TransactionAbortedError(KafkaError):
+    """The record was not sent because its transaction was aborted."""
+
+
+_COMMIT_FAILED = (
+    "The commit cannot be completed, because the group has rebalanced and given the partitions to another member: the "
+    "time between two calls of poll() was longer than max.poll.interval.ms. Raise it, or lower max.poll.records."
+)
+
+_KAFKA_PYTHON_NAMES: dict[str, type[KafkaError] | ErrorCode] = {
+    "BrokerResponseError": KafkaError,
+    "CorruptRecordError": ErrorCode.CORRUPT_MESSAGE,
+    "CorruptRecordException": ErrorCode.CORRUPT_MESSAGE,
+    "IncompatibleBrokerVersion": ErrorCode.UNSUPPORTED_VERSION,
+    "InvalidConfigurationError": ErrorCode.INVALID_CONFIG,
+    "InvalidFetchRequestError": ErrorCode.INVALID_FETCH_SIZE,
+    "InvalidReplicationAssignmentError": ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    "KafkaConfigurationError": ConfigError,
+    "MessageSizeTooLargeError": ErrorCode.MESSAGE_TOO_LARGE,
+    "NetworkExceptionError": ErrorCode.NETWORK_EXCEPTION,
+    "NoBrokersAvailable": NoBrokersAvailableError,
+    "NotLeaderForPartitionError": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "RecordTooLargeError": ErrorCode.MESSAGE_TOO_LARGE,
+    "StaleMetadata": StaleMetadataError,
+    "UnknownError": ErrorCode.UNKNOWN_SERVER_ERROR,
+    "UnrecognizedBrokerVersion": ErrorCode.UNSUPPORTED_VERSION,
+}
+"""Names of kafka-python (and one of Java's) for what is called otherwise here."""
+
+
 def __getattr__(name: str) -> type[KafkaError]:
     code = _CODE_BY_CLASS_NAME.get(name)
-    if code is None:
+    if code is not None:
+        return error_class(code)
+    other = _KAFKA_PYTHON_NAMES.get(name)
+    if other is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return error_class(code)
+    return error_class(other) if isinstance(other, ErrorCode) else other
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_CODE_BY_CLASS_NAME})
+    return sorted({*globals(), *_CODE_BY_CLASS_NAME, *_KAFKA_PYTHON_NAMES})

@@ -52,6 +52,52 @@ def test_exceptions_have_the_names_one_expects() -> None:
     assert NetworkError.code == 13
 
 
+# kafka-python's classes that stand for states its own code can be in, and ours cannot.
+INTERNALS_OF_KAFKA_PYTHON = {
+    "Cancelled",
+    "CorrelationIdError",
+    "InvalidReceiveError",
+    "MetadataEmptyBrokerList",
+    "NoError",
+    "QuotaViolationError",
+    "TooManyInFlightRequests",
+    "UnknownBrokerIdError",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        (name, cls)
+        for name, cls in vars(kafka_python).items()
+        if isinstance(cls, type) and issubclass(cls, Exception) and name not in INTERNALS_OF_KAFKA_PYTHON
+    ],
+)
+def test_exceptions_of_kafka_python_are_found_under_its_names(name: str, theirs: type[kafka_python.KafkaError]) -> None:
+    ours = getattr(errors, name)
+    assert name in dir(errors)
+    if not name.startswith("CorruptRecord"):  # Kafka's clients do try again after a bad CRC
+        assert (ours.retriable, ours.invalid_metadata) == (theirs.retriable, theirs.invalid_metadata)
+    number = getattr(theirs, "errno", None)
+    if number is not None:
+        assert ours.errno == number
+
+
+def test_families_of_errors_can_be_caught_together() -> None:
+    from kafkapy.errors import AuthenticationError, AuthorizationError, BufferExhaustedError, KafkaTimeoutError
+
+    assert issubclass(error_class(29), AuthorizationError)
+    assert issubclass(error_class(58), AuthenticationError)
+    assert issubclass(BufferExhaustedError, KafkaTimeoutError)
+    assert [error_class(code).invalid_metadata for code in (3, 13, 14)] == [True, True, False]
+
+
+def test_a_record_that_cannot_be_deserialized_says_where_it_is() -> None:
+    error = errors.RecordDeserializationError("no JSON", "orders", 3, 17)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.topic, copy.partition, copy.offset) == ("no JSON", "orders", 3, 17)
+
+
 def test_no_exception_of_an_unknown_name() -> None:
     with pytest.raises(AttributeError):
         _ = errors.NoSuchThingError
