@@ -185,9 +185,14 @@ class BrokerConfig:
 
     @property
     def metadata_store(self) -> str:
-        """embedded or zookeeper."""
+        """embedded, zookeeper or memory."""
         explicit = self.get_optional_str("kafkapy.metadata.store")
         return explicit or ("zookeeper" if self["zookeeper.connect"] else "embedded")
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether the broker is without files: whatever it holds is gone when it stops."""
+        return self.metadata_store == "memory"
 
     @cached_property
     def log_dirs(self) -> tuple[str, ...]:
@@ -452,6 +457,9 @@ class BrokerConfig:
             self._require(self.broker_id >= 0, name, "must be 0 or more when broker.id.generation.enable is false")
         if self.metadata_store == "zookeeper":
             self._require(bool(self["zookeeper.connect"]), "zookeeper.connect", "must be set for the zookeeper store")
+        if self.keeps_nothing:
+            reason = "must not be local when kafkapy.metadata.store is memory: there is no directory for its files"
+            self._require(self["kafkapy.storage.backend"] != "local", "kafkapy.storage.backend", reason)
         if not self["process.roles"]:
             reason = "must not be set without process.roles"
             self._require(not self.controller_listener_names, "controller.listener.names", reason)

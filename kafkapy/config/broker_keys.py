@@ -103,8 +103,10 @@ SERVER_KEYS = (
     K("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), LOW, NO_EFFECT),
     K("telemetry.max.bytes", INT, 1024 * 1024, at_least(1), LOW,
       "Largest size in bytes of the metrics a client may push, after compression."),
-    K("kafkapy.metadata.store", STRING, None, one_of("embedded", "zookeeper"), HIGH,
-      "Where cluster metadata lives: embedded (a file in the metadata directory; one broker) or zookeeper. "
+    K("kafkapy.metadata.store", STRING, None, one_of("embedded", "zookeeper", "memory"), HIGH,
+      "Where cluster metadata lives: embedded (a file in the metadata directory; one broker), zookeeper, or memory: "
+      "the broker writes no file at all and has forgotten everything when it stops; kafkapy.storage.backend is to be "
+      "memory too, and log directories are mere names. "
       "Not set: zookeeper when zookeeper.connect is set, else embedded."),
     K("kafkapy.storage.backend", STRING, "local", non_empty(), MEDIUM,
       "Name of the registered storage backend that holds new segments: local (files), memory, or one from a plugin."),

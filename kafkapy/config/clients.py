@@ -1,0 +1,242 @@
+"""Configuration of the clients: the keys that all of them have, and `ClientConfig`, the values of one client.
+
+    config = ClientConfig(PRODUCER, {"bootstrap.servers": "a:9092,b:9092"}, linger_ms=5)
+    config["linger.ms"]                 # 5
+    "linger.ms" in config.given         # True
+
+Keys are written as Kafka writes them (``linger.ms``) or as kafka-python does (``linger_ms``). Text is parsed as Kafka
+parses it; other Python values stay what they are. Source: org.apache.kafka.clients.CommonClientConfigs (4.1).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kafkapy.config.config_def import (
+    HIDDEN,
+    MAX_INT,
+    MAX_LONG,
+    ConfigDef,
+    ConfigKey,
+    Importance,
+    at_least,
+    non_empty,
+    one_of,
+    one_of_ignoring_case,
+)
+from kafkapy.errors import ConfigError
+from kafkapy.types import ConfigType
+
+__all__ = ["COMMON", "ClientConfig", "ClientConfigDef"]
+
+log = logging.getLogger(__name__)
+
+STRING, INT, LONG, LIST = ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
+BOOLEAN, CLASS, SHORT = ConfigType.BOOLEAN, ConfigType.CLASS, ConfigType.SHORT
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+K = ConfigKey
+
+MOST: Final = {SHORT: 2**15 - 1, INT: MAX_INT, LONG: MAX_LONG}
+"""What kafka-python's float("inf") stands for."""
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+NOT_THERE_YET: Final = {"SSL": "TLS is", "SASL_PLAINTEXT": "SASL authentication is", "SASL_SSL": "TLS and SASL are"}
+
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "api_version",
+        "api_version_auto_timeout_ms",
+        "kafka_client",
+        "metrics_enabled",
+        "selector",
+        "sock_chunk_buffer_count",
+        "sock_chunk_bytes",
+    }
+)
+"""Keywords of kafka-python that choose between parts of its own; accepted, and without meaning here."""
+SECURITY_PREFIXES: Final = ("ssl.", "ssl_", "sasl.", "sasl_")
+"""Keys that say nothing while security.protocol is PLAINTEXT."""
+PROXIES: Final = frozenset({"proxy_url", "socks5_proxy"})
+
+
+class ClientConfigDef(ConfigDef):
+    """The keys of one kind of client. Filled at import, then only read.
+
+    `aliases` gives the key for a name that is no spelling of it (kafka-python's ``partitioner``); `without_effect` are
+    names that are accepted and mean nothing.
+    """
+
+    def __init__(
+        self,
+        keys: Iterable[ConfigKey] = (),
+        aliases: Mapping[str, str] | None = None,
+        without_effect: Iterable[str] = (),
+    ) -> None:
+        super().__init__(keys)
+        self.aliases = dict(aliases or {})
+        self.without_effect = frozenset(without_effect)
+
+    def with_keys(
+        self,
+        keys: Iterable[ConfigKey],
+        aliases: Mapping[str, str] | None = None,
+        without_effect: Iterable[str] = (),
+    ) -> ClientConfigDef:
+        """A new definition with more keys; a key of the same name (with another default) replaces the old one."""
+        merged = {key.name: key for key in self} | {key.name: key for key in keys}
+        return ClientConfigDef(
+            merged.values(), self.aliases | dict(aliases or {}), self.without_effect | frozenset(without_effect)
+        )
+
+    def key_of(self, name: str) -> ConfigKey | None:
+        """The key a name stands for: dotted, in snake case, or an alias. None for a name without effect.
+
+        ConfigError for any other name, with the closest keys.
+        """
+        dotted = name.replace("_", ".")
+        for candidate in (name, self.aliases.get(name, ""), dotted, self.aliases.get(dotted, "")):
+            key = self.get(candidate)
+            if key is not None:
+                return key
+        if name in self.without_effect or name.startswith(SECURITY_PREFIXES):
+            return None
+        raise self.unknown_key(dotted, None)
+
+
+# fmt: off
+_KEYS: Final = [
+    K("bootstrap.servers", LIST, ["localhost:9092"], non_empty(), HIGH,
+      "host:port of brokers to begin with; a few are enough, the others are learnt from them."),
+    K("client.id", STRING, "", None, MEDIUM, "Name of this client in the broker's logs, metrics and quotas."),
+    K("client.dns.lookup", STRING, "use_all_dns_ips",
+      one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), MEDIUM,
+      "use_all_dns_ips: every address of a name is tried. resolve_canonical_bootstrap_servers_only: bootstrap "
+      "names are also expanded to the canonical names behind them."),
+    K("bootstrap.timeout.ms", INT, 30000, at_least(0), MEDIUM,
+      "Most ms until one of the bootstrap servers has answered (kafka-python's bootstrap_timeout_ms)."),
+    K("metadata.max.age.ms", LONG, 300000, at_least(0), LOW, "Most ms until metadata is asked for again."),
+    K("metadata.recovery.strategy", STRING, "rebootstrap", one_of_ignoring_case("none", "rebootstrap"), LOW,
+      "What to do when no known broker can be reached: begin again with bootstrap.servers, or nothing (KIP-899)."),
+    K("metadata.recovery.rebootstrap.trigger.ms", LONG, 300000, at_least(0), LOW,
+      "ms without fresh metadata from any known broker until the client begins again (KIP-1102)."),
+    K("reconnect.backoff.ms", LONG, 50, at_least(0), LOW,
+      "First wait in ms before a broker is connected to again; doubles with each failure."),
+    K("reconnect.backoff.max.ms", LONG, 1000, at_least(0), LOW, "Longest wait in ms before a reconnect."),
+    K("retry.backoff.ms", LONG, 100, at_least(0), LOW,
+      "First wait in ms before a failed request is sent again; doubles with each failure."),
+    K("retry.backoff.max.ms", LONG, 1000, at_least(0), LOW, "Longest wait in ms before a request is sent again."),
+    K("request.timeout.ms", INT, 30000, at_least(0), MEDIUM, "Most ms to wait for the response to a request."),
+    K("socket.connection.setup.timeout.ms", LONG, 10000, at_least(0), MEDIUM,
+      "Most ms for a connection to be made; doubles with each failure."),
+    K("socket.connection.setup.timeout.max.ms", LONG, 30000, at_least(0), MEDIUM,
+      "Most ms for a connection to be made after failures."),
+    K("connections.max.idle.ms", LONG, 540000, None, MEDIUM,
+      "ms after which an unused connection is closed; -1: never."),
+    K("send.buffer.bytes", INT, -1, at_least(-1), MEDIUM, "SO_SNDBUF in bytes; -1: the system's choice."),
+    K("receive.buffer.bytes", INT, -1, at_least(-1), MEDIUM,
+      "SO_RCVBUF in bytes; -1: the system's choice, which grows with the connection."),
+    K("receive.message.max.bytes", INT, 100_000_000, at_least(1024), LOW,
+      "Largest response in bytes; a broker that announces a larger one is disconnected."),
+    K("socket.options", LIST, [], None, LOW,
+      "(level, option, value) triples for setsockopt(), as in kafka-python."),
+    K("security.protocol", STRING, "PLAINTEXT", one_of_ignoring_case(*SECURITY_PROTOCOLS), MEDIUM,
+      "What stands between the socket and Kafka's frames: only PLAINTEXT yet."),
+    K("enable.metrics.push", BOOLEAN, False, None, LOW, "Without effect: no metrics are pushed (KIP-714)."),
+    K("metric.reporters", LIST, [], None, LOW, "Without effect: read the client's metrics() instead."),
+    K("metrics.num.samples", INT, 2, at_least(1), LOW, "Sample windows a rate is computed over."),
+    K("metrics.sample.window.ms", LONG, 30000, at_least(0), LOW, "Length of a sample window in ms."),
+    K("metrics.recording.level", STRING, "INFO", one_of_ignoring_case("INFO", "DEBUG", "TRACE"), LOW,
+      "Without effect: everything is counted at every level."),
+]
+# fmt: on
+
+COMMON: Final = ClientConfigDef(_KEYS, without_effect=WITHOUT_EFFECT)
+"""The keys of every client, with the defaults of Kafka 4; only the sizes of sockets' buffers are left to the system."""
+
+
+class ClientConfig(Mapping[str, Any]):
+    """The values of one client by dotted key. Immutable; may be used by every thread."""
+
+    def __init__(
+        self, definition: ClientConfigDef, configs: Mapping[str, object] | None = None, /, **keywords: object
+    ) -> None:
+        """ConfigError for a name that is no key (with the closest ones), a value that is not allowed, a key that is
+        given twice. None stands for the key's default.
+        """
+        self.definition = definition
+        self._values = definition.defaults()
+        given: dict[str, str] = {}
+        for name, raw in [*(configs or {}).items(), *keywords.items()]:
+            if name in PROXIES and raw is not None:
+                raise ConfigError(name, raw, "proxies are not supported")
+            key = None if name in PROXIES else self._key_of(name, raw)
+            if key is None or raw is None:
+                continue
+            if key.name in given:
+                raise ConfigError(name, raw, f"given twice, as {given[key.name]} too")
+            given[key.name] = name
+            self._values[key.name] = _parsed(key, name, raw)
+        self.given = frozenset(given)
+        """The keys that were given a value, as opposed to those that have their default."""
+        self._settle()
+
+    def _key_of(self, name: str, raw: object) -> ConfigKey | None:
+        try:
+            return self.definition.key_of(name)
+        except ConfigError as error:
+            secret = any(word in name.lower() for word in ("password", "secret", "jaas", "token"))
+            raise ConfigError(name, None if secret else raw, error.reason) from None
+
+    def _settle(self) -> None:
+        """What follows from values together."""
+        protocol = self._values.get("security.protocol", "PLAINTEXT").upper()
+        if protocol != "PLAINTEXT":
+            raise ConfigError(
+                "security.protocol", protocol, f"{NOT_THERE_YET[protocol]} not there yet, only PLAINTEXT works"
+            )
+        # As in CommonClientConfigs.postProcessReconnectBackoffConfigs.
+        if "reconnect.backoff.ms" in self.given and "reconnect.backoff.max.ms" not in self.given:
+            self._values["reconnect.backoff.max.ms"] = self._values["reconnect.backoff.ms"]
+
+    def replaced(self, **keywords: object) -> ClientConfig:
+        """The same values but for those given here."""
+        values = {name: self._values[name] for name in self.given}
+        for name, value in keywords.items():
+            key = self._key_of(name, value)
+            if key is not None:
+                values[key.name] = value
+        return type(self)(self.definition, values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={HIDDEN if self.definition[name].sensitive else self[name]!r}" for name in sorted(self.given))
+        return f"ClientConfig({', '.join(shown)})"
+
+
+def _parsed(key: ConfigKey, name: str, raw: object) -> Any:
+    """The value for what the user wrote: text as Kafka parses it, kafka-python's Python values as they are."""
+    if not isinstance(raw, str):
+        if key.type is CLASS:
+            return raw
+        if key.type is LIST and isinstance(raw, Iterable):
+            items = list(raw)
+            if not all(isinstance(item, str) for item in items):
+                return items
+        if isinstance(raw, float) and key.type in MOST:
+            raw = MOST[key.type] if raw == math.inf else int(raw) if raw.is_integer() else raw
+        elif key.type is STRING and isinstance(raw, int) and not isinstance(raw, bool):
+            raw = str(int(raw))
+        elif key.type is LIST and not isinstance(raw, Iterable):
+            raw = [raw]
+    return key.parse(raw, name=name)
