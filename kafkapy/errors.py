@@ -37,6 +37,7 @@ __all__ = [
     "KafkaTimeoutError",
     "LogTruncationError",
     "NoBrokersAvailableError",
+    "NoError",
     "NoOffsetForPartitionError",
     "NodeNotReadyError",
     "PluginError",
@@ -417,6 +418,13 @@ class NodeNotReadyError(RetriableError):
     """There is no connection to the broker now, and it is too early for the next attempt (reconnect.backoff.ms)."""
 
     code = ErrorCode.NETWORK_EXCEPTION
+
+
+class NoError(KafkaError):
+    """No error. Never raised: its class stands in results by partition where all went well, as in kafka-python."""
+
+    code = ErrorCode.NONE
+    errno = 0
 
 
 class StaleMetadataError(InvalidMetadataError):

@@ -28,12 +28,14 @@ __all__ = [
     "ListOffsetsTimestamp",
     "Node",
     "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "PatternType",
     "ResourceType",
     "SecurityProtocol",
     "TimestampType",
     "TopicIdPartition",
     "TopicPartition",
+    "TopicPartitionReplica",
     "random_uuid",
     "uuid_from_string",
     "uuid_to_string",
@@ -75,6 +77,41 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """What a search by timestamp found: an offset, the timestamp (ms) of its record, and the leader epoch, None where
+    it is not known."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None = None
+
+
+class TopicPartitionReplica(NamedTuple):
+    """The copy of a partition on one broker."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was written. Sizes are in bytes after serialization, -1 for null (headers: for none).
+
+    `offset` is -1 where the broker gave none (acks=0, or a duplicate it has forgotten); `timestamp` in ms is the
+    record's own, or the broker's with LogAppendTime; `checksum` is always None (records have had none since 0.11).
+    """
+
+    topic: str
+    partition: int
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: int
+    checksum: int | None
+    serialized_key_size: int
+    serialized_value_size: int
+    serialized_header_size: int
 
 
 class SecurityProtocol(IntEnum):
