@@ -30,6 +30,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PatternType",
+    "RecordMetadata",
     "ResourceType",
     "SecurityProtocol",
     "TimestampType",
