@@ -20,8 +20,10 @@ import pluggy
 if TYPE_CHECKING:
     from click import Command
 
+    from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.config_def import ConfigKey
+    from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.security.authorizer.base import Authorizer
     from kafkapy.types import TopicPartition
 
@@ -62,12 +64,22 @@ def register_partitioners() -> Mapping[str, Callable[..., Any]]:  # type: ignore
 
 
 @hookspec
-def register_assignors() -> Mapping[str, Callable[..., Any]]:  # type: ignore[empty-body]
-    """Assignors by name, for the keys partition.assignment.strategy (clients) and group.consumer.assignors (broker).
+def register_partition_assignors() -> Mapping[str, Callable[[], ConsumerPartitionAssignor]]:  # type: ignore[empty-body]
+    """Assignors of consumers by name, for the consumer's key partition.assignment.strategy (the classic protocol).
 
-    Each value is called without arguments. A classic assignor has ``name`` and ``assign(cluster, subscriptions)``; a
-    server-side one is a `kafkapy.coordinator.group.assignors.api.GroupAssignor` (KIP-848), made once and called on the
-    control loop. Built in, on the server's side: ``uniform``, ``range``.
+    Each value is called without arguments, once for each consumer that names it, and gives a
+    `kafkapy.clients.consumer.membership.assignors.api.ConsumerPartitionAssignor` of that name; it is called on the
+    consumer's loop. Plugins are loaded by a consumer only where it names an assignor that is not built in. Built in:
+    ``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky``.
+    """
+
+
+@hookspec
+def register_group_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:  # type: ignore[empty-body]
+    """Assignors of the broker by name, for the broker's key group.consumer.assignors (the consumer protocol, KIP-848).
+
+    Each value is called without arguments and gives a `kafkapy.coordinator.group.assignors.api.GroupAssignor`, made
+    once and called on the control loop. Built in: ``uniform``, ``range``.
     """
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from click import Command
 
+    from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.security.authorizer.base import Authorizer
 
@@ -126,9 +127,14 @@ class PluginManager:
         return self._table("register_partitioners")
 
     @cached_property
-    def assignors(self) -> Mapping[str, Callable[..., Any]]:
-        """Assignor factories by name."""
-        return self._table("register_assignors")
+    def partition_assignors(self) -> Mapping[str, Callable[[], ConsumerPartitionAssignor]]:
+        """Factories of consumers' assignors by name."""
+        return self._table("register_partition_assignors")
+
+    @cached_property
+    def group_assignors(self) -> Mapping[str, Callable[[], GroupAssignor]]:
+        """Factories of the broker's assignors by name."""
+        return self._table("register_group_assignors")
 
     @cached_property
     def quota_managers(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
@@ -192,7 +198,7 @@ class PluginManager:
         names = [ASSIGNOR_ALIASES.get(name, name) for name in config.get_list(key)]
         if not names or len(set(names)) < len(names):
             raise ConfigError(key, ",".join(names), "must name one assignor or several different ones")
-        assignors: list[GroupAssignor] = [self._lookup(key, name, self.assignors, name)() for name in names]
+        assignors: list[GroupAssignor] = [self._lookup(key, name, self.group_assignors, name)() for name in names]
         for name, assignor in zip(names, assignors, strict=True):
             if not callable(getattr(assignor, "assign", None)) or assignor.name != name:
                 raise ConfigError(key, name, "must be a server-side assignor that has the name it is registered under")

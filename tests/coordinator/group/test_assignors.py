@@ -291,7 +291,7 @@ class Everything:
 
 class Plugin:
     @hookimpl
-    def register_assignors(self) -> Mapping[str, Callable[[], object]]:
+    def register_group_assignors(self) -> Mapping[str, Callable[[], object]]:
         return {"everything": Everything, "misnamed": Everything, "classic": lambda: SimpleNamespace(name="classic")}
 
 

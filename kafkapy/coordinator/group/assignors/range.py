@@ -56,6 +56,6 @@ def _order(item: tuple[str, MemberSubscription]) -> tuple[bool, str]:
 
 
 @hookimpl
-def register_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:
+def register_group_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:
     """The name this assignor is known by."""
     return {RangeAssignor.name: RangeAssignor}

@@ -175,6 +175,6 @@ def _with_added(partitions: Partitions, added: list[tuple[UUID, int]]) -> Partit
 
 
 @hookimpl
-def register_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:
+def register_group_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:
     """The name this assignor is known by."""
     return {UniformAssignor.name: UniformAssignor}
