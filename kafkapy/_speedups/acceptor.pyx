@@ -31,6 +31,7 @@ from kafkapy._speedups.posix cimport (
     monotonic_ns,
 )
 from kafkapy._speedups.processor cimport Processor
+from kafkapy._speedups.threads cimport block_all_signals
 
 cdef extern from * nogil:
     """
@@ -38,19 +39,8 @@ cdef extern from * nogil:
     #include <netinet/in.h>
     #include <netinet/tcp.h>
     #include <poll.h>
-    #include <pthread.h>
-    #include <signal.h>
     #include <stdint.h>
     #include <sys/socket.h>
-
-    /* Those that a fault of this very thread raises stay: blocked, they would end the process without a report. */
-    static inline void kp_block_all_signals(void) {
-        sigset_t set;
-        sigfillset(&set);
-        sigdelset(&set, SIGSEGV); sigdelset(&set, SIGBUS); sigdelset(&set, SIGFPE); sigdelset(&set, SIGILL);
-        sigdelset(&set, SIGTRAP); sigdelset(&set, SIGSYS); sigdelset(&set, SIGABRT);
-        pthread_sigmask(SIG_BLOCK, &set, 0);
-    }
 
     static inline int kp_accept(int fd) { return accept4(fd, 0, 0, SOCK_NONBLOCK | SOCK_CLOEXEC); }
 
@@ -90,7 +80,6 @@ cdef extern from * nogil:
         return (fds[0].revents ? 1 : 0) | (fds[1].revents ? 2 : 0);
     }
     """
-    void block_all_signals "kp_block_all_signals"()
     int accept_connection "kp_accept"(int fd)
     int socket_address "kp_address"(int fd, int peer, char* text, int size)
     void socket_options "kp_socket_options"(int fd, int send_buffer)

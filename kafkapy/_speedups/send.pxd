@@ -1,7 +1,8 @@
 """A reply on its way out: malloc'ed memory pieces and file regions, in order, sent without copying file bytes.
 
 Built by whoever answers (fetch_request.pyx, produce_request.pyx, request_channel.pyx for Python's replies), written out and freed by the Processor that
-owns the connection. The first piece starts with the 4-byte frame size.
+owns the connection. The first piece starts with the 4-byte frame size. A client's requests travel the same way (client_io.pyx); their pieces may be memory
+that somebody else owns.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -12,8 +13,8 @@ from kafkapy._speedups.segment cimport SegmentState, segment_ref, segment_unref
 from kafkapy._speedups.wire cimport ByteBuffer, buffer_init
 
 cdef struct Piece:
-    uint8_t* data               # owned, malloc'ed; NULL for a file region
-    SegmentState* segment       # referenced; NULL for memory
+    uint8_t* data               # owned, malloc'ed, unless lent; NULL for a file region
+    SegmentState* segment       # referenced; NULL for memory that is owned, SEND_LENT for memory that is lent
     int64_t position            # of the next byte to send, in data or in the file
     int64_t remaining
 
@@ -22,6 +23,10 @@ cdef cppclass Send:
     size_t current              # the piece being sent
     int64_t size                # bytes in total
     int64_t remaining
+
+
+cdef enum:
+    SEND_LENT = 1               # in place of a segment's address
 
 
 cdef inline Send* send_new() noexcept nogil:
@@ -48,6 +53,19 @@ cdef inline void send_take_buffer(Send* send, ByteBuffer* buffer) noexcept nogil
     buffer_init(buffer)
 
 
+cdef inline void send_lend(Send* send, const uint8_t* data, int64_t size) noexcept nogil:
+    """Appends memory that stays its owner's, who keeps it until the Send is freed."""
+    cdef Piece piece
+    if size > 0:
+        piece.data = <uint8_t*>data
+        piece.segment = <SegmentState*><size_t>SEND_LENT
+        piece.position = 0
+        piece.remaining = size
+        send.pieces.push_back(piece)
+        send.size += size
+        send.remaining += size
+
+
 cdef inline void send_take_region(Send* send, SegmentState* segment, int64_t position, int64_t length) noexcept nogil:
     """Appends a file region and takes over the caller's reference to the segment."""
     cdef Piece piece
@@ -65,6 +83,8 @@ cdef inline void send_free(Send* send) noexcept nogil:
     if send == NULL:
         return
     for i in range(send.pieces.size()):
+        if send.pieces[i].segment == <SegmentState*><size_t>SEND_LENT:
+            continue
         free(send.pieces[i].data)
         if send.pieces[i].segment != NULL:
             segment_unref(send.pieces[i].segment)
