@@ -1,0 +1,80 @@
+"""Assignors of the classic protocol, and how those of the key partition.assignment.strategy are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor, RebalanceProtocol
+from kafkapy.clients.consumer.membership.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafkapy.clients.consumer.membership.assignors.kafka_python import KafkaPythonAssignor, is_of_kafka_python
+from kafkapy.clients.consumer.membership.assignors.range import RangeAssignor
+from kafkapy.clients.consumer.membership.assignors.roundrobin import RoundRobinAssignor
+from kafkapy.clients.consumer.membership.assignors.sticky import StickyAssignor
+from kafkapy.errors import ConfigError
+
+__all__ = ["BUILTIN", "create_assignors", "rebalance_protocol"]
+
+KEY = "partition.assignment.strategy"
+
+BUILTIN: Mapping[str, Callable[[], ConsumerPartitionAssignor]] = {
+    assignor.name: assignor
+    for assignor in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+}
+
+ALIASES: Mapping[str, str] = {
+    f"org.apache.kafka.clients.consumer.{assignor.__name__}": assignor.name
+    for assignor in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+}
+"""What Kafka's class names stand for."""
+
+
+def create_assignors(configured: str | Iterable[Any]) -> list[ConsumerPartitionAssignor]:
+    """The assignors that are configured, the preferred one first.
+
+    Each is a name (built in, Kafka's class name, or of a plugin), an assignor, its class, or one for kafka-python.
+    ConfigError when there is none, two have the same name, one is not known, or is no assignor.
+    """
+    given = [each.strip() for each in configured.split(",")] if isinstance(configured, str) else list(configured)
+    assignors = [_create(each) for each in given]
+    names = [assignor.name for assignor in assignors]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(KEY, ",".join(names), "must name one assignor or several different ones")
+    return assignors
+
+
+def rebalance_protocol(assignors: Iterable[ConsumerPartitionAssignor]) -> RebalanceProtocol:
+    """The best that all of them support. ConfigError when they have none in common.
+
+    Source: the constructor of ConsumerCoordinator.
+    """
+    found = list(assignors)
+    common = frozenset(RebalanceProtocol).intersection(*(frozenset(each.supported_protocols()) for each in found))
+    if not common:
+        names = ",".join(each.name for each in found)
+        raise ConfigError(KEY, names, "must be assignors that have a rebalance protocol in common")
+    return max(common)
+
+
+def _create(given: Any) -> ConsumerPartitionAssignor:
+    if isinstance(given, str):
+        return _factory(given)()
+    if is_of_kafka_python(given):
+        return KafkaPythonAssignor(given() if isinstance(given, type) else given)
+    assignor: ConsumerPartitionAssignor = given() if isinstance(given, type) else given
+    if not isinstance(getattr(assignor, "name", None), str) or not callable(getattr(assignor, "assign", None)):
+        raise ConfigError(KEY, given, "must be an assignor, the class of one, or a name")
+    return assignor
+
+
+def _factory(configured: str) -> Callable[[], ConsumerPartitionAssignor]:
+    name = ALIASES.get(configured, configured)
+    if name in BUILTIN:
+        return BUILTIN[name]
+    # Plugins are looked for only where one is named: a client without them starts in no time.
+    from kafkapy.plugins import PluginManager
+
+    registered = PluginManager.load(builtins=()).partition_assignors
+    if name not in registered:
+        raise ConfigError(KEY, configured, f"must be one of {', '.join(sorted({*BUILTIN, *registered}))}")
+    return registered[name]

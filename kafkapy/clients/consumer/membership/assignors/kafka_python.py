@@ -1,0 +1,147 @@
+"""Assignors written for kafka-python: classes and objects with its ``metadata``, ``assign`` and ``on_assignment``.
+
+They are recognized by their methods; kafka-python itself is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkapy.clients.consumer.membership.assignors.api import RebalanceProtocol
+from kafkapy.clients.consumer.membership.protocol import (
+    Assignment,
+    ConsumerGroupMetadata,
+    Subscription,
+    group_by_topic,
+)
+from kafkapy.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.cluster import ClusterMetadata
+
+__all__ = ["KafkaPythonAssignor", "is_of_kafka_python"]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPartitions:
+    """A topic's partitions that a member owns."""
+
+    topic: str
+    partitions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionView:
+    """A subscription with the attributes of kafka-python's ConsumerProtocolSubscription."""
+
+    topics: list[str]
+    user_data: bytes
+    owned_partitions: list[OwnedPartitions]
+    generation_id: int
+    rack_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member with the attributes of kafka-python's JoinGroupResponseMember."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: SubscriptionView
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentView:
+    """An assignment with the attributes of kafka-python's ConsumerProtocolAssignment."""
+
+    assigned_partitions: list[tuple[str, list[int]]]
+    user_data: bytes
+
+    @property
+    def assignment(self) -> list[tuple[str, list[int]]]:
+        """The older name."""
+        return self.assigned_partitions
+
+    def partitions(self) -> list[TopicPartition]:
+        """Flat."""
+        return [TopicPartition(topic, number) for topic, numbers in self.assigned_partitions for number in numbers]
+
+
+class ClusterView:
+    """A ClusterMetadata with the reading methods of kafka-python's."""
+
+    def __init__(self, cluster: ClusterMetadata) -> None:
+        self._cluster = cluster
+
+    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
+        """The names of the topics that are known."""
+        found = self._cluster.topics.items()
+        return {name for name, topic in found if not (exclude_internal_topics and topic.is_internal)}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+
+def is_of_kafka_python(assignor: object) -> bool:
+    """Whether an assignor, or the class of one, has kafka-python's methods."""
+    return all(callable(getattr(assignor, name, None)) for name in ("metadata", "assign", "on_assignment"))
+
+
+class KafkaPythonAssignor:
+    """A ConsumerPartitionAssignor over one that was written for kafka-python."""
+
+    def __init__(self, assignor: Any) -> None:
+        self._assignor = assignor
+        self.name: str = assignor.name
+
+    def supported_protocols(self) -> Sequence[RebalanceProtocol]:
+        """See ConsumerPartitionAssignor. Old assignors do not say, and are eager."""
+        supported = getattr(self._assignor, "supported_protocols", None)
+        if supported is None:
+            return (RebalanceProtocol.EAGER,)
+        return [RebalanceProtocol(int(each)) for each in supported()]
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """See ConsumerPartitionAssignor."""
+        return _bytes(self._assignor.metadata(set(topics)).user_data)
+
+    def assign(self, cluster: ClusterMetadata, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        """See ConsumerPartitionAssignor."""
+        members = [
+            MemberView(member_id, each.group_instance_id, _view(each)) for member_id, each in subscriptions.items()
+        ]
+        return {
+            member_id: Assignment(tuple(_partitions(each.assigned_partitions)), _bytes(each.user_data))
+            for member_id, each in self._assignor.assign(ClusterView(cluster), members).items()
+        }
+
+    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
+        """See ConsumerPartitionAssignor."""
+        grouped = list(group_by_topic(assignment.partitions).items())
+        self._assignor.on_assignment(AssignmentView(grouped, assignment.user_data or b""), metadata.generation_id)
+
+
+def _view(subscription: Subscription) -> SubscriptionView:
+    owned = [
+        OwnedPartitions(topic, numbers) for topic, numbers in group_by_topic(subscription.owned_partitions).items()
+    ]
+    return SubscriptionView(
+        list(subscription.topics),
+        subscription.user_data or b"",
+        owned,
+        subscription.generation_id,
+        subscription.rack_id,
+    )
+
+
+def _partitions(assigned: Iterable[Any]) -> Iterable[TopicPartition]:
+    for each in assigned:
+        topic, numbers = each if isinstance(each, tuple) else (each.topic, each.partitions)
+        yield from (TopicPartition(topic, number) for number in numbers)
+
+
+def _bytes(user_data: Any) -> bytes | None:
+    """User data may be a message of kafka-python's."""
+    return user_data if user_data is None or isinstance(user_data, bytes) else bytes(user_data.encode())

@@ -1,0 +1,37 @@
+"""The assignor ``roundrobin``: all partitions of all topics in a row, dealt out to the subscribers in turn.
+
+Source: org.apache.kafka.clients.consumer.RoundRobinAssignor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+
+from kafkapy.clients.consumer.membership.assignors.api import (
+    Assigned,
+    PartitionAssignor,
+    Topics,
+    members_in_order,
+    partitions_of,
+)
+from kafkapy.clients.consumer.membership.protocol import Subscription
+
+__all__ = ["RoundRobinAssignor"]
+
+
+class RoundRobinAssignor(PartitionAssignor):
+    """Has no state."""
+
+    name = "roundrobin"
+
+    def assign_partitions(self, topics: Topics, subscriptions: Mapping[str, Subscription]) -> Assigned:
+        """See PartitionAssignor."""
+        assigned: Assigned = {member_id: [] for member_id in subscriptions}
+        subscribed = {member_id: frozenset(each.topics) for member_id, each in subscriptions.items()}
+        members = cycle(members_in_order(subscriptions))
+        for partition in partitions_of(topics, sorted(topics)):
+            # `topics` has only those that somebody subscribes to.
+            member_id = next(each for each in members if partition.topic in subscribed[each])
+            assigned[member_id].append(partition)
+        return assigned
