@@ -21,6 +21,8 @@ DEBUG = os.environ.get("KAFKAPY_DEBUG") == "1"
 SANITIZE = os.environ.get("KAFKAPY_SANITIZE", "")
 ONLY = {name for name in os.environ.get("KAFKAPY_EXT", "").split(",") if name}
 JOBS = os.cpu_count() or 1
+# What a kernel links beside the C++ runtime; see scripts/system-packages for where it comes from.
+LIBRARIES = {"compression": ["lz4", "zstd", "snappy", "z"]}
 VARIANT = "-".join(word for word in ("cython", "debug" if DEBUG else "", SANITIZE) if word)
 
 compile_args = [
@@ -77,6 +79,7 @@ def extensions() -> list[Extension]:
             language="c++",
             extra_compile_args=compile_args,
             extra_link_args=link_args,
+            libraries=LIBRARIES.get(source.stem, []),
             define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
             depends=[flags],
         )
