@@ -1,0 +1,38 @@
+"""`AdminCore`: the admin client as coroutines. `KafkaAdminClient` and its asyncio sibling are facades over it."""
+
+from __future__ import annotations
+
+from kafkapy.clients.admin.acls import AclAdmin
+from kafkapy.clients.admin.cluster import ClusterAdmin
+from kafkapy.clients.admin.configs import ConfigAdmin
+from kafkapy.clients.admin.delegation_tokens import DelegationTokenAdmin
+from kafkapy.clients.admin.group_offsets import GroupOffsetAdmin
+from kafkapy.clients.admin.groups import GroupAdmin
+from kafkapy.clients.admin.log_dirs import LogDirAdmin
+from kafkapy.clients.admin.transactions import TransactionAdmin
+from kafkapy.clients.admin.users import UserAdmin
+
+__all__ = ["AdminCore"]
+
+
+class AdminCore(
+    ClusterAdmin,
+    ConfigAdmin,
+    GroupAdmin,
+    GroupOffsetAdmin,
+    TransactionAdmin,
+    LogDirAdmin,
+    AclAdmin,
+    UserAdmin,
+    DelegationTokenAdmin,
+):
+    """The admin client: one module per family of requests, one `AdminRouting` under them.
+
+    core = AdminCore(ClientConfig(ADMIN, bootstrap_servers="localhost:9092"))
+    await core.start()
+    await core.create_topics({"orders": {"num_partitions": 6}})
+    await core.close()
+
+    Every method raises KafkaError: what a broker said, KafkaConnectionError and its like when the call's time is over
+    without an answer, IllegalStateError after close().
+    """

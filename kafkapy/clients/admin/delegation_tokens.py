@@ -1,0 +1,132 @@
+"""Delegation tokens (KIP-48): create, renew, expire, describe.
+
+Served by: CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken (any broker, on
+an authenticated connection). Principals are texts such as "User:alice".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kafkapy.clients.admin.routing import AdminRouting
+from kafkapy.errors import IllegalArgumentError, error_for
+from kafkapy.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from kafkapy.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from kafkapy.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from kafkapy.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kafkapy.protocol.schema import Request
+
+__all__ = ["DelegationToken", "DelegationTokenAdmin"]
+
+AS_THE_BROKER_SAYS = -1
+OLDEST_WITH_OWNER = 3
+
+
+class DelegationToken(NamedTuple):
+    """A token; times in ms since 1970. `hmac` is the secret."""
+
+    token_id: str
+    hmac: bytes
+    owner: str
+    requester: str
+    issue_timestamp_ms: int
+    expiry_timestamp_ms: int
+    max_timestamp_ms: int
+    renewers: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"DelegationToken({self.token_id!r}, owner={self.owner!r}, expires at {self.expiry_timestamp_ms})"
+
+
+class DelegationTokenAdmin(AdminRouting):
+    """The part of the admin client about delegation tokens. Errors are raised."""
+
+    async def create_delegation_token(
+        self,
+        renewers: Iterable[str] = (),
+        max_lifetime_ms: int = AS_THE_BROKER_SAYS,
+        owner: str | None = None,
+    ) -> DelegationToken:
+        """A token of the client's own principal, or of another owner (Kafka 3.3)."""
+        request_class = CreateDelegationTokenRequest
+        wanted = list(renewers)
+        kind, name = (None, None) if owner is None else _principal(owner)
+
+        request = request_class(
+            owner_principal_type=kind,
+            owner_principal_name=name,
+            renewers=[
+                request_class.Renewer(principal_type=each_kind, principal_name=each_name)
+                for each_kind, each_name in map(_principal, wanted)
+            ],
+            max_lifetime_ms=max_lifetime_ms,
+        )
+        token = await self._ask(request, OLDEST_WITH_OWNER if owner else 0)
+        return DelegationToken(
+            token.token_id,
+            token.hmac,
+            f"{token.principal_type}:{token.principal_name}",
+            _requester(token),
+            token.issue_timestamp_ms,
+            token.expiry_timestamp_ms,
+            token.max_timestamp_ms,
+            tuple(wanted),
+        )
+
+    async def renew_delegation_token(self, hmac: bytes, renew_period_ms: int = AS_THE_BROKER_SAYS) -> int:
+        """When the token expires now, in ms since 1970."""
+        response = await self._ask(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=renew_period_ms))
+        return int(response.expiry_timestamp_ms)
+
+    async def expire_delegation_token(self, hmac: bytes, expiry_time_period_ms: int = -1) -> int:
+        """When the token expires now, in ms since 1970; at once with a negative period."""
+        request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_time_period_ms)
+        return int((await self._ask(request)).expiry_timestamp_ms)
+
+    async def describe_delegation_token(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
+        """The tokens that the client may see, of all owners or of those named."""
+        request_class = DescribeDelegationTokenRequest
+        wanted = None
+        if owners is not None:
+            wanted = [
+                request_class.Owner(principal_type=kind, principal_name=name) for kind, name in map(_principal, owners)
+            ]
+        return [
+            DelegationToken(
+                each.token_id,
+                each.hmac,
+                f"{each.principal_type}:{each.principal_name}",
+                _requester(each),
+                each.issue_timestamp,
+                each.expiry_timestamp,
+                each.max_timestamp,
+                tuple(f"{renewer.principal_type}:{renewer.principal_name}" for renewer in each.renewers),
+            )
+            for each in (await self._ask(request_class(owners=wanted))).tokens
+        ]
+
+    async def _ask(self, request: Request, low: int = 0) -> Any:
+        deadline = self.deadline()
+
+        async def ask(node: int) -> Any:
+            response = await self.send(node, request, deadline, low=low)
+            if response.error_code:
+                raise error_for(response.error_code)
+            return response
+
+        return await self.one(self.anywhere, ask, deadline)
+
+
+def _principal(text: str) -> tuple[str, str]:
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise IllegalArgumentError(f"{text!r} is no principal: TYPE:NAME is expected, such as User:alice")
+    return kind, name
+
+
+def _requester(token: Any) -> str:
+    """Before Kafka 3.3 a token's requester is its owner."""
+    if not token.token_requester_principal_name:
+        return f"{token.principal_type}:{token.principal_name}"
+    return f"{token.token_requester_principal_type}:{token.token_requester_principal_name}"

@@ -1,0 +1,384 @@
+"""Topics: list, describe, create, delete, more partitions, deletion of records.
+
+Served by: CreateTopics, DeleteTopics, CreatePartitions (controller), Metadata, DescribeTopicPartitions (any broker),
+DeleteRecords (leaders).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from kafkapy.clients.admin.routing import AdminRouting, Deadline, raise_first
+from kafkapy.clients.admin.shapes import as_dict, by_topic, error_of, operation_names
+from kafkapy.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
+from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest
+from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
+from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
+from kafkapy.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kafkapy.protocol.messages.metadata import MetadataRequest
+from kafkapy.types import ConfigSource, TopicPartition
+
+__all__ = ["NewPartitions", "NewTopic", "TopicAdmin"]
+
+TopicNames = Iterable[str | UUID]
+LOOK_AGAIN_S = 0.1
+DEFAULT_READY_MS = 10_000
+"""How long wait_for_topics waits when nothing is said."""
+
+
+@dataclass
+class NewTopic:
+    """A topic to create. -1 partitions or replicas: as the broker's defaults say, or as `replica_assignments` has
+    them: {partition: [broker ids, the preferred leader first]}.
+    """
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    replica_assignments: Mapping[int, list[int]] | None = field(default_factory=dict)
+    topic_configs: Mapping[str, str | None] | None = field(default_factory=dict)
+
+
+@dataclass
+class NewPartitions:
+    """How many partitions a topic is to have, and the brokers of each new one where the cluster is not to choose."""
+
+    total_count: int
+    new_assignments: list[list[int]] | None = None
+
+
+class TopicAdmin(AdminRouting):
+    """The part of the admin client about topics."""
+
+    async def list_topics(self) -> list[str]:
+        """The names of all topics the client may see, internal ones too."""
+        return [topic["name"] for topic in (await self.cluster_metadata(None))["topics"]]
+
+    async def describe_topics(self, topics: TopicNames | None = None) -> list[dict[str, Any]]:
+        """A dict per topic: error_code, name, topic_id, is_internal, partitions (partition_index, leader_id,
+        leader_epoch, replica_nodes, isr_nodes, offline_replicas, error_code), authorized_operations.
+
+        `topics`: names and ids (uuid.UUID), None for all. A topic that is not there has its error_code set.
+        """
+        found: list[dict[str, Any]] = (await self.cluster_metadata(topics))["topics"]
+        return found
+
+    async def cluster_metadata(self, topics: TopicNames | None) -> dict[str, Any]:
+        """A MetadataResponse as a dict; [] for no topics, None for all."""
+        deadline = self.deadline()
+        wanted = None if topics is None else list(topics)
+
+        def build(version: int) -> MetadataRequest:
+            return MetadataRequest(
+                topics=None if wanted is None else [_metadata_topic(each) for each in wanted],
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=8 <= version <= 10,
+                include_topic_authorized_operations=version >= 8,
+            )
+
+        low = 12 if any(isinstance(each, UUID) for each in wanted or ()) else 4
+        response = await self.one(
+            self.anywhere, lambda node: self.send_built(node, MetadataRequest, build, deadline, low=low), deadline
+        )
+        return _metadata_dict(response)
+
+    async def describe_topic_partitions(
+        self, topics: Iterable[str], response_partition_limit: int = 2000, cursor: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """{'topics': [...], 'next_cursor': None or {'topic_name', 'partition_index'}}: one page, with the eligible
+        leader replicas of KIP-966. UnsupportedVersionError before Kafka 3.7.
+        """
+        deadline = self.deadline()
+        request = DescribeTopicPartitionsRequest(
+            topics=[DescribeTopicPartitionsRequest.Topic(name=name) for name in sorted(topics)],
+            response_partition_limit=response_partition_limit,
+            cursor=None
+            if cursor is None
+            else DescribeTopicPartitionsRequest.Cursor(
+                topic_name=cursor["topic_name"], partition_index=cursor["partition_index"]
+            ),
+        )
+        response = await self.one(self.anywhere, lambda node: self.send(node, request, deadline), deadline)
+        return as_dict(response, "throttle_time_ms")
+
+    async def create_topics(
+        self,
+        new_topics: Mapping[str, Mapping[str, Any]] | Iterable[str | NewTopic],
+        timeout_ms: int | None = None,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+        wait_for_metadata: bool = False,
+    ) -> dict[str, Any]:
+        """Creates topics: names, `NewTopic`s, or {name: {num_partitions, replication_factor, assignments, configs}}.
+
+        Returns {'topics': [a dict per topic]} with name, topic_id, error_code, error_message, num_partitions,
+        replication_factor, and configs where the broker tells them. With `raise_errors` the first topic's error is
+        raised. `wait_for_metadata` returns when every partition has a leader that the cluster knows of.
+        """
+        if validate_only and wait_for_metadata:
+            raise ValueError("validate_only and wait_for_metadata exclude each other")
+        wanted = {topic.name: topic for topic in map(_creation, _new_topics(new_topics))}
+        if not wanted:
+            raise ValueError("new_topics names no topic")
+        deadline = self.deadline(timeout_ms)
+
+        async def ask(node: int, names: list[str]) -> dict[str, Any]:
+            request = CreateTopicsRequest(
+                topics=[wanted[name] for name in names],
+                timeout_ms=self.request_ms(deadline),
+                validate_only=validate_only,
+            )
+            response = await self.send(node, request, deadline, low=1 if validate_only else 0)
+            return _answers(response.topics)
+
+        outcomes = await self.drive(wanted, self.at_controller, ask, deadline)
+        topics = [_created(item) for item in _items(outcomes, raise_errors, "topic")]
+        if wait_for_metadata:
+            await self.wait_for_topics(wanted)
+        return {"topics": topics}
+
+    async def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: int = DEFAULT_READY_MS) -> None:
+        """Returns when each topic is known and each of its partitions has a leader. KafkaTimeoutError names those
+        that are not ready."""
+        names = list(topic_names)
+        if not names:
+            return
+        deadline = Deadline(timeout_ms)
+        while True:
+            try:
+                found = {topic["name"]: topic for topic in await self.describe_topics(names)}
+            except KafkaError as error:
+                reasons = dict.fromkeys(names, str(error))
+            else:
+                pairs = ((name, _not_ready(found.get(name))) for name in names)
+                reasons = {name: reason for name, reason in pairs if reason}
+            if not reasons:
+                return
+            if not deadline.left_ms:
+                said = "; ".join(f"{name}: {reason.rstrip('.')}" for name, reason in reasons.items())
+                raise KafkaTimeoutError(f"Topics are not ready after {timeout_ms} ms: {said}.")
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def delete_topics(
+        self, topics: TopicNames, timeout_ms: int | None = None, raise_errors: bool = True
+    ) -> dict[str, Any]:
+        """Deletes topics by name or by id (uuid.UUID; Kafka 2.8 and newer).
+
+        Returns {'topics': [{name, topic_id, error_code, error_message}]}. With `raise_errors` the first error is
+        raised.
+        """
+        wanted = list(topics)
+        ids = [each for each in wanted if isinstance(each, UUID)]
+        deadline = self.deadline(timeout_ms)
+
+        async def ask(node: int, keys: list[str | UUID]) -> dict[str | UUID, Any]:
+            def build(version: int) -> DeleteTopicsRequest:
+                time_ms = self.request_ms(deadline)
+                if version >= 6:
+                    return DeleteTopicsRequest(topics=[_deletion(each) for each in keys], timeout_ms=time_ms)
+                return DeleteTopicsRequest(topic_names=[str(each) for each in keys], timeout_ms=time_ms)
+
+            response = await self.send_built(node, DeleteTopicsRequest, build, deadline, low=6 if ids else 0)
+            answers: dict[str | UUID, Any] = {}
+            for item in response.responses:
+                error = error_of(item.error_code, item.error_message)
+                key = item.topic_id if item.topic_id in ids else item.name
+                answers[key] = error if error is not None and _sent_again(error) else item
+            return answers
+
+        outcomes = await self.drive(wanted, self.at_controller, ask, deadline)
+        return {"topics": [as_dict(item) for item in _items(outcomes, raise_errors, "topic")]}
+
+    async def create_partitions(
+        self,
+        topic_partitions: Mapping[str, int | NewPartitions | Mapping[str, Any]],
+        timeout_ms: int | None = None,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> dict[str, Any]:
+        """Gives topics more partitions: {topic: total count}, or {topic: NewPartitions}, or
+        {topic: {'count': total, 'assignments': [[broker ids] per new partition]}}.
+
+        Returns {'results': [{name, error_code, error_message}]}. With `raise_errors` the first error is raised.
+        """
+        wanted = {name: _growth(name, value) for name, value in topic_partitions.items()}
+        deadline = self.deadline(timeout_ms)
+
+        async def ask(node: int, names: list[str]) -> dict[str, Any]:
+            request = CreatePartitionsRequest(
+                topics=[wanted[name] for name in names],
+                timeout_ms=self.request_ms(deadline),
+                validate_only=validate_only,
+            )
+            return _answers((await self.send(node, request, deadline)).results)
+
+        outcomes = await self.drive(wanted, self.at_controller, ask, deadline)
+        return {"results": [as_dict(item) for item in _items(outcomes, raise_errors, "topic")]}
+
+    async def delete_records(
+        self,
+        records_to_delete: Mapping[TopicPartition, int],
+        timeout_ms: int | None = None,
+        partition_leader_id: int | None = None,
+    ) -> dict[TopicPartition, dict[str, Any]]:
+        """Deletes the records below the given offset of each partition; -1 stands for the high watermark.
+
+        Returns {partition: {partition_index, low_watermark, error_code}}; raises the first partition's error.
+        `partition_leader_id`: the broker to ask instead of each partition's leader.
+        """
+        deadline = self.deadline(timeout_ms)
+        offsets = {TopicPartition(*key): offset for key, offset in records_to_delete.items()}
+
+        async def ask(node: int, partitions: list[TopicPartition]) -> dict[TopicPartition, Any]:
+            topic_class = DeleteRecordsRequest.Topic
+            request = DeleteRecordsRequest(
+                topics=[
+                    topic_class(
+                        name=topic,
+                        partitions=[
+                            topic_class.Partition(partition_index=each, offset=offsets[TopicPartition(topic, each)])
+                            for each in numbers
+                        ],
+                    )
+                    for topic, numbers in by_topic(partitions).items()
+                ],
+                timeout_ms=self.request_ms(deadline),
+            )
+            response = await self.send(node, request, deadline)
+            return {
+                TopicPartition(topic.name, each.partition_index): _records_error(topic.name, each) or as_dict(each)
+                for topic in response.topics
+                for each in topic.partitions
+            }
+
+        locate = self.at_leaders if partition_leader_id is None else self.at_node(partition_leader_id)
+        return raise_first(await self.drive(offsets, locate, ask, deadline))
+
+
+def _metadata_topic(topic: str | UUID) -> MetadataRequest.Topic:
+    if isinstance(topic, UUID):
+        return MetadataRequest.Topic(topic_id=topic, name=None)
+    return MetadataRequest.Topic(name=topic)
+
+
+def _metadata_dict(response: Any) -> dict[str, Any]:
+    shown = as_dict(response, "cluster_authorized_operations", "error_code")
+    shown["authorized_operations"] = operation_names(response.cluster_authorized_operations)
+    for topic in shown["topics"]:
+        topic["authorized_operations"] = operation_names(topic.pop("topic_authorized_operations"))
+    return shown
+
+
+def _new_topics(given: Mapping[str, Mapping[str, Any]] | Iterable[str | NewTopic]) -> Iterable[NewTopic]:
+    if isinstance(given, Mapping):
+        known = {"num_partitions", "replication_factor", "assignments", "configs"}
+        for name, data in given.items():
+            if unknown := set(data) - known:
+                raise ValueError(f"topic {name}: {', '.join(sorted(unknown))} is none of {', '.join(sorted(known))}")
+            yield NewTopic(
+                name,
+                data.get("num_partitions", -1),
+                data.get("replication_factor", -1),
+                data.get("assignments"),
+                data.get("configs"),
+            )
+        return
+    for each in given:
+        if not isinstance(each, (str, NewTopic)):
+            raise TypeError(f"a topic is a name or a NewTopic, not {each!r}")
+        yield NewTopic(each) if isinstance(each, str) else each
+
+
+def _creation(topic: NewTopic) -> CreateTopicsRequest.Topic:
+    topic_class = CreateTopicsRequest.Topic
+    return topic_class(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[
+            topic_class.Assignment(partition_index=partition, broker_ids=list(brokers))
+            for partition, brokers in (topic.replica_assignments or {}).items()
+        ],
+        configs=[
+            topic_class.Config(name=name, value=None if value is None else str(value))
+            for name, value in (topic.topic_configs or {}).items()
+        ],
+    )
+
+
+def _created(item: Any) -> dict[str, Any]:
+    shown = as_dict(item, "topic_config_error_code")
+    configs = shown.pop("configs")
+    if configs:
+        for config in configs:
+            config["config_source"] = ConfigSource(config["config_source"]).name
+        shown["configs"] = {config.pop("name"): config for config in configs}
+    return shown
+
+
+def _deletion(topic: str | UUID) -> DeleteTopicsRequest.Topic:
+    if isinstance(topic, UUID):
+        return DeleteTopicsRequest.Topic(topic_id=topic)
+    return DeleteTopicsRequest.Topic(name=topic)
+
+
+def _growth(name: str, value: int | NewPartitions | Mapping[str, Any]) -> CreatePartitionsRequest.Topic:
+    if isinstance(value, int):
+        value = NewPartitions(value)
+    elif isinstance(value, Mapping):
+        value = NewPartitions(value["count"], value.get("assignments"))
+    topic_class = CreatePartitionsRequest.Topic
+    assignments = value.new_assignments
+    return topic_class(
+        name=name,
+        count=value.total_count,
+        assignments=None
+        if assignments is None
+        else [topic_class.Assignment(broker_ids=list(brokers)) for brokers in assignments],
+    )
+
+
+def _sent_again(error: KafkaError) -> bool:
+    return error.code in (ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+
+def _answers(items: Iterable[Any]) -> dict[str, Any]:
+    """By name: the item, or the error after which it is sent again."""
+    answers: dict[str, Any] = {}
+    for item in items:
+        error = error_of(item.error_code, item.error_message)
+        answers[item.name] = error if error is not None and _sent_again(error) else item
+    return answers
+
+
+def _items(outcomes: Mapping[Any, Any], raise_errors: bool, kind: str) -> list[Any]:
+    """The items of all outcomes. What never got an answer is raised always, an item's error where that is asked."""
+    items = list(raise_first(outcomes).values())
+    for key, item in outcomes.items():
+        if raise_errors and item.error_code:
+            message = item.error_message or str(error_for(item.error_code))
+            raise error_for(item.error_code, f"{kind.capitalize()} {key}: {message}")
+    return items
+
+
+def _records_error(topic: str, partition: Any) -> KafkaError | None:
+    if not partition.error_code:
+        return None
+    error = error_for(partition.error_code)
+    return error_for(partition.error_code, f"Partition {topic}-{partition.partition_index}: {error}")
+
+
+def _not_ready(topic: Mapping[str, Any] | None) -> str | None:
+    if topic is None:
+        return "the cluster does not tell of it"
+    if topic["error_code"]:
+        return str(error_for(topic["error_code"]))
+    if not topic["partitions"]:
+        return "it has no partitions"
+    waiting = [str(each["partition_index"]) for each in topic["partitions"] if each["leader_id"] < 0]
+    return f"partitions without a leader: {', '.join(waiting)}" if waiting else None
