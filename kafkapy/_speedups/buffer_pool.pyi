@@ -1,0 +1,11 @@
+from typing import final
+
+@final
+class BufferPool:
+    total: int
+    available: int
+    buffer_size: int
+    waiting: int
+    def __init__(self, total: int, buffer_size: int) -> None: ...
+    @property
+    def kept_bytes(self) -> int: ...

@@ -1,0 +1,71 @@
+"""One batch of a producer: records of one partition, what the sender knows of them, and in the end the result that their futures look at.
+
+The records are encoded as they are appended (record_batch.pxd), and never changed after that: the batch's header is written by the request
+that carries it, so a batch can be sent again with other sequence numbers while an older request still holds its bytes. The memory goes
+back to the pool once the batch is complete and no request lends it (`lent`).
+
+Everything is protected by the GIL. Nothing here runs Python code but `run_callbacks`, and what makes a result out of a batch.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from kafkapy._speedups.buffer_pool cimport BufferPool
+from kafkapy._speedups.record_batch cimport RecordView
+from kafkapy._speedups.wire cimport ByteBuffer
+
+cdef enum BatchState:
+    BATCH_INCOMPLETE_YET = 0
+    BATCH_SUCCEEDED = 1
+    BATCH_FAILED = 2
+    BATCH_SPLIT = 3                     # its records are in `parts` now
+
+cdef enum:
+    NO_SEQUENCE = -1
+
+
+cdef class ProducerBatch:
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef ByteBuffer payload             # the records; `data` belongs to the pool
+    cdef BufferPool pool
+    cdef int64_t limit                  # bytes of the batch, its header included
+    cdef int lent
+    cdef readonly int32_t record_count
+    cdef readonly int64_t base_timestamp
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t max_record_size   # in bytes
+    cdef public bint closed             # takes no more records
+    # --- sending ---
+    cdef public int64_t created_ms      # monotonic, as all times but the records'
+    cdef public int64_t attempted_ms    # of the last return to the queue, or created_ms
+    cdef public int64_t drained_ms
+    cdef public int attempts
+    cdef public int leader_changed_at   # the attempt at which the leader was last seen to change
+    cdef public int32_t leader_epoch
+    cdef readonly int64_t producer_id
+    cdef readonly int16_t producer_epoch
+    cdef readonly int32_t base_sequence
+    cdef readonly bint transactional
+    cdef readonly bint sequence_reset   # the sequence was given anew after it had been sent
+    # --- result ---
+    cdef readonly int state             # BatchState
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t log_append_time
+    cdef readonly object error
+    cdef readonly dict record_errors    # index -> exception, for the records that have one of their own
+    cdef readonly list parts            # (index of its first record, ProducerBatch), after a split
+    cdef list callbacks
+    cdef object event
+
+    # The index of the record, or -1: the batch is closed or has no room for it.
+    cdef int32_t append(self, RecordView* record, int64_t timestamp) noexcept
+    cdef bint is_full(self) noexcept
+    cdef int64_t size_in_bytes(self) noexcept
+    cdef void lend(self) noexcept
+    cdef void give_back(self) noexcept
+    cdef void free_memory(self) noexcept
+    cdef int finish(self, int state) except -1
+    cdef int add_callback(self, object callback) except -1
+    cdef object waiter(self)
+
+cdef ProducerBatch new_batch(str topic, int32_t partition, BufferPool pool, int64_t capacity, int64_t limit, int64_t now_ms, bint forced)

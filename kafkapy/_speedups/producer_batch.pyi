@@ -1,0 +1,56 @@
+from collections.abc import Callable
+from typing import final
+
+from kafkapy.types import TopicPartition
+
+@final
+class ProducerBatch:
+    topic: str
+    partition: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    max_record_size: int
+    closed: bool
+    created_ms: int
+    attempted_ms: int
+    drained_ms: int
+    attempts: int
+    leader_changed_at: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
+    sequence_reset: bool
+    state: int
+    base_offset: int
+    log_append_time: int
+    error: BaseException | None
+    record_errors: dict[int, BaseException] | None
+    parts: list[tuple[int, ProducerBatch]] | None
+    def __len__(self) -> int: ...
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def full(self) -> bool: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def has_sequence(self) -> bool: ...
+    @property
+    def last_sequence(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    def set_producer(self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool) -> None: ...
+    def reenqueued(self, now_ms: int) -> None: ...
+    def update_leader(self, leader_epoch: int) -> None: ...
+    def succeed(self, base_offset: int, log_append_time: int) -> bool: ...
+    def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> bool: ...
+    def split(self, limit: int) -> list[ProducerBatch]: ...
+    def on_done(self, callback: Callable[[], object]) -> None: ...
+    def run_callbacks(self) -> None: ...
+
+def next_sequence(sequence: int, increment: int) -> int: ...
