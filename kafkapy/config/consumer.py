@@ -1,0 +1,127 @@
+"""The keys of consumers. Source: org.apache.kafka.clients.consumer.ConsumerConfig (4.1), and kafka-python's for
+iteration.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kafkapy.config.clients import COMMON, ClientConfigDef
+from kafkapy.config.config_def import (
+    MAX_LONG,
+    ConfigKey,
+    Importance,
+    at_least,
+    checked_by,
+    non_empty,
+    one_of_ignoring_case,
+)
+from kafkapy.types import ConfigType
+
+__all__ = ["BY_DURATION", "CONSUMER", "duration_ms"]
+
+STRING, INT, LONG, LIST = ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
+BOOLEAN, CLASS = ConfigType.BOOLEAN, ConfigType.CLASS
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+K = ConfigKey
+
+BY_DURATION: Final = "by_duration:"
+RESETS: Final = ("latest", "earliest", "none")
+
+_DURATION = re.compile(
+    r"P(?:([0-9]+)D)?(?:T(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)(?:\.([0-9]{1,9}))?S)?)?\Z", re.IGNORECASE | re.ASCII
+)
+_MS_PER: Final = (86_400_000, 3_600_000, 60_000, 1000)
+
+
+def duration_ms(text: str) -> int:
+    """ms of an ISO 8601 duration of days, hours, minutes and seconds: P1DT2H30M5.5S. ValueError when it is none."""
+    match = _DURATION.match(text) if len(text) < 128 else None
+    if match is None or not any(match.groups()) or text[-1] in "tT":
+        raise ValueError(f"{text[:64]!r} is not an ISO 8601 duration such as P7D or PT1H30M")
+    whole = sum(int(part) * ms for part, ms in zip(match.groups()[:4], _MS_PER, strict=True) if part)
+    return whole + int((match[5] or "").ljust(3, "0")[:3])
+
+
+def _is_reset(value: str) -> bool:
+    if value in RESETS:
+        return True
+    if not value.startswith(BY_DURATION):
+        return False
+    try:
+        duration_ms(value.removeprefix(BY_DURATION))
+    except ValueError:
+        return False
+    return True
+
+
+# fmt: off
+_KEYS: Final = [
+    K("group.id", STRING, None, non_empty(), HIGH,
+      "Name of the consumer group. Without one there is neither group membership nor committing; a subscription "
+      "then takes all partitions of its topics."),
+    K("group.instance.id", STRING, None, non_empty(), MEDIUM,
+      "Name of this member that outlives its process: a static member (KIP-345)."),
+    K("group.protocol", STRING, "classic", one_of_ignoring_case("classic", "consumer"), HIGH,
+      "classic: members assign partitions among themselves. consumer: the broker does (KIP-848)."),
+    K("group.remote.assignor", STRING, None, non_empty(), MEDIUM,
+      "The broker's assignor to use where group.protocol is consumer; the broker chooses when it is not set."),
+    K("session.timeout.ms", INT, 45000, at_least(1), HIGH,
+      "ms without a heartbeat after which the coordinator gives the member up."),
+    K("heartbeat.interval.ms", INT, 3000, at_least(1), HIGH,
+      "ms between two heartbeats; below session.timeout.ms, at most a third of it as a rule."),
+    K("max.poll.interval.ms", INT, 300000, at_least(1), MEDIUM,
+      "Most ms between two polls; a member that takes longer leaves the group until it polls again."),
+    K("partition.assignment.strategy", LIST, ["range", "cooperative-sticky"], non_empty(), MEDIUM,
+      "Assignors of this member, the preferred first: names (range, roundrobin, sticky, cooperative-sticky, a "
+      "plugin's), classes or objects."),
+    K("enable.auto.commit", BOOLEAN, True, None, MEDIUM,
+      "Whether the positions of earlier polls are committed every auto.commit.interval.ms."),
+    K("auto.commit.interval.ms", INT, 5000, at_least(0), LOW, "ms between two automatic commits."),
+    K("default.offset.commit.callback", CLASS, None, None, LOW,
+      "Called with (offsets, None or the error) for each commit_async() without a callback of its own, and for "
+      "automatic commits."),
+    K("auto.offset.reset", STRING, "latest",
+      checked_by(_is_reset, "latest, earliest, none, or by_duration:<ISO 8601 duration>"), MEDIUM,
+      "Where to begin without a committed offset, or when the offset is no longer there: latest, earliest, "
+      "by_duration:PT1H (the records of the last hour, KIP-1106), or none (an error)."),
+    K("isolation.level", STRING, "read_uncommitted", one_of_ignoring_case("read_uncommitted", "read_committed"),
+      MEDIUM, "read_committed: records of aborted and of open transactions are not returned."),
+    K("allow.auto.create.topics", BOOLEAN, True, None, MEDIUM,
+      "Whether asking for a topic may create it, where the broker allows it."),
+    K("exclude.internal.topics", BOOLEAN, True, None, MEDIUM,
+      "Whether a pattern leaves out internal topics."),
+    K("client.rack", STRING, "", None, LOW,
+      "The rack this client is in: a broker may name a replica there to read from (KIP-392)."),
+    K("fetch.min.bytes", INT, 1, at_least(0), HIGH,
+      "Bytes a broker waits for, at most fetch.max.wait.ms, before it answers."),
+    K("fetch.max.wait.ms", INT, 500, at_least(0), LOW, "Most ms a broker waits for fetch.min.bytes."),
+    K("fetch.max.bytes", INT, 50 << 20, at_least(0), MEDIUM,
+      "Most bytes of one response; also what may wait in memory per broker before more is fetched."),
+    K("max.partition.fetch.bytes", INT, 1 << 20, at_least(0), HIGH,
+      "Most bytes of one partition in one response. A larger first batch is returned all the same."),
+    K("enable.incremental.fetch.sessions", BOOLEAN, True, None, LOW,
+      "Whether brokers keep the list of partitions between requests (KIP-227)."),
+    K("max.poll.records", INT, 500, at_least(1), MEDIUM, "Most records of one poll()."),
+    K("check.crcs", BOOLEAN, True, None, LOW, "Whether the CRC-32C of each batch is checked."),
+    K("consumer.timeout.ms", LONG, MAX_LONG, None, LOW,
+      "ms without a record after which iteration ends; negative or infinite: never (kafka-python)."),
+    K("default.api.timeout.ms", INT, 60000, at_least(0), MEDIUM,
+      "Most ms of calls that are given no timeout of their own."),
+    K("key.deserializer", CLASS, None, None, HIGH,
+      "Makes keys from bytes: a callable, or an object with deserialize(topic, headers, data). bytes if not set."),
+    K("value.deserializer", CLASS, None, None, HIGH, "Makes values from bytes, as key.deserializer."),
+    K("interceptor.classes", LIST, [], None, LOW,
+      "Objects or classes with on_consume(records), on_commit(offsets), close() (KIP-42)."),
+    K("internal.leave.group.on.close", BOOLEAN, True, None, LOW,
+      "Whether close() leaves the group.", internal=True),
+]
+# fmt: on
+
+CONSUMER: Final[ClientConfigDef] = COMMON.with_keys(
+    _KEYS,
+    aliases={"leave.group.on.close": "internal.leave.group.on.close"},
+    without_effect=("metric_group_prefix", "max_in_flight_requests_per_connection"),
+)
+"""The keys of a consumer, with the defaults of Kafka 4."""
