@@ -43,6 +43,7 @@ class DataPlaneEvents:
             self._loop.remove_reader(self.queue.fileno())
             self._loop = None
             self.drain()
+            self._handlers.clear()
 
     def drain(self) -> None:
         """Hand out everything that is queued."""

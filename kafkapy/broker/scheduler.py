@@ -114,14 +114,15 @@ class KafkaScheduler:
             task.cancelled = True
             task._disarm()
         running = [task._running for task in self._tasks if task._running is not None]
+        late: set[asyncio.Task[None]] = set()
         if running:
             _, late = await asyncio.wait(running, timeout=timeout_s)
             for unfinished in late:
                 logger.warning("Scheduled task %s did not finish in %.0f s", unfinished.get_name(), timeout_s)
                 unfinished.cancel()
         self._tasks.clear()
-        # Not waited for: a task stuck in a system call must not hold a stop for ever.
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        # Not waited for when a task is stuck in a system call: it must not hold a stop for ever.
+        self._pool.shutdown(wait=not late, cancel_futures=True)
 
     def _add(self, task: ScheduledTask, delay_ms: int) -> None:
         if not task.cancelled and not self.closed:

@@ -18,7 +18,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property
@@ -123,29 +123,26 @@ class KafkaServer:
 
         StartupError (or another KafkaError) when it cannot start.
         """
-        loop = _new_loop()
-        try:
-            loop.run_until_complete(self._run(signals=True, on_started=on_started))
-        finally:
-            loop.close()
+        _run_loop(self._run(signals=True, on_started=on_started))
         return int(self._no_log_dirs)
 
-    def start(self) -> KafkaServer:
-        """Run the broker on a thread of its own; returns when it accepts clients. Raises what kept it from starting."""
+    def start(self, *, daemon: bool = False) -> KafkaServer:
+        """Run the broker on a thread of its own; returns when it accepts clients. Raises what kept it from starting.
+
+        A program that ends without `stop` waits for the broker, or with `daemon` lets it go as if it were killed.
+        """
         started: threading.Event = threading.Event()
         failure: list[BaseException] = []
 
         def body() -> None:
-            loop = _new_loop()
             try:
-                loop.run_until_complete(self._run(on_started=started.set))
+                _run_loop(self._run(on_started=started.set))
             except BaseException as error:  # handed over to the thread that called start
                 failure.append(error)
             finally:
-                loop.close()
                 started.set()
 
-        self._thread = threading.Thread(target=body, name=f"kafka-server-{self.config.broker_id}")
+        self._thread = threading.Thread(target=body, name=f"kafka-server-{self.config.broker_id}", daemon=daemon)
         self._thread.start()
         started.wait()
         if failure:
@@ -236,7 +233,8 @@ class KafkaServer:
         repository = ConfigRepository(store)
         await repository.start()
         self._on_stop("configuration", repository.stop)
-        node_id, cluster_id = await establish(self.config, store, [str(each.path) for each in log_manager.live_dirs])
+        directories = [str(each.path) for each in log_manager.live_dirs if each.persistent]
+        node_id, cluster_id = await establish(self.config, store, directories)
         dynamic = DynamicConfig(self.config, node_id, repository)
         dynamic.start()
         self.config = dynamic.config
@@ -316,6 +314,8 @@ class KafkaServer:
     async def _open_store(self, log_manager: LogManager) -> MetadataStore:
         if self.config.metadata_store == "zookeeper":
             return await self._open_zookeeper()
+        if self.config.keeps_nothing:
+            return await self._open_memory()
         from kafkapy.metadata.embedded import EmbeddedStore
 
         directory = Path(self.config.metadata_log_dir).absolute()
@@ -327,6 +327,14 @@ class KafkaServer:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StartupError(f"Directory {directory} cannot be made: {error.strerror}") from error
+        await store.start()
+        self._on_stop("metadata store", store.close)
+        return store
+
+    async def _open_memory(self) -> MetadataStore:
+        from kafkapy.metadata.memory import MemoryStore
+
+        store = MemoryStore()
         await store.start()
         self._on_stop("metadata store", store.close)
         return store
@@ -519,16 +527,22 @@ class KafkaServer:
 
     async def _stop_network(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self.socket_server.shutdown, 0.1)
+        del self.socket_server
 
     def _broker_epoch(self) -> int:
         return self.context.controller.broker_epoch if hasattr(self, "context") else -1
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def _run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on an event loop of this thread; the loop's worker threads have ended when this returns."""
     import uvloop
 
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(main)
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
 
 
 def _release(log_manager: LogManager) -> None:
@@ -539,7 +553,7 @@ def _release(log_manager: LogManager) -> None:
 def _topics_on_disk(log_manager: LogManager) -> list[str]:
     """The topics that the log directories hold partitions of."""
     topics: dict[str, None] = {}
-    for log_dir in log_manager.live_dirs:
+    for log_dir in filter(lambda each: each.persistent, log_manager.live_dirs):
         for name in os.listdir(log_dir.path):  # noqa: PTH208
             partition = parse_directory_name(name)
             if partition is not None:

@@ -336,6 +336,9 @@ def validate_overrides(
         current = previous.get("kafkapy.storage.backend", defaults["kafkapy.storage.backend"])
         same = parsed["kafkapy.storage.backend"] == current
         require(same, "kafkapy.storage.backend", f"cannot be changed after creation (it is {current})")
+    if broker is not None and broker.keeps_nothing:
+        memory = values["kafkapy.storage.backend"] != "local"
+        require(memory, "kafkapy.storage.backend", "must not be local on a broker that keeps nothing")
     if values["remote.storage.enable"]:
         _require_tiered(values, broker, require)
     elif previous is not None and str(previous.get("remote.storage.enable", "")).strip().lower() == "true":

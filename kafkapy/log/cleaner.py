@@ -32,6 +32,7 @@ from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
+    from kafkapy.log.cleaner_checkpoint import CleanerCheckpoints
 
 __all__ = ["Cleaner", "CleanerSettings", "CleanerStats", "LogCleaner", "check_reconfiguration", "group_segments"]
 
@@ -208,8 +209,9 @@ class LogCleaner:
         logs: Callable[[], Mapping[TopicPartition, PartitionLog]],
         dir_of: Callable[[TopicPartition], Path | None],
         on_error: Callable[[TopicPartition, OSError], None],
+        checkpoints: CleanerCheckpoints,
     ) -> None:
-        self.manager = LogCleanerManager(logs, dir_of)
+        self.manager = LogCleanerManager(logs, dir_of, checkpoints)
         self.last_stats: dict[int, CleanerStats] = {}
         """Of the last cleaning of each thread."""
         self.cleanings = 0

@@ -19,9 +19,10 @@ logger = logging.getLogger("kafka.log.LogCleanerManager")
 
 class CleanerCheckpoints:
     """Owns the files and a copy of them in memory, under one lock. Any thread; `update` and `forget` write a file and
-    may raise OSError."""
+    may raise OSError. A broker that keeps nothing has the tables only (`files` False)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, files: bool = True) -> None:
+        self._files = files
         self._lock = threading.Lock()
         self._tables: dict[Path, dict[TopicPartition, int]] = {}
 
@@ -35,20 +36,24 @@ class CleanerCheckpoints:
         with self._lock:
             table = self._table(directory)
             table[tp] = offset
-            write_checkpoint(directory / CLEANER_OFFSET_FILE, table)
+            self._write(directory, table)
 
     def forget(self, directory: Path, tp: TopicPartition) -> None:
         """The partition is gone from that directory."""
         with self._lock:
             table = self._table(directory)
             if table.pop(tp, None) is not None:
-                write_checkpoint(directory / CLEANER_OFFSET_FILE, table)
+                self._write(directory, table)
+
+    def _write(self, directory: Path, table: dict[TopicPartition, int]) -> None:
+        if self._files:
+            write_checkpoint(directory / CLEANER_OFFSET_FILE, table)
 
     def _table(self, directory: Path) -> dict[TopicPartition, int]:
         table = self._tables.get(directory)
         if table is None:
             try:
-                table = read_checkpoint(directory / CLEANER_OFFSET_FILE)
+                table = read_checkpoint(directory / CLEANER_OFFSET_FILE) if self._files else {}
             except CheckpointError as error:
                 # Nothing is lost: everything counts as dirty once more.
                 logger.warning("%s: %s; its logs are cleaned from their start", error.filename, error.strerror)

@@ -121,8 +121,9 @@ class LogCleanerManager:
         self,
         logs: Callable[[], Mapping[TopicPartition, PartitionLog]],
         dir_of: Callable[[TopicPartition], Path | None],
+        checkpoints: CleanerCheckpoints,
     ) -> None:
-        self.checkpoints = CleanerCheckpoints()
+        self.checkpoints = checkpoints
         self._logs = logs
         self._dir_of = dir_of
         self._condition = threading.Condition()

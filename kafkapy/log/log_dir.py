@@ -31,12 +31,13 @@ from kafkapy.log.checkpoints import (
 )
 from kafkapy.types import TopicPartition
 
-__all__ = ["LogDir", "LogDirError"]
+__all__ = ["UNKNOWN_BYTES", "LogDir", "LogDirError", "MemoryLogDir"]
 
 logger = logging.getLogger("kafka.log.LogManager")
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+UNKNOWN_BYTES = -1
 
 
 class LogDirError(KafkaError):
@@ -46,6 +47,9 @@ class LogDirError(KafkaError):
 class LogDir:
     """A log directory that this process has locked. Owned by LogManager, which calls it on worker threads; each file
     has one writer at a time."""
+
+    persistent = True
+    """Whether it is a directory, and not only the name of one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,6 +88,11 @@ class LogDir:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+    def volume(self) -> tuple[int, int]:
+        """The size of the volume it is on and what is free there for the broker, in bytes. OSError."""
+        found = os.statvfs(self.path)
+        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 
     def take_clean_shutdown_marker(self) -> bool:
         """Whether the last stop was clean. The marker is gone afterwards, so that a crash from here on is noticed."""
@@ -143,3 +152,31 @@ class LogDir:
         with self._files:
             write_checkpoint(self.path / name, offsets)
             self._written[name] = offsets
+
+
+class MemoryLogDir(LogDir):
+    """The name of a log directory of a broker that keeps nothing: there are no files, and nothing to lock. The logs are
+    those of backends that need no directory."""
+
+    persistent = False
+
+    def acquire(self) -> None:
+        """Nothing: a name can be had by any number of brokers."""
+
+    def volume(self) -> tuple[int, int]:
+        """Unknown."""
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
+
+    def take_clean_shutdown_marker(self) -> bool:
+        """Always: there is nothing that could have been left in disorder."""
+        return True
+
+    def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
+        """Nothing."""
+
+    def read_offsets(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """None."""
+        return {}, {}, {}
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Nothing."""

@@ -26,11 +26,12 @@ from kafkapy.errors import error_for
 from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import LogCleaner
+from kafkapy.log.cleaner_checkpoint import CleanerCheckpoints
 from kafkapy.log.dir_loader import DirLoader
 from kafkapy.log.dir_scan import Place, deleted_name
 from kafkapy.log.future_logs import FutureLogs
 from kafkapy.log.loader import load_log, write_topic_id
-from kafkapy.log.log_dir import LogDir, LogDirError
+from kafkapy.log.log_dir import LogDir, LogDirError, MemoryLogDir
 from kafkapy.log.retention import apply_retention
 from kafkapy.types import ZERO_UUID, TopicPartition, uuid_to_string
 
@@ -77,8 +78,11 @@ class LogManager:
     ) -> None:
         self.config = config
         self.events = events
-        self.dirs = [LogDir(Path(path).absolute()) for path in config.log_dirs]
+        make = MemoryLogDir if config.keeps_nothing else LogDir
+        self.dirs = [make(Path(path).absolute()) for path in config.log_dirs]
         self._backends = dict(backends) if backends is not None else {"local": LocalBackend()}
+        if config.keeps_nothing:
+            self._backends = {name: each for name, each in self._backends.items() if not each.persistent}
         local = self._backends.get("local")
         if isinstance(local, LocalBackend) and local.later is None and scheduler is not None:
             local.later = self._later
@@ -98,7 +102,8 @@ class LogManager:
         # Its own threads: a produce that waits for a segment must not wait behind a slow flush.
         self._segments = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-log-segment")
         self._closed = False
-        self.cleaner = LogCleaner(lambda: self.config, self.logs, self.dir_of, self.log_failed)
+        checkpoints = CleanerCheckpoints(files=not config.keeps_nothing)
+        self.cleaner = LogCleaner(lambda: self.config, self.logs, self.dir_of, self.log_failed, checkpoints)
         self._cleaner_runs = False
         self.futures = FutureLogs(self)
 
@@ -574,6 +579,11 @@ class LogManager:
                 except OSError as error:
                     self.fail_dir(log_dir.path, error)
             log_dir.release()
+        with self.lock:
+            # Descriptors and memory go with the logs, not with the last reference to the broker that had them.
+            self._logs.clear()
+            self._by_id.clear()
+        self.events = None
         logger.info("Shutdown of the log manager complete")
 
 

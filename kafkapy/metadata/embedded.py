@@ -44,6 +44,7 @@ from kafkapy.metadata.store import (
     check_path,
     parent_of,
 )
+from kafkapy.metadata.watches import Watches
 
 T = TypeVar("T")
 
@@ -77,8 +78,7 @@ class EmbeddedStore(MetadataStore):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: sqlite3.Connection | None = None
         self._session = 0
-        self._node_watches: dict[str, list[WatchCallback]] = {}
-        self._child_watches: dict[str, list[WatchCallback]] = {}
+        self._watches = Watches()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -98,12 +98,11 @@ class EmbeddedStore(MetadataStore):
         executor, self._executor = self._executor, None
         if executor is None or self._loop is None:
             return
-        self._node_watches.clear()
-        self._child_watches.clear()
+        self._watches.clear()
         try:
             await self._loop.run_in_executor(executor, self._shut)
         finally:
-            executor.shutdown(wait=False)
+            executor.shutdown()  # its thread has nothing left to do
 
     @property
     def session_id(self) -> int:
@@ -275,7 +274,7 @@ class EmbeddedStore(MetadataStore):
             raise self._failed(error) from error
         if events and self._loop is not None:
             # Told from here, so that a caller that was cancelled while waiting does not swallow the events.
-            self._loop.call_soon_threadsafe(self._dispatch, events)
+            self._loop.call_soon_threadsafe(self._watches.tell, events)
         return results
 
     def _apply(
@@ -352,40 +351,13 @@ class EmbeddedStore(MetadataStore):
     async def watch_node(self, path: str, callback: WatchCallback) -> Watch:
         """Call back after the node is created, changed or deleted."""
         check_path(path)
-        return self._register(self._node_watches, path, callback)
+        return self._watches.add_node(path, callback)
 
     async def watch_children(self, path: str, callback: WatchCallback) -> Watch:
         """Call back after a child of the node is created or deleted. NoNodeError."""
         if path != "/" and await self.exists(path) is None:
             raise NoNodeError(path)
-        return self._register(self._child_watches, path, callback)
-
-    def _register(self, watches: dict[str, list[WatchCallback]], path: str, callback: WatchCallback) -> Watch:
-        # An entry of its own for each watch, so that cancelling one of two with the same callback leaves the other.
-        def entry(event: WatchEvent) -> None:
-            callback(event)
-
-        watches.setdefault(path, []).append(entry)
-
-        def cancel() -> None:
-            entries = watches.get(path, [])
-            if entry in entries:
-                entries.remove(entry)
-                if not entries:
-                    del watches[path]
-
-        return Watch(cancel)
-
-    def _dispatch(self, events: list[WatchEvent]) -> None:
-        told: set[tuple[WatchEventType, str]] = set()
-        for event in events:
-            # A thousand children made in one transaction are one event for whoever watches the parent.
-            if (event.type, event.path) in told:
-                continue
-            told.add((event.type, event.path))
-            watches = self._child_watches if event.type is WatchEventType.CHILDREN else self._node_watches
-            for entry in list(watches.get(event.path, ())):
-                entry(event)
+        return self._watches.add_children(path, callback)
 
 
 def _sync_directory(directory: Path) -> None:

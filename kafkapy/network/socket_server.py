@@ -240,7 +240,11 @@ class SocketServer:
         self.begin_shutdown(timeout_s)
         for thread in self._processor_threads:
             thread.join(max(0.0, deadline - time.monotonic()) + THREAD_END_S)
-        if not self.stopped:
+        if self.stopped:
+            # Their descriptors are closed with them.
+            self._processors.clear()
+            self._processor_threads.clear()
+        else:
             logger.error("A network thread did not end within %.1f s", timeout_s + THREAD_END_S)
 
     # --- what is bound ----------------------------------------------------------------------------------------------

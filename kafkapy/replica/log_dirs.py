@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkapy.errors import ErrorCode
+from kafkapy.log.log_dir import UNKNOWN_BYTES, LogDir
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.partition_log import PartitionLog
-
-UNKNOWN_BYTES = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,16 @@ class ActiveProducer:
 
 
 def describe_directories(
-    live: Iterable[str], failed: Iterable[str], hosted: Mapping[str, Sequence[HostedLog]]
+    live: Iterable[LogDir], failed: Iterable[LogDir], hosted: Mapping[str, Sequence[HostedLog]]
 ) -> list[LogDirDescription]:
     """Look at the volumes and the logs. Blocking; for a worker thread."""
     found = []
-    for path in live:
+    for log_dir in live:
         total = usable = UNKNOWN_BYTES
         error = ErrorCode.NONE
+        path = str(log_dir.path)
         try:
-            volume = os.statvfs(path)
-            total, usable = volume.f_frsize * volume.f_blocks, volume.f_frsize * volume.f_bavail
+            total, usable = log_dir.volume()
         except OSError:
             error = ErrorCode.KAFKA_STORAGE_ERROR
         partitions = [
@@ -85,6 +83,7 @@ def describe_directories(
             for each in hosted.get(path, ())
         ]
         found.append(LogDirDescription(path, error, partitions, total, usable))
-    for path in failed:
+    for log_dir in failed:
+        path = str(log_dir.path)
         found.append(LogDirDescription(path, ErrorCode.KAFKA_STORAGE_ERROR, (), UNKNOWN_BYTES, UNKNOWN_BYTES))
     return found

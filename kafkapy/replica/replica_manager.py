@@ -95,11 +95,14 @@ class ReplicaManager:
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
 
     async def stop(self) -> None:
-        """Send what is still to be told to the controller no more, and move no more replicas."""
+        """Send what is still to be told to the controller no more, move no more replicas, and let go of the logs."""
         for task in list(self._notifications):
             task.cancel()
         await asyncio.gather(*self._notifications, return_exceptions=True)
         await asyncio.to_thread(self._moves.stop)
+        for topic_partition in self._partitions:
+            self._table.remove_log(*topic_partition)
+        self._partitions.clear()
 
     # --- what is hosted -----------------------------------------------------------------------------------------------
 
@@ -434,8 +437,7 @@ class ReplicaManager:
         for topic_partition, future in futures.items():
             each = HostedLog(topic_partition, future.log, True, self.log(topic_partition))
             hosted.setdefault(str(future.place.log_dir.path), []).append(each)
-        live = [str(each.path) for each in self._log_manager.live_dirs]
-        failed = [str(each.path) for each in self._log_manager.offline_dirs]
+        live, failed = self._log_manager.live_dirs, self._log_manager.offline_dirs
         return await asyncio.to_thread(describe_directories, live, failed, hosted)
 
     async def alter_replica_log_dirs(self, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:

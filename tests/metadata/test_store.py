@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkapy.metadata.embedded import FILE_NAME, EmbeddedStore
+from kafkapy.metadata.memory import MemoryStore
 from kafkapy.metadata.store import (
     BadVersionError,
     Check,
@@ -394,3 +395,64 @@ class TestZooKeeperStore(StoreContract):
 
         with pytest.raises(StoreUnavailableError, match="cannot be reached"):
             asyncio.run(start())
+
+
+class TestMemoryStore(StoreContract):
+    def run(self, test: Test) -> None:
+        async def opened() -> None:
+            store = MemoryStore()
+            await store.start()
+            try:
+                await test(store)
+            finally:
+                await store.close()
+
+        asyncio.run(opened())
+
+    def test_a_commit_that_fails_leaves_numbers_and_deleted_nodes_as_they_were(self) -> None:
+        async def test(store: MetadataStore) -> None:
+            await store.create("/q")
+            first = await store.create("/q/n_", b"1", sequential=True)
+            stat = await store.exists(first)
+            with pytest.raises(NoNodeError):
+                await store.commit(
+                    [
+                        Create("/q/n_", sequential=True),
+                        SetData(first, b"2"),
+                        Delete(first),
+                        Delete("/q/n_0000000001"),
+                        Delete("/q"),
+                        Check("/nowhere", 0),
+                    ]
+                )
+            assert await store.children("/q") == ["n_0000000000"]
+            assert await store.get(first) == (b"1", stat)
+            assert await store.create("/q/n_", sequential=True) == "/q/n_0000000001"
+
+        self.run(test)
+
+    def test_a_watch_is_told_before_the_writer_goes_on(self) -> None:
+        async def test(store: MetadataStore) -> None:
+            seen: list[WatchEvent] = []
+            await store.watch_node("/a", seen.append)
+            await store.create("/a")
+            assert seen == [WatchEvent(WatchEventType.CREATED, "/a")]
+
+        self.run(test)
+
+    def test_a_closed_store_has_forgotten_everything(self) -> None:
+        async def test() -> None:
+            store = MemoryStore()
+            with pytest.raises(StoreUnavailableError):
+                await store.get("/a")
+            await store.start()
+            await store.create("/a")
+            await store.close()
+            await store.close()
+            with pytest.raises(StoreUnavailableError):
+                await store.create("/b")
+            await store.start()
+            assert await store.children("/") == []
+            await store.close()
+
+        asyncio.run(test())
