@@ -14,22 +14,37 @@ from kafkapy.version import __version__
 
 if TYPE_CHECKING:
     from kafkapy.errors import KafkaError
+    from kafkapy.serializer import DefaultSerializer, Deserializer, JsonSerializer, Serializer
     from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition
 
 _MODULES = {
     "ConsumerGroupMetadata": "kafkapy.clients.consumer.group_metadata",
     "ConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
     "ConsumerRecord": "kafkapy._speedups.consumer_record",
+    "DefaultSerializer": "kafkapy.serializer",
+    "Deserializer": "kafkapy.serializer",
     "IsolationLevel": "kafkapy.types",
+    "JsonSerializer": "kafkapy.serializer",
     "KafkaAdminClient": "kafkapy.clients.admin.kafka_admin_client",
     "KafkaConsumer": "kafkapy.clients.consumer.consumer",
     "KafkaError": "kafkapy.errors",
     "KafkaProducer": "kafkapy.clients.producer.producer",
     "OffsetAndMetadata": "kafkapy.types",
+    "Serializer": "kafkapy.serializer",
     "TopicPartition": "kafkapy.types",
 }
 
-__all__ = ["IsolationLevel", "KafkaError", "OffsetAndMetadata", "TopicPartition", "__version__"]
+__all__ = [
+    "DefaultSerializer",
+    "Deserializer",
+    "IsolationLevel",
+    "JsonSerializer",
+    "KafkaError",
+    "OffsetAndMetadata",
+    "Serializer",
+    "TopicPartition",
+    "__version__",
+]
 __all__ += sorted(_MODULES.keys() - set(__all__))
 
 

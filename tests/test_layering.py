@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "kafkapy"
 
 LAYERS = (
-    ("errors", "types", "version", "config", "hookspecs", "plugins"),
+    ("errors", "types", "version", "config", "hookspecs", "plugins", "serializer"),
     ("_speedups",),
     ("protocol", "records"),
     ("log", "network", "security"),

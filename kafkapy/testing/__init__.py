@@ -1,1 +1,28 @@
-"""What tests of kafkapy, and of programs that use it, start brokers with."""
+"""What tests of kafkapy, and of programs that use it, start brokers with.
+
+    with kafkapy.testing.Broker() as broker:
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkapy.testing.broker import Broker
+    from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
+
+__all__ = ["Broker", "BrokerFailedError", "BrokerProcess"]
+
+
+def __getattr__(name: str) -> object:
+    # Late, because pytest imports this package for its plugin in every project where kafkapy is installed.
+    if name == "Broker":
+        from kafkapy.testing.broker import Broker
+
+        return Broker
+    if name in ("BrokerFailedError", "BrokerProcess"):
+        from kafkapy.testing import broker_process
+
+        return getattr(broker_process, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

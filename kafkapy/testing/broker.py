@@ -1,0 +1,183 @@
+"""A broker inside of the process that tests with it.
+
+    with Broker(num_partitions=3) as broker:
+        broker.create_topic("orders")
+        ...  # clients connect to broker.bootstrap_servers
+
+It is the broker that `kafkapy-server` runs, data plane, coordinators and all, with nothing on disk: segments are memory
+files, metadata is a dictionary, and the port is a free one of 127.0.0.1. It sets no signal handlers and configures no
+logging (what it logs goes to Python's loggers below `kafka`), and any number of brokers can run beside each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafkapy.broker.server import KafkaServer
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.listeners import split_list
+from kafkapy.controller.admin_requests import NO_VALUE, NewTopic
+from kafkapy.errors import IllegalStateError, KafkaError
+from kafkapy.plugins import PluginManager
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+__all__ = ["Broker"]
+
+T = TypeVar("T")
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "broker.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "kafkapy.metadata.store": "memory",
+    "kafkapy.storage.backend": "memory",
+    "log.dirs": "/memory",
+    "num.network.threads": "1",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": str(2 << 20),
+}
+"""What differs from a broker's defaults: nothing is kept, and a group or a transaction waits for nothing that only a
+cluster needs."""
+
+
+class Broker:
+    """A broker on threads of this process. Made and used on any thread; `start` and `stop` by one of them.
+
+    Overrides are Kafka's broker keys, with underscores for the dots: `Broker(auto_create_topics_enable=False)`.
+    ConfigError for a key that is not known, or a value that is not allowed. A process that ends without `stop` ends
+    the broker too.
+    """
+
+    def __init__(self, **overrides: object) -> None:
+        values = dict(DEFAULTS)
+        for name, value in overrides.items():
+            values[name.replace("_", ".")] = _text(value)
+        plugins = PluginManager.load(split_list(values.get("kafkapy.plugins.disabled", "")))
+        self._config = BrokerConfig(values, definition=plugins.broker_config_def())
+        self._plugins = plugins
+        self._server: KafkaServer | None = None
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> Broker:
+        """Start it, on a new port; returns when clients can connect. Calling it again does nothing."""
+        if self._server is None:
+            self._server = KafkaServer(self._config, self._plugins).start(daemon=True)
+        return self
+
+    def stop(self) -> None:
+        """Stop it; topics and records are gone. Returns when its threads have ended and its port is closed. Calling it
+        again does nothing."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Broker:
+        try:
+            return await _on_a_thread(self.start)
+        except BaseException:
+            self.stop()  # the task was cancelled while the broker started
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await _on_a_thread(self.stop)
+
+    @property
+    def server(self) -> KafkaServer:
+        """The running broker itself. IllegalStateError when there is none."""
+        if self._server is None:
+            raise IllegalStateError("the broker is not running")
+        return self._server
+
+    # --- what clients need ----------------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener. IllegalStateError when the broker is not running."""
+        return self.server.endpoints[0].port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of the first listener. IllegalStateError when the broker is not running."""
+        endpoint = self.server.endpoints[0]
+        return f"{endpoint.host}:{endpoint.port}"
+
+    def create_topic(
+        self, name: str, partitions: int | None = None, configs: Mapping[str, object] | None = None
+    ) -> UUID:
+        """Create a topic; its id. It can be written to at once. `partitions` is num.partitions where it is not given;
+        keys of `configs` are Kafka's: {"cleanup.policy": "compact"}.
+
+        TopicAlreadyExistsError, InvalidTopicError, ConfigError, InvalidPartitionsError; IllegalStateError.
+        """
+        texts = {key: _text(value) for key, value in (configs or {}).items()}
+        topic = NewTopic(name, NO_VALUE if partitions is None else partitions, configs=texts)
+        outcome = self._controller(lambda controller: controller.create_topics([topic]))[name]
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        topic_id: UUID = outcome.topic_id
+        return topic_id
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. UnknownTopicOrPartitionError; IllegalStateError."""
+        outcome = self._controller(lambda controller: controller.delete_topics([name]))[name]
+        if outcome is not None:
+            raise outcome
+
+    def _controller(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        return self.server.call(ask(self.server.context.controller))
+
+
+def _text(value: object) -> str:
+    """A value as it stands in a properties file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _on_a_thread(work: Callable[[], T]) -> T:
+    """The result of a call that blocks, made on a thread that is there for nothing else: the loop's own worker threads
+    would stay."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def body() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:  # handed over to the task that waits
+            failure = error
+        loop.call_soon_threadsafe(settle, result, failure)
+
+    thread = threading.Thread(target=body, name="kafkapy-testing-broker", daemon=True)
+    thread.start()
+    try:
+        return await done
+    finally:
+        thread.join()
