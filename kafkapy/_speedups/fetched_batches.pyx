@@ -1,0 +1,168 @@
+"""The record bytes of a fetched partition as a list of batches: checked, decompressed, message formats v0 and v1 turned into v2.
+
+    batches_scan    walks the bytes once. A v2 batch gets an entry that points into them (format in record_batch.pxd), with its CRC checked
+                    and, within a budget of memory, its records decompressed. What is past the budget stays compressed until it is reached.
+                    Messages of format v0 and v1 are written anew as the records of one batch for a run of plain messages, or for a wrapper
+                    (fetched_messages.pyx).
+
+A part of a batch at the end is left out, since brokers cut there; bytes without one whole batch are an entry of their own. An entry whose
+state is an error stays where it is, so that it is met by who reads up to it; behind a length or magic that is none nothing can be found.
+
+Nothing here takes the GIL, and all of it is hostile until it has been checked.
+"""
+
+from libc.stdlib cimport realloc
+
+from kafkapy._speedups.compression cimport (
+    COMPRESSION_CORRUPT,
+    COMPRESSION_NO_MEMORY,
+    COMPRESSION_OK,
+    COMPRESSION_TOO_LARGE,
+    decompress_into,
+)
+from kafkapy._speedups.fetched_messages cimport messages_convert
+from kafkapy._speedups.record_batch cimport (
+    BATCH_BAD_LENGTH,
+    BATCH_BAD_MAGIC,
+    BATCH_HEADER_SIZE,
+    BATCH_INCOMPLETE,
+    BATCH_OK,
+    CODEC_MASK,
+    CODEC_NONE,
+    MAGIC_V2,
+    TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
+    BatchStatus,
+    batch_check_crc,
+    batch_header_parse,
+)
+from kafkapy._speedups.wire cimport ByteBuffer, buffer_free, buffer_init
+
+cdef enum:
+    SLACK = 4096                    # what may stay unused behind opened records
+
+
+cdef inline void entry_init(FetchedBatch* entry, int64_t offset, FetchedState state) noexcept nogil:
+    entry.base_offset = offset
+    entry.next_offset = offset
+    entry.base_timestamp = 0
+    entry.append_time = -1
+    entry.producer_id = -1
+    entry.leader_epoch = -1
+    entry.record_count = 0
+    entry.attributes = 0
+    entry.magic = MAGIC_V2
+    entry.timestamp_type = 0
+    entry.has_append_time = False
+    entry.state = state
+    entry.records = NULL
+    entry.size = 0
+    entry.owned = NULL
+
+
+cdef inline void entry_of(const BatchHeader* header, const uint8_t* data, FetchedBatch* entry) noexcept nogil:
+    entry.base_offset = header.base_offset
+    entry.next_offset = header.base_offset + header.last_offset_delta + 1
+    entry.base_timestamp = header.base_timestamp
+    entry.append_time = header.max_timestamp
+    entry.producer_id = header.producer_id
+    entry.leader_epoch = header.leader_epoch
+    entry.record_count = header.record_count
+    entry.attributes = header.attributes
+    entry.magic = MAGIC_V2
+    entry.has_append_time = (header.attributes & TIMESTAMP_TYPE_FLAG) != 0
+    entry.timestamp_type = entry.has_append_time
+    entry.state = FETCHED_CLOSED if header.attributes & CODEC_MASK else FETCHED_READY
+    entry.records = data + BATCH_HEADER_SIZE
+    entry.size = header.size - BATCH_HEADER_SIZE
+    entry.owned = NULL
+
+
+cdef inline void close_for_now(FetchedBatch* entry, const uint8_t* data, int64_t size, int64_t* budget) noexcept nogil:
+    """What is open already has to be read before there is memory for this one."""
+    entry.state = FETCHED_CLOSED
+    entry.records = data
+    entry.size = size
+    budget[0] = 0
+
+
+cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget, vector[FetchedBatch]* out) noexcept nogil:
+    cdef BatchHeader header
+    cdef FetchedBatch entry
+    cdef BatchStatus status
+    cdef int64_t at = 0
+    cdef int64_t opened = 0
+    cdef int64_t used
+    while at < size:
+        status = batch_header_parse(data + at, size - at, &header)
+        if status == BATCH_BAD_MAGIC and 0 <= header.magic < MAGIC_V2:
+            entry_init(&entry, header.base_offset, FETCHED_READY)
+            entry.magic = header.magic
+            used = messages_convert(data + at, size - at, max(min(budget[0], <int64_t>MAX_OPENED_BYTES), <int64_t>0), &entry)
+            if used == 0:
+                status = BATCH_INCOMPLETE
+            else:
+                if entry.state == FETCHED_TOO_LARGE and budget[0] < MAX_OPENED_BYTES:
+                    close_for_now(&entry, data + at, used, budget)
+                elif entry.owned != NULL:
+                    opened += entry.size
+                    budget[0] -= entry.size
+                out.push_back(entry)
+                at += used
+                if entry.state == FETCHED_BAD_LENGTH:
+                    return opened
+                continue
+        if status == BATCH_INCOMPLETE:
+            break
+        if status != BATCH_OK:
+            entry_init(&entry, header.base_offset, FETCHED_BAD_MAGIC if status == BATCH_BAD_MAGIC else FETCHED_BAD_LENGTH)
+            out.push_back(entry)
+            return opened
+        entry_of(&header, data + at, &entry)
+        if header.record_count < 0 or header.last_offset_delta < 0:
+            entry.state = FETCHED_BAD_RECORDS
+        elif check_crcs and batch_check_crc(data + at, header.size) != BATCH_OK:
+            entry.state = FETCHED_BAD_CRC
+        elif entry.state == FETCHED_CLOSED and budget[0] > 0:
+            batch_open(&entry, min(budget[0], <int64_t>MAX_OPENED_BYTES))
+            if entry.state == FETCHED_TOO_LARGE and budget[0] < MAX_OPENED_BYTES:
+                close_for_now(&entry, data + at + BATCH_HEADER_SIZE, header.size - BATCH_HEADER_SIZE, budget)
+            elif entry.owned != NULL:
+                opened += entry.size
+                budget[0] -= entry.size
+        out.push_back(entry)
+        at += header.size
+    if out.size() == 0 and size > 0:
+        entry_init(&entry, -1, FETCHED_INCOMPLETE)
+        out.push_back(entry)
+    return opened
+
+
+cdef void batch_open(FetchedBatch* batch, int64_t max_bytes) noexcept nogil:
+    cdef ByteBuffer into
+    cdef uint8_t* data
+    cdef int status
+    if batch.magic < MAGIC_V2:
+        messages_convert(batch.records, batch.size, max_bytes, batch)
+        return
+    buffer_init(&into)
+    status = decompress_into(batch.attributes & CODEC_MASK, batch.records, batch.size, max_bytes, &into)
+    if status != COMPRESSION_OK:
+        buffer_free(&into)
+        if status == COMPRESSION_TOO_LARGE:
+            batch.state = FETCHED_TOO_LARGE
+        elif status == COMPRESSION_NO_MEMORY:
+            batch.state = FETCHED_NO_MEMORY
+        elif status == COMPRESSION_CORRUPT:
+            batch.state = FETCHED_BAD_COMPRESSION
+        else:
+            batch.state = FETCHED_BAD_CODEC
+        return
+    if into.capacity - into.size > SLACK:
+        data = <uint8_t*>realloc(into.data, max(into.size, <size_t>1))
+        if data != NULL:
+            into.data = data
+    batch.records = into.data
+    batch.size = into.size
+    batch.owned = into.data
+    batch.state = FETCHED_READY
