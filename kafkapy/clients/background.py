@@ -1,0 +1,154 @@
+"""The thread with an event loop that a synchronous client works on.
+
+    background = BackgroundLoop("kafkapy-producer")
+    metadata = background.run(core.partitions("orders"), timeout_s=60)
+    background.post(core.wake)
+    background.stop()
+
+After a fork the child has no such thread: there every call raises IllegalStateError, only `stop()` is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, ParamSpec, TypeVar
+
+import uvloop
+
+from kafkapy.errors import IllegalStateError, KafkaTimeoutError
+
+__all__ = ["BackgroundLoop"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+OF_ANOTHER_PROCESS: Final = (
+    "the client belongs to the process that this one was forked from; make a client of its own here"
+)
+_inherited: list[object] = []
+"""Loops of the parent process: a forked child must neither run nor free them."""
+
+
+class BackgroundLoop:
+    """Owns a daemon thread and its uvloop. `run`, `call` and `post` are for other threads; any number may use them."""
+
+    def __init__(self, name: str = "kafkapy") -> None:
+        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._pid = os.getpid()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._thread.start()
+        _running.add(self)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process was forked from the one that owns the thread."""
+        return self._pid != os.getpid()
+
+    def check(self) -> None:
+        """IllegalStateError when the thread cannot be used: stopped, of another process, or this very thread."""
+        if self.foreign:
+            raise IllegalStateError(OF_ANOTHER_PROCESS)
+        if self._stopped:
+            raise IllegalStateError("the client is closed")
+        if threading.get_ident() == self._thread.ident:
+            raise IllegalStateError("a blocking call on the client's own thread would wait for itself")
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Runs a coroutine on the loop and waits for it.
+
+        KafkaTimeoutError after `timeout_s`: the coroutine is cancelled then, and also when the wait is interrupted
+        (KeyboardInterrupt). IllegalStateError when the thread cannot be used.
+        """
+        try:
+            self.check()
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        except BaseException:
+            coroutine.close()
+            raise
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            if future.done() and not future.cancelled():
+                return future.result()  # it came just now, or it is the coroutine's own error
+            future.cancel()
+            raise KafkaTimeoutError(f"no result within {timeout_s:g} s") from None
+        except concurrent.futures.CancelledError:
+            raise IllegalStateError("the client was closed in the meantime") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a plain function on the loop's thread and gives its result. IllegalStateError."""
+
+        async def call() -> T:
+            return function(*args, **kwargs)
+
+        return self.run(call())
+
+    def post(self, function: Callable[..., object], *args: object) -> None:
+        """Has a function called on the loop's thread soon; nothing after `stop()` or in a forked child."""
+        if self._stopped or self.foreign:
+            return
+        # The loop may be closed between the look and the call.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(function, *args)
+
+    def stop(self) -> None:
+        """Cancels what still runs and ends the thread. May be called again, and from the loop's own thread (it does not
+        wait then). In a forked child the thread is only forgotten.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        if self.foreign:
+            _inherited.append(self.loop)
+            return
+        _running.discard(self)
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.get_ident() != self._thread.ident:
+            self._thread.join()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            _cancel_all(self.loop)
+        finally:
+            asyncio.set_event_loop(None)
+            self.loop.close()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """As asyncio.run() ends: every task is cancelled and waited for."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        results = loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        for result in results:
+            if isinstance(result, Exception):
+                log.error("A task of a closed client failed", exc_info=result)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+_running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that is amid the loop's C code when the interpreter ends would bring the process down."""
+    for background in list(_running):
+        background.stop()

@@ -1,0 +1,472 @@
+"""What a client knows of its cluster: brokers, topics, leaders; and when and for which topics it asks again.
+
+Written on the client's loop. Reading is safe on every thread: an update makes new dicts and puts them in place of the
+old ones. Source: org.apache.kafka.clients.Metadata, MetadataSnapshot, and the ConsumerMetadata and ProducerMetadata over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkapy.clients.backoff import Backoff
+from kafkapy.errors import ErrorCode, InvalidMetadataError, KafkaError, NoBrokersAvailableError, error_class
+from kafkapy.protocol.messages.metadata import MetadataRequest
+from kafkapy.types import ZERO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.network_client import NetworkClient
+
+__all__ = ["BrokerNode", "ClusterMetadata", "PartitionMetadata", "TopicMetadata"]
+
+log = logging.getLogger(__name__)
+
+RELIABLE_EPOCHS: Final = 9
+"""Metadata version from which leader epochs can be trusted (KAFKA-9212)."""
+NO_EPOCH: Final = -1
+
+
+class BrokerNode(NamedTuple):
+    """A broker and where it listens. Ids below 0 are bootstrap servers, whose id is not known yet."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def nodeId(self) -> int:
+        """kafka-python's name for `node_id`."""
+        return self.node_id
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A partition. `leader` is -1 without one, `leader_epoch` -1 where it is not known; `error` an error code or 0."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic. With an `error` (a code) it has no partitions; `topic_id` is all zeros for brokers before 2.8."""
+
+    name: str
+    topic_id: uuid.UUID
+    error: int
+    partitions: Mapping[int, PartitionMetadata]
+    is_internal: bool = False
+
+
+Listener = Callable[["ClusterMetadata"], object]
+
+
+class ClusterMetadata:
+    """One client's view. Made by its NetworkClient, which runs the updates while it is started."""
+
+    def __init__(self, network: NetworkClient, bootstrap: Iterable[BrokerNode] = ()) -> None:
+        config = network.config
+        self._network = network
+        self._backoff = Backoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"])
+        self._max_age_s = config["metadata.max.age.ms"] / 1000
+        self._max_idle_s = config.get("metadata.max.idle.ms", 0) / 1000 or None
+        self.allow_auto_topic_creation: bool = config.get("allow.auto.create.topics", False)
+        """Whether asking for a topic may create it; a producer and a consumer set what they stand for."""
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.topics: dict[str, TopicMetadata] = {}
+        self.version = 0
+        """Grows with every update."""
+        self._brokers: dict[int, BrokerNode] = {}
+        self._extra: dict[int, BrokerNode] = {}
+        self._topic_names: dict[uuid.UUID, str] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        self._listeners: list[Listener] = []
+        # what is asked for
+        self._all = False
+        self._wanted: dict[str, float] = {}
+        self._new: set[str] = set()
+        # when it is asked for
+        self._full_due = True
+        self._attempts = 0
+        self._equivalent = 0
+        self._last_attempt_s = 0.0
+        self._last_full_s = 0.0
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing_new: frozenset[str] | None = None
+        self._wake = asyncio.Event()
+        self.bootstrap(bootstrap)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrapping(self) -> bool:
+        """Whether only the bootstrap servers are known."""
+        return next(iter(self._brokers), -1) < 0
+
+    def brokers(self) -> dict[int, BrokerNode]:
+        """The brokers by id; the bootstrap servers, with ids below 0, until the first update."""
+        return self._brokers
+
+    def node(self, node_id: int) -> BrokerNode | None:
+        """A broker, or a node that `add_node` added."""
+        return self._brokers.get(node_id) or self._extra.get(node_id)
+
+    def broker_metadata(self, broker_id: int) -> BrokerNode | None:
+        """As in kafka-python."""
+        return self._brokers.get(broker_id)
+
+    @property
+    def controller(self) -> BrokerNode | None:
+        """The broker that takes requests for the controller."""
+        return self._brokers.get(self.controller_id)
+
+    def topic_names(self, exclude_internal_topics: bool = True) -> set[str]:
+        """Known topics without an error (kafka-python's `topics()`)."""
+        return {
+            name
+            for name, topic in self.topics.items()
+            if not topic.error and not (exclude_internal_topics and topic.is_internal)
+        }
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The topic's id; None when it is not known, or has none."""
+        found = self.topics.get(topic)
+        return None if found is None or found.topic_id == ZERO_UUID else found.topic_id
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The topic's name."""
+        return self._topic_names.get(topic_id)
+
+    def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
+        """What is known of a partition."""
+        topic = self.topics.get(partition.topic)
+        return topic.partitions.get(partition.partition) if topic is not None else None
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """All partition numbers; None when the topic is not known."""
+        found = self.topics.get(topic)
+        return set(found.partitions) if found is not None and found.partitions else None
+
+    def available_partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The partitions with a leader; None when the topic is not known."""
+        found = self.topics.get(topic)
+        if found is None or not found.partitions:
+            return None
+        return {number for number, partition in found.partitions.items() if partition.leader in self._brokers}
+
+    def leader_for(self, partition: TopicPartition) -> int | None:
+        """The leader's id; None when there is none, its address is not known, or a newer epoch has been seen."""
+        found = self.partition(partition)
+        if found is None or found.leader not in self._brokers:
+            return None
+        if found.leader_epoch < self._epochs.get(partition, NO_EPOCH):
+            return None
+        return found.leader
+
+    leader_for_partition = leader_for
+
+    def leader_epoch_for(self, partition: TopicPartition) -> int:
+        """The leader's epoch, -1 when it is not known."""
+        found = self.partition(partition)
+        return NO_EPOCH if found is None else found.leader_epoch
+
+    leader_epoch_for_partition = leader_epoch_for
+
+    def partitions_for_broker(self, broker_id: int) -> set[TopicPartition] | None:
+        """The partitions that a broker leads; None when it leads none."""
+        found = {
+            TopicPartition(name, number)
+            for name, topic in self.topics.items()
+            for number, partition in topic.partitions.items()
+            if partition.leader == broker_id
+        }
+        return found or None
+
+    # --- what is asked for --------------------------------------------------------------------------------------------
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Refreshes ask for these topics too, from now on; for a producer until metadata.max.idle.ms have passed since
+        the last call with them. Topics that are new are asked for at once.
+        """
+        now_s = time.monotonic()
+        new = False
+        for topic in topics:
+            if topic not in self._wanted:
+                self._new.add(topic)
+                new = True
+            self._wanted[topic] = now_s
+        if new and not self._all:
+            self._equivalent = 0
+            self._wake.set()
+
+    def want_only(self, topics: Iterable[str]) -> None:
+        """Refreshes ask for exactly these topics."""
+        wanted = set(topics)
+        self._all = False
+        self._forget([topic for topic in self._wanted if topic not in wanted])
+        self.want(wanted)
+
+    def want_all(self, all_topics: bool) -> None:
+        """Whether refreshes ask for every topic of the cluster."""
+        if all_topics and not self._all:
+            self._full_due = True
+            self._equivalent = 0
+            self._wake.set()
+        self._all = all_topics
+
+    def _forget(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._wanted.pop(topic, None)
+            self._new.discard(topic)
+
+    def invalidate(self) -> None:
+        """What is known is out of date: it is asked for anew soon, after a back-off when that has not helped before."""
+        self._full_due = True
+        self._wake.set()
+
+    def seen_epoch(self, partition: TopicPartition, leader_epoch: int) -> None:
+        """A broker has mentioned a leader epoch: when it is newer than what is known, there is another leader."""
+        known = self._epochs.get(partition)
+        if known is not None and leader_epoch > known:
+            self._epochs[partition] = leader_epoch
+            self.invalidate()
+
+    def update_leader(
+        self, partition: TopicPartition, leader: int, epoch: int, endpoint: BrokerNode | None = None
+    ) -> bool:
+        """Takes over the current leader that a Produce or Fetch response names (KIP-951), when it is newer than what is
+        known and its address is known, from `endpoint` or before. Whether it was taken over.
+        """
+        known = self.partition(partition)
+        if known is None or leader < 0 or epoch < 0 or epoch <= self._epochs.get(partition, known.leader_epoch):
+            return False
+        if endpoint is not None and endpoint.node_id == leader:
+            self._brokers = {**self._brokers, leader: endpoint}
+        if leader not in self._brokers:
+            return False
+        topic = self.topics[partition.topic]
+        changed = replace(known, leader=leader, leader_epoch=epoch)
+        partitions = {**topic.partitions, partition.partition: changed}
+        self.topics = {**self.topics, topic.name: replace(topic, partitions=partitions)}
+        self._epochs[partition] = epoch
+        self._changed()
+        return True
+
+    def add_node(self, node: BrokerNode) -> None:
+        """Makes a node known that updates do not name: a coordinator, or one with a connection of its own."""
+        self._extra[node.node_id] = node
+
+    def add_listener(self, listener: Listener) -> None:
+        """Has a function called on the loop with this object after every update."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Undoes `add_listener`."""
+        self._listeners.remove(listener)
+
+    # --- updates ------------------------------------------------------------------------------------------------------
+
+    def bootstrap(self, servers: Iterable[BrokerNode]) -> None:
+        """Begins (again) with nothing but the bootstrap servers; topics are kept until there is something newer."""
+        self._brokers = {server.node_id: server for server in servers}
+        self._full_due = True
+
+    async def refresh(self) -> None:
+        """Asks for metadata and returns when it is there. One request serves concurrent callers; a caller whose topics
+        are newer than the request under way gets another one.
+
+        KafkaConnectionError, NoBrokersAvailableError and others of one attempt at each broker: the caller retries.
+        """
+        while self._refreshing is not None:
+            covered = self._refreshing_new is None or self._new <= self._refreshing_new
+            await asyncio.shield(self._refreshing)
+            if covered and not self._new:
+                return
+        if not self._new:
+            self._full_due = True
+        await asyncio.shield(self._start_refresh())
+
+    def _start_refresh(self) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self._refresh())
+        self._refreshing = task
+        self._refreshing_new = None
+        task.add_done_callback(self._refreshed)
+        return task
+
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """The client is being closed: cancels a refresh that is under way, which is returned."""
+        if self._refreshing is None:
+            return []
+        self._refreshing.cancel()
+        return [self._refreshing]
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        self._refreshing = None
+        if not task.cancelled():
+            task.exception()  # whoever waits for it hears of it
+
+    async def _refresh(self) -> None:
+        now_s = time.monotonic()
+        self._expire(now_s)
+        partial = bool(self._new) and not self._full_due and not self._all and self._age(now_s) < self._max_age_s
+        asked = frozenset(self._new)
+        self._refreshing_new = asked
+        names = None if self._all else sorted(asked if partial else self._wanted)
+        try:
+            response, version = await self._network.send_metadata(self._request(names))
+        except BaseException:
+            self._attempts += 1
+            self._equivalent = 0
+            self._last_attempt_s = time.monotonic()
+            raise
+        self._new -= asked
+        self._update(response, version, partial)
+
+    def _request(self, names: list[str] | None) -> MetadataRequest:
+        """None: all topics."""
+        topics = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=self.allow_auto_topic_creation)
+
+    def _expire(self, now_s: float) -> None:
+        if self._max_idle_s is not None:
+            idle = [topic for topic, used_s in self._wanted.items() if now_s - used_s > self._max_idle_s]
+            self._forget(topic for topic in idle if topic not in self._new)
+
+    def _update(self, response: Any, version: int, partial: bool) -> None:
+        """Takes over a response. Source: Metadata.handleMetadataResponse."""
+        self._last_attempt_s = time.monotonic()
+        self._attempts = 0
+        self._equivalent += 1
+        if not partial:
+            self._full_due = False
+            self._last_full_s = self._last_attempt_s
+        topics: dict[str, TopicMetadata] = {}
+        for topic in response.topics:
+            if topic.name is None:
+                continue
+            if not self._all and topic.name not in self._wanted:
+                continue  # forgotten in the meantime
+            topics[topic.name] = self._topic(topic, version >= RELIABLE_EPOCHS)
+        if partial:
+            topics = {**{name: topic for name, topic in self.topics.items() if name in self._wanted}, **topics}
+        self._brokers = {
+            broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+        self.controller_id = response.controller_id
+        if response.cluster_id != self.cluster_id:
+            log.info("Cluster id: %s", response.cluster_id)
+            self.cluster_id = response.cluster_id
+        self.topics = topics
+        self._topic_names = {topic.topic_id: name for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
+        if len(self._epochs) > 2 * sum(len(topic.partitions) for topic in topics.values()):
+            self._epochs = {each: epoch for each, epoch in self._epochs.items() if each.topic in topics}
+        self._changed()
+
+    def _topic(self, topic: Any, reliable_epochs: bool) -> TopicMetadata:
+        if topic.error_code:
+            if issubclass(error_class(topic.error_code), InvalidMetadataError):
+                self.invalidate()
+            return TopicMetadata(topic.name, topic.topic_id, topic.error_code, {}, topic.is_internal)
+        before = self.topics.get(topic.name)
+        same = before is not None and (topic.topic_id in (ZERO_UUID, before.topic_id))
+        partitions: dict[int, PartitionMetadata] = {}
+        for each in topic.partitions:
+            known = before.partitions.get(each.partition_index) if before is not None and same else None
+            partitions[each.partition_index] = self._partition(topic.name, each, known, same, reliable_epochs)
+        return TopicMetadata(topic.name, topic.topic_id, 0, partitions, topic.is_internal)
+
+    def _partition(
+        self, topic: str, each: Any, known: PartitionMetadata | None, same_topic: bool, reliable_epochs: bool
+    ) -> PartitionMetadata:
+        """Source: Metadata.updateLatestMetadata: a broker that lags behind must not bring an older leader back."""
+        if each.error_code and issubclass(error_class(each.error_code), InvalidMetadataError):
+            self.invalidate()
+        place = TopicPartition(topic, each.partition_index)
+        epoch = each.leader_epoch if reliable_epochs else NO_EPOCH
+        seen = self._epochs.get(place)
+        if epoch == NO_EPOCH:
+            self._epochs.pop(place, None)
+            self._equivalent = 0
+        elif seen is None or not same_topic or epoch >= seen:
+            if epoch != seen:
+                self._equivalent = 0
+            self._epochs[place] = epoch
+        elif known is not None:
+            return known
+        return PartitionMetadata(
+            each.partition_index,
+            each.leader_id,
+            epoch,
+            tuple(each.replica_nodes),
+            tuple(each.isr_nodes),
+            tuple(each.offline_replicas),
+            each.error_code,
+        )
+
+    def _changed(self) -> None:
+        self.version += 1
+        for listener in list(self._listeners):
+            try:
+                listener(self)
+            except Exception:
+                log.exception("A listener of cluster metadata failed")
+
+    # --- the updater --------------------------------------------------------------------------------------------------
+
+    def _age(self, now_s: float) -> float:
+        return now_s - self._last_full_s
+
+    def _next_update_s(self, now_s: float) -> float:
+        """Seconds until an update is to be asked for. Source: Metadata.timeToNextUpdate."""
+        expires = max(self._last_full_s + self._max_age_s - now_s, 0.0)
+        if expires == 0:
+            self._equivalent = 0
+        wait = 0.0
+        if self._attempts:
+            wait = self._backoff.delay_s(self._attempts - 1)
+        elif self._equivalent and not (self._new and not self._full_due):
+            wait = self._backoff.delay_s(self._equivalent - 1)
+        allowed = max(self._last_attempt_s + wait - now_s, 0.0)
+        due = 0.0 if self._full_due or (self._new and not self._all) else expires
+        return max(due, allowed)
+
+    async def keep_current(self) -> None:
+        """Refreshes whenever it is time to; ends by cancellation."""
+        while True:
+            if self._refreshing is not None:
+                await asyncio.wait([self._refreshing])
+                continue
+            self._wake.clear()
+            wait_s = self._next_update_s(time.monotonic())
+            if wait_s > 0:
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                continue
+            try:
+                await asyncio.shield(self._start_refresh())
+            except KafkaError as error:
+                level = logging.WARNING if isinstance(error, NoBrokersAvailableError) else logging.INFO
+                log.log(level, "Metadata could not be refreshed, it is tried again: %s", error)
+
+    def topic_error(self, topic: str) -> KafkaError | None:
+        """Why a topic cannot be used, as a new exception; None when it can, or is not known yet."""
+        found = self.topics.get(topic)
+        if found is None or not found.error:
+            return None
+        return error_class(found.error)(f"{topic}: {ErrorCode.of(found.error).message}")

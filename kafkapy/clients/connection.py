@@ -1,0 +1,252 @@
+"""The connection to one node: its state, its addresses, when it may be tried again, and what is in flight on it.
+
+Source: org.apache.kafka.clients.ClusterConnectionStates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from kafkapy.clients.backoff import Backoff
+from kafkapy.config.clients import ClientConfig
+from kafkapy.errors import ConfigError
+
+__all__ = ["ConnectionState", "InFlight", "NodeConnection", "open_socket", "parse_bootstrap"]
+
+DEFAULT_PORT: Final = 9092
+_ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*://)?(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:\s/]+))(?::([0-9]+))?\Z")
+
+
+class ConnectionState(Enum):
+    """Where a connection stands. Only READY carries the client's requests."""
+
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"
+    CHECKING_API_VERSIONS = "checking api versions"
+    READY = "ready"
+
+
+class InFlight:
+    """A request that was submitted. `future` gives its response frame; `deadline_s` is in the loop's time."""
+
+    __slots__ = ("api_key", "correlation_id", "deadline_s", "future", "started_s", "timed_out", "version")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        correlation_id: int,
+        api_key: int,
+        version: int,
+        now_s: float,
+        timeout_s: float,
+    ) -> None:
+        self.future = future
+        self.correlation_id = correlation_id
+        self.api_key = api_key
+        self.version = version
+        self.started_s = now_s
+        self.deadline_s = now_s + timeout_s
+        self.timed_out = False
+
+
+class NodeConnection:
+    """One node as one client is connected to it. Used on the client's loop only; made when the node is first needed,
+    and kept over disconnects.
+    """
+
+    __slots__ = (
+        "addresses",
+        "api_versions",
+        "attempts",
+        "channel",
+        "closing",
+        "error",
+        "features",
+        "host",
+        "in_flight",
+        "last_active_s",
+        "last_attempt_s",
+        "node_id",
+        "port",
+        "reconnect_at_s",
+        "setup_attempts",
+        "silent",
+        "state",
+        "task",
+        "throttled_until_s",
+    )
+
+    def __init__(self, node_id: int, host: str, port: int) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.state = ConnectionState.DISCONNECTED
+        self.channel = 0
+        """The id in the I/O kernel; 0: none."""
+        self.closing = False
+        """close_channel() was called and its event has not come yet."""
+        self.api_versions: dict[int, tuple[int, int]] = {}
+        """api key: (lowest, highest version) of the broker; kept while disconnected."""
+        self.features: dict[str, int] = {}
+        """Finalized features of the cluster with their levels (KIP-584), as of the last connect."""
+        self.in_flight: dict[int, InFlight] = {}
+        """By correlation id, in the order of submission."""
+        self.silent: deque[InFlight] = deque()
+        """Requests without response that are not written yet."""
+        self.throttled_until_s = 0.0
+        self.attempts = 0
+        """Disconnects since the connection was last ready."""
+        self.setup_attempts = 0
+        self.last_attempt_s = 0.0
+        self.reconnect_at_s = 0.0
+        self.last_active_s = 0.0
+        self.addresses: list[tuple[Any, ...]] = []
+        """What getaddrinfo said and has not been tried yet since."""
+        self.task: asyncio.Task[None] | None = None
+        """The attempt to connect that is under way."""
+        self.error: Exception | None = None
+        """Why the last attempt failed."""
+
+    def __str__(self) -> str:
+        who = f"broker {self.node_id}" if self.node_id >= 0 else "bootstrap server"
+        return f"{who} ({self.address})"
+
+    @property
+    def address(self) -> str:
+        """host:port, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def preparing(self) -> bool:
+        """Whether it will be ready soon, if all goes well."""
+        return self.state in (ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS)
+
+    @property
+    def pending(self) -> int:
+        """Requests under way."""
+        return len(self.in_flight) + len(self.silent)
+
+    def can_connect(self, now_s: float) -> bool:
+        """Whether the reconnect back-off is over."""
+        return self.state is ConnectionState.DISCONNECTED and now_s >= self.reconnect_at_s
+
+    def is_ready(self, now_s: float) -> bool:
+        """Whether a request may be sent now: connected, and not throttled by the broker (KIP-219)."""
+        return self.state is ConnectionState.READY and not self.closing and now_s >= self.throttled_until_s
+
+    def moved(self, host: str, port: int) -> None:
+        """The node has another address from now on: nothing that failed at the old one counts."""
+        self.host, self.port = host, port
+        self.addresses = []
+        self.attempts = self.setup_attempts = 0
+        self.reconnect_at_s = 0.0
+
+    def disconnected(self, now_s: float, backoff: Backoff) -> None:
+        """The connection is gone, or was not made."""
+        if self.state is ConnectionState.CONNECTING:
+            self.setup_attempts += 1
+        else:
+            self.setup_attempts = 0
+            if self.state is not ConnectionState.DISCONNECTED:
+                self.addresses = []
+        self.state = ConnectionState.DISCONNECTED
+        self.channel = 0
+        self.closing = False
+        self.reconnect_at_s = now_s + backoff.delay_s(self.attempts)
+        self.attempts += 1
+
+    def connected(self) -> None:
+        """Requests may be sent."""
+        self.state = ConnectionState.READY
+        self.attempts = self.setup_attempts = 0
+        self.error = None
+
+
+async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_s: float) -> socket.socket:
+    """A connected, non-blocking socket to the node, at one of its addresses: each is given `timeout_s`, and those that
+    were not tried come first the next time. OSError (TimeoutError, socket.gaierror) of the last one.
+    """
+    loop = asyncio.get_running_loop()
+    if not connection.addresses:
+        connection.addresses = [
+            (family, address)
+            for family, _, _, _, address in await loop.getaddrinfo(
+                connection.host, connection.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+            )
+        ]
+    error: OSError | None = None
+    while connection.addresses:
+        family, address = connection.addresses.pop(0)
+        made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            _set_options(made, config)
+            async with asyncio.timeout(timeout_s):
+                await loop.sock_connect(made, address)
+            return made
+        except OSError as failed:
+            made.close()
+            error = failed
+        except BaseException:
+            made.close()
+            raise
+    raise error or OSError(f"{connection.host} has no address")
+
+
+def _set_options(made: socket.socket, config: ClientConfig) -> None:
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if config["send.buffer.bytes"] >= 0:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config["send.buffer.bytes"])
+    if config["receive.buffer.bytes"] >= 0:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config["receive.buffer.bytes"])
+    for option in config["socket.options"]:
+        made.setsockopt(*option)
+
+
+class Address(NamedTuple):
+    """Where a bootstrap server is."""
+
+    host: str
+    port: int
+
+
+def parse_bootstrap(servers: Iterable[object]) -> list[Address]:
+    """host:port texts of bootstrap.servers, without repetitions; a scheme before the host is dropped, and the port is
+    9092 when there is none, as in kafka-python. ConfigError.
+    """
+    found: dict[Address, None] = {}
+    for server in servers:
+        matched = _ADDRESS.match(str(server).strip())
+        port = int(matched[3] or DEFAULT_PORT) if matched else 0
+        if matched is None or not 0 < port < 65536:
+            raise ConfigError("bootstrap.servers", server, "must be host:port, separated by commas")
+        found[Address(matched[1] or matched[2], port)] = None
+    if not found:
+        raise ConfigError("bootstrap.servers", "", "must not be empty")
+    return list(found)
+
+
+async def canonical_names(addresses: Iterable[Address]) -> list[Address]:
+    """What client.dns.lookup=resolve_canonical_bootstrap_servers_only makes of the bootstrap servers: the canonical
+    name of every address behind each of them. A name that cannot be resolved is left out.
+    """
+    loop = asyncio.get_running_loop()
+    found: dict[Address, None] = {}
+    for host, port in addresses:
+        try:
+            known = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        except OSError:
+            continue
+        for _, _, _, _, address in known:
+            try:
+                name, _ = await loop.getnameinfo(address[:2])
+            except OSError:
+                name = address[0]
+            found[Address(name, port)] = None
+    return list(found)
