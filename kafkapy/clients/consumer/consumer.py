@@ -1,0 +1,562 @@
+"""KafkaConsumer: the consumer as kafka-python's users know it, on the user's own thread.
+
+The user's thread takes records out of the buffers by itself; everything else happens on the loop of a thread in the
+background (`ConsumerCore`), which keeps fetching, heartbeating and committing whether or not the user's thread is
+busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from kafkapy._speedups.consumer_record import ConsumerRecord
+from kafkapy._speedups.record_iterator import RecordIterator
+from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.consumer.core import ConsumerCore
+from kafkapy.clients.consumer.offset_commit import OffsetCommitFuture
+from kafkapy.clients.consumer.subscription import EARLIEST, LATEST, ConsumerRebalanceListener
+from kafkapy.config.clients import ClientConfig
+from kafkapy.config.config_def import MAX_LONG
+from kafkapy.config.consumer import CONSUMER
+from kafkapy.errors import IllegalStateError, WakeupError
+from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
+
+__all__ = ["KafkaConsumer"]
+
+T = TypeVar("T")
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], Any]
+
+FOREVER: Final = 86_400.0
+"""Seconds of one wait at most; then it is looked again."""
+SERVE_S: Final = 0.1
+
+_open: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
+
+
+def _stop_in_child() -> None:
+    """After a fork: the child's copies read nothing, and say so at the next call."""
+    for consumer in list(_open):
+        consumer.fetch_buffer.attention = True
+
+
+os.register_at_fork(after_in_child=_stop_in_child)
+
+
+class Doorbell:
+    """Wakes one waiting thread; a ring that nobody waits for ends the next wait. The wait gives way to signals."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """Any thread, and signal handlers."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass  # has rung already
+
+    def wait(self, seconds: float) -> None:
+        """Until the next ring, or so long."""
+        self._lock.acquire(timeout=min(seconds, FOREVER))
+
+
+class KafkaConsumer(RecordIterator):
+    """Reads records of topics, alone or as a member of a group.
+
+        for record in KafkaConsumer("orders", group_id="billing", bootstrap_servers="localhost:9092"):
+            print(record.topic, record.partition, record.offset, record.key, record.value)
+
+    Arguments: topics to subscribe to; configuration as keywords (``max_poll_records=100``) or, in a dict called
+    `configs`, by Kafka's names (``{"max.poll.records": 100}``). See docs/clients.md for all of them. ConfigError,
+    NoBrokersAvailableError.
+
+    Used by one thread at a time (IllegalStateError otherwise), but for `wakeup`. Not usable in a child after fork().
+    """
+
+    def __init__(self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+        config = ClientConfig(CONSUMER, configs, **keywords)
+        self.config = config
+        self._bell = Doorbell()
+        self._lock = threading.RLock()
+        self._woken = False
+        self._closed = False
+        self._intercepted: deque[ConsumerRecord] = deque()
+        consumer_timeout_ms = config["consumer.timeout.ms"]
+        self._consumer_timeout_s = None if consumer_timeout_ms in (-1, MAX_LONG) else consumer_timeout_ms / 1000
+        self._api_timeout_ms: int = config["default.api.timeout.ms"]
+        self._max_poll_records: int = config["max.poll.records"]
+        self._background = BackgroundLoop(f"kafkapy-consumer-{config['client.id'] or config['group.id'] or ''}")
+        try:
+            self._core = self._background.run(self._make_core(config))
+        except BaseException:
+            self._background.stop()
+            raise
+        super().__init__(self._core.buffer)
+        self._interceptors = self._core.interceptors
+        self._finalizer = weakref.finalize(self, self._background.stop)
+        _open.add(self)
+        if topics:
+            self.subscribe(topics)
+
+    async def _make_core(self, config: ClientConfig) -> ConsumerCore:
+        core = ConsumerCore(config, post=self._background.post, ring=self._bell.ring)
+        try:
+            await core.start()
+        except BaseException:
+            await core.network.close()
+            raise
+        return core
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- one thread at a time -------------------------------------------------------------------------------------
+
+    def _acquire(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise IllegalStateError("KafkaConsumer is not safe for use by several threads at a time")
+        if self._closed:
+            self._lock.release()
+            raise IllegalStateError("This consumer has already been closed")
+
+    def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """A function of the core, on the loop's thread."""
+        self._acquire()
+        try:
+            return self._background.call(function, *arguments)
+        finally:
+            self._lock.release()
+
+    def _run(self, coroutine: Any) -> Any:
+        """A coroutine of the core, on the loop's thread; it keeps its time limit by itself."""
+        try:
+            self._acquire()
+        except BaseException:
+            coroutine.close()
+            raise
+        try:
+            return self._background.run(coroutine)
+        finally:
+            self._lock.release()
+
+    def _serve(self, coroutine: Any) -> Any:
+        """As `_run`, while listeners and callbacks are called on this thread."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._background.loop)
+        future.add_done_callback(lambda _: self._bell.ring())
+        error: Exception | None = None
+        while not future.done():
+            for work in self._background.call(self._core.attendance.serve):
+                try:
+                    work()
+                except Exception as raised:
+                    error = error or raised
+            self._bell.wait(SERVE_S)
+        result = future.result()
+        if error is not None:
+            raise error
+        return result
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records that are there, or that come within `timeout_ms`: by partition, in order, at most `max_records`
+        (max.poll.records) together. {} when none came.
+
+        Joins the group, runs the listener and callbacks, and commits automatically what earlier polls returned. With
+        `update_offsets` False the positions stay, and the next poll returns the same records.
+        Raises what went wrong since the last poll; WakeupError; ValueError and TypeError for arguments.
+        """
+        limit = self._max_records(timeout_ms, max_records)
+        self._acquire()
+        try:
+            records: dict[TopicPartition, list[ConsumerRecord]]
+            records = self._wait_for(lambda: self.fetch_buffer.take(limit), timeout_ms / 1000) or {}
+            if records and not update_offsets:
+                self._background.call(self._seek_back, {tp: taken[0].offset for tp, taken in records.items()})
+            if records and self._interceptors:
+                records = self._interceptors.on_consume(records)
+            return records
+        finally:
+            self._lock.release()
+
+    def poll_batch(self, max_records: int | None = None, timeout_ms: float = 0) -> list[ConsumerRecord]:
+        """As `poll`, in one list: the records of a partition in order, partitions in the order of their turns."""
+        limit = self._max_records(timeout_ms, max_records)
+        self._acquire()
+        try:
+            if self._interceptors:
+                return [record for records in self.poll(timeout_ms, limit).values() for record in records]
+            return self._wait_for(lambda: self.fetch_buffer.take_list(limit), timeout_ms / 1000) or []
+        finally:
+            self._lock.release()
+
+    def _max_records(self, timeout_ms: float, max_records: int | None) -> int:
+        if timeout_ms < 0:
+            raise ValueError("timeout_ms must not be negative")
+        limit = self._max_poll_records if max_records is None else max_records
+        if not isinstance(limit, int):
+            raise TypeError("max_records must be an integer")
+        if limit <= 0:
+            raise ValueError("max_records must be positive")
+        return limit
+
+    def next_slowly(self) -> ConsumerRecord:
+        """The next record for an iteration; waits for it up to consumer.timeout.ms, then StopIteration."""
+        if self._closed:
+            raise StopIteration
+        self._acquire()
+        try:
+            take = self._next_intercepted if self._interceptors else self.fetch_buffer.next
+            record: ConsumerRecord | None = self._wait_for(take, self._consumer_timeout_s)
+            if self._interceptors:
+                self.fetch_buffer.attention = True  # the fast path goes around interceptors
+        finally:
+            self._lock.release()
+        if record is None:
+            raise StopIteration
+        return record
+
+    def _next_intercepted(self) -> ConsumerRecord | None:
+        if not self._intercepted:
+            taken = self.fetch_buffer.take(1)
+            if taken:
+                for records in self._interceptors.on_consume(taken).values():
+                    self._intercepted.extend(records)
+        return self._intercepted.popleft() if self._intercepted else None
+
+    def _wait_for(self, take: Callable[[], T], seconds: float | None) -> T:
+        """What `take` gives, as soon as it gives something; what it gave last when the time is over."""
+        buffer = self.fetch_buffer
+        deadline = None
+        while True:
+            if buffer.attention:
+                self._attend()
+            taken = take()
+            if taken:
+                return taken
+            if deadline is None:
+                if seconds == 0:
+                    time.sleep(0)  # who polls without waiting leaves the loop's thread a turn
+                    return taken
+                deadline = time.monotonic() + (FOREVER if seconds is None else seconds)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                if seconds is not None:
+                    return taken
+                deadline += FOREVER
+                continue
+            self._core.user_waits = True
+            try:
+                self._bell.wait(left)
+            finally:
+                self._core.user_waits = False
+
+    def _attend(self) -> None:
+        """Does what the loop wants done on this thread, and raises what there is to raise."""
+        if self._woken:
+            self._woken = False
+            raise WakeupError
+        work, error = self._background.call(self._core.enter_poll)
+        while work:
+            pending, work = work, []
+            while pending:
+                each = pending.pop(0)
+                try:
+                    each()
+                except BaseException:
+                    for left in pending:
+                        self._background.call(self._core.attendance.callback, left)
+                    raise
+        if error is not None:
+            raise error
+
+    def wakeup(self) -> None:
+        """Ends a wait in poll() or an iteration, or the next one, with WakeupError. From any thread."""
+        self._woken = True
+        self.fetch_buffer.attention = True
+        self._bell.ring()
+
+    # --- what is read ---------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Sequence[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Reads these topics, or those whose names match the pattern at their beginning, instead of those before.
+
+        ValueError without either; IllegalStateError with both, or after assign(); TypeError.
+        """
+        if not topics and pattern is None:
+            raise ValueError("Must provide topics or pattern")
+        if topics and pattern is not None:
+            raise IllegalStateError("Subscription to topics, partitions and pattern are mutually exclusive")
+        if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
+            raise TypeError("topics must be a sequence of names")
+        if listener is not None and not hasattr(listener, "on_partitions_assigned"):
+            raise TypeError("listener must be a ConsumerRebalanceListener")
+        compiled = re.compile(pattern) if pattern is not None else None
+        self._run(self._core.subscribe(topics, compiled, listener))
+
+    def unsubscribe(self) -> None:
+        """Leaves the group and reads nothing."""
+        self._acquire()
+        try:
+            self._serve(self._core.unsubscribe())
+        finally:
+            self._lock.release()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions instead of those before, without a group. IllegalStateError after subscribe()."""
+        chosen = _partitions(partitions)
+        if not chosen:
+            self.unsubscribe()
+        else:
+            self._call(self._core.assign, chosen)
+
+    def subscription(self) -> set[str] | None:
+        """The topics subscribed to, None without a subscription."""
+        return self._call(lambda: self._core.subscription.subscription) or None
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read."""
+        return self._call(lambda: self._core.subscription.assigned)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Returns no records of these until resume(). What was fetched of them is kept."""
+        self._call(self._set_paused, _partitions(partitions), True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Ends a pause."""
+        self._call(self._set_paused, _partitions(partitions), False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._call(
+            lambda: {state.topic_partition for state in self._core.subscription.all_states if state.paused}
+        )
+
+    def _set_paused(self, partitions: list[TopicPartition], paused: bool) -> None:
+        for state in [self._core.subscription.state_of(partition) for partition in partitions]:
+            state.paused = paused
+        self._core.wake_fetcher()
+
+    # --- positions ------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """The next record of the partition is the one at `offset`. ValueError for an unassigned partition (which is an
+        IllegalStateError, too) or a negative offset.
+        """
+        epoch = -1
+        if isinstance(offset, OffsetAndMetadata):
+            epoch, offset = offset.leader_epoch, offset.offset
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise ValueError("offset must be an int of at least 0")
+        self._call(self._core.seek, _partition(partition), offset, epoch)
+        self._intercepted.clear()
+
+    def _seek_back(self, offsets: dict[TopicPartition, int]) -> None:
+        for partition, offset in offsets.items():
+            self._core.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Goes on with the oldest record of these, or of all assigned partitions."""
+        self._reset(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Goes on after the newest record of these, or of all assigned partitions."""
+        self._reset(partitions, LATEST)
+
+    def _reset(self, partitions: tuple[TopicPartition, ...], to: Any) -> None:
+        chosen = _partitions(partitions) or list(self.assignment())
+        if not chosen:
+            raise ValueError("No partitions are currently assigned")
+        self._call(self._core.reset, chosen, to)
+        self._intercepted.clear()
+
+    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """Offset of the next record to be returned. Waits until it is known: KafkaTimeoutError."""
+        return int(self._run(self._core.position(_partition(partition), self._timeout(timeout_ms))))
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of the partition as of the last fetch, None when none has been made."""
+        return self._call(lambda: self._core.subscription.state_of(_partition(partition)).high_watermark)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and the end of what this consumer may read, None when not known yet."""
+        return self._call(lambda: self._core.lag(_partition(partition)))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The oldest offset of each partition. KafkaTimeoutError."""
+        return self._offsets_at(partitions, ListOffsetsTimestamp.EARLIEST, timeout_ms)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the newest record of each partition; after the last stable one for read_committed."""
+        return self._offsets_at(partitions, ListOffsetsTimestamp.LATEST, timeout_ms)
+
+    def _offsets_at(
+        self, partitions: Iterable[TopicPartition], at: ListOffsetsTimestamp, timeout_ms: int | None
+    ) -> dict[TopicPartition, int]:
+        timestamps = dict.fromkeys(_partitions(partitions), int(at))
+        listed = self._run(self._core.list_offsets(timestamps, self._timeout(timeout_ms)))
+        return {partition: found.offset for partition, found in listed.items()}
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each timestamp (ms since the epoch), None where there is none. ValueError."""
+        for partition, at in timestamps.items():
+            if at < 0:
+                raise ValueError(f"The target time for partition {partition} is {at}: it cannot be negative")
+        asked = {_partition(partition): int(at) for partition, at in timestamps.items()}
+        listed = self._run(self._core.list_offsets(asked, self._timeout(timeout_ms)))
+        return {
+            partition: OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
+            if found.offset >= 0
+            else None
+            for partition, found in listed.items()
+        }
+
+    # --- commits --------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Offsets | None = None, timeout_ms: int | None = None) -> None:
+        """Commits these offsets (the next to be read), or the positions, and waits for it.
+
+        CommitFailedError when the group has gone on without this member; IllegalStateError without a group.
+        """
+        self._run(self._core.commit(_offsets(offsets), self._timeout(timeout_ms)))
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+    ) -> OffsetCommitFuture:
+        """Commits without waiting. `callback(offsets, None or the error)` is called in a later poll."""
+        future = OffsetCommitFuture()
+        default = self.config["default.offset.commit.callback"]
+
+        def done(committed: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+            future.resolve(committed, error)
+            chosen = callback or default
+            if chosen is not None:
+                chosen(committed, error)
+
+        self._call(self._core.commit_soon, _offsets(offsets), done)
+        return future
+
+    def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: int | None = None
+    ) -> int | OffsetAndMetadata | None:
+        """The committed offset, with `metadata` as OffsetAndMetadata; None when there is none. IllegalStateError."""
+        found = self._run(self._core.committed([_partition(partition)], self._timeout(timeout_ms))).get(partition)
+        if found is None:
+            return None
+        return found if metadata else int(found.offset)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Which member of which group this is, for KafkaProducer.send_offsets_to_transaction()."""
+        return self._call(self._core.group_metadata)
+
+    # --- the cluster ----------------------------------------------------------------------------------------------
+
+    def topics(self, timeout_ms: int | None = None) -> set[str]:
+        """The names of all topics that may be seen."""
+        return set(self._run(self._core.all_topics(self._timeout(timeout_ms))))
+
+    def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int]:
+        """The numbers of a topic's partitions; empty when there is no such topic."""
+        return set(self._run(self._core.partitions_for_topic(topic, self._timeout(timeout_ms))))
+
+    def bootstrap(self, timeout_ms: int | None = None, refresh: bool = False) -> None:
+        """The constructor has reached the cluster; with `refresh` metadata is asked for anew. KafkaTimeoutError."""
+        if refresh:
+            self._run(self._core.refresh(self._timeout(timeout_ms)))
+
+    def bootstrap_connected(self) -> bool:
+        """Whether the cluster has been reached."""
+        return not self._closed
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, Any]]:
+        """What was counted and measured, by group and name; the names are Kafka's. `raw` makes no difference."""
+        return self._call(self._core.all_metrics)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
+        """Commits (with auto commit, unless `autocommit` is False), leaves the group, and closes all connections.
+
+        Takes at most about `timeout_ms` (30 s). Further calls do nothing. In a child after fork() it only drops the
+        consumer.
+        """
+        if self._closed:
+            return
+        if self._background.foreign:
+            self._closed = True
+            return
+        self._acquire()
+        try:
+            self._closed = True
+            self.fetch_buffer.attention = True
+            limit = int(min(self.config["request.timeout.ms"], 30_000) if timeout_ms is None else timeout_ms)
+            try:
+                self._serve(self._core.close(autocommit, limit))
+            finally:
+                self._finalizer()
+                self._interceptors.close()
+                for name in ("key.deserializer", "value.deserializer"):
+                    if hasattr(self.config[name], "deserialize") and hasattr(self.config[name], "close"):
+                        self.config[name].close()
+        finally:
+            self._lock.release()
+
+    def _timeout(self, timeout_ms: float | None) -> int:
+        return self._api_timeout_ms if timeout_ms is None else int(timeout_ms)
+
+
+def _partition(partition: TopicPartition) -> TopicPartition:
+    """TypeError for what is no pair of a topic and a number."""
+    if not isinstance(partition, tuple) or len(partition) != 2:
+        raise TypeError("partition must be a TopicPartition")
+    return partition if isinstance(partition, TopicPartition) else TopicPartition(*partition)
+
+
+def _partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    return list(dict.fromkeys(_partition(partition) for partition in partitions))
+
+
+def _offsets(offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """Offsets to commit; a plain number stands for one without metadata."""
+    if offsets is None:
+        return None
+    chosen = {
+        _partition(partition): OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata(*offset)
+        for partition, offset in offsets.items()
+    }
+    for partition, offset in chosen.items():
+        if offset.offset < 0:
+            raise ValueError(f"The offset of {partition} is negative: {offset.offset}")
+    return chosen

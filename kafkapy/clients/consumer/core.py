@@ -1,0 +1,597 @@
+"""ConsumerCore: a consumer without its face, as coroutines on one loop. `KafkaConsumer` and the asyncio consumer stand
+on it.
+
+    user's thread                                    loop
+      poll(): takes records from FetchBuffer
+        `attention`? ---- enter_poll() ------------>   positions, membership, auto commit
+                     <--- work for this thread -----   listeners, commit callbacks; an error to raise
+      chunk done: tell_hungry ---------------------->  Fetcher: the next request
+        nothing to read: waits    <---- tell_ready --  Fetcher: a chunk has come
+
+What a rebalance does to the user (the listener, an end to records of some partitions, the positions to commit) happens
+only within poll(), so that records returned by earlier polls count as processed and others do not. The loop sets
+`attention` when it wants the user's thread to come by, and goes on when it has been there: `prepare_revocation`,
+`run_listener`. Source: org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer and ConsumerCoordinator (4.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy._speedups.record_iterator import FetchBuffer
+from kafkapy.clients.consumer.attendance import Attendance, ListenerKind, Work
+from kafkapy.clients.consumer.auto_commit import AutoCommit
+from kafkapy.clients.consumer.fetcher import FetchConfig, Fetcher
+from kafkapy.clients.consumer.interceptors import ConsumerInterceptors
+from kafkapy.clients.consumer.membership.classic import ClassicMembership
+from kafkapy.clients.consumer.membership.commits import OffsetCommitter
+from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
+from kafkapy.clients.consumer.metrics import FetchMetrics
+from kafkapy.clients.consumer.offsets import ListedOffset, Offsets
+from kafkapy.clients.consumer.subscription import (
+    ConsumerRebalanceListener,
+    FetchState,
+    OffsetReset,
+    PartitionState,
+    SubscriptionState,
+    SubscriptionType,
+)
+from kafkapy.clients.network_client import NetworkClient
+from kafkapy.errors import ErrorCode, IllegalStateError, KafkaTimeoutError, error_for
+from kafkapy.protocol.messages.metadata import MetadataRequest
+from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.cluster import ClusterMetadata
+    from kafkapy.clients.consumer.membership.api import Membership
+    from kafkapy.config.clients import ClientConfig
+
+__all__ = ["ConsumerCore"]
+
+logger = logging.getLogger("kafka.consumer")
+
+POLL_CHECK_S: Final = 1.0
+"""How often is looked whether the user's thread takes records, so that a member that reads counts as one that polls."""
+FATAL_FOR_TOPICS: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
+
+
+def _with_room_for_fetches(config: ClientConfig) -> ClientConfig:
+    """receive.message.max.bytes has to let a full Fetch response pass, and a batch larger than a partition's share."""
+    least = config["fetch.max.bytes"] + config["max.partition.fetch.bytes"]
+    if config["receive.message.max.bytes"] >= least or "receive.message.max.bytes" in config.given:
+        return config
+    return config.replaced(receive_message_max_bytes=least)
+
+
+def _membership(core: ConsumerCore) -> Membership:
+    """By group.protocol."""
+    if core.config["group.protocol"].lower() == "consumer":
+        from kafkapy.clients.consumer.membership.consumer_protocol import ConsumerProtocolMembership
+
+        return ConsumerProtocolMembership(core)
+
+    return ClassicMembership(core)
+
+
+class ConsumerCore:
+    """Owns the connections, the subscription, the fetcher and the membership of one consumer. Every method on the
+    loop's thread.
+
+    `post` runs a function on the loop's thread soon, from any thread; `ring` wakes whoever waits for records or work;
+    `attended`: callbacks and the like wait for the user's thread to call `enter_poll`. Without it they happen on the
+    loop, at once.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        post: Callable[[Callable[[], object]], None],
+        ring: Callable[[], None],
+        attended: bool = True,
+    ) -> None:
+        config = self.config = _with_room_for_fetches(config)
+        self.network = NetworkClient(config)
+        self.buffer = FetchBuffer(lambda: post(self.wake_fetcher), ring)
+        self.subscription = SubscriptionState(OffsetReset.of(config["auto.offset.reset"]), self.buffer.partition)
+        self.attendance = Attendance(self.buffer, self.subscription, ring, attended)
+        self.interceptors = ConsumerInterceptors(config["interceptor.classes"])
+        self.isolation = IsolationLevel[config["isolation.level"].upper()]
+        self.metrics = FetchMetrics(self.buffer, self.subscription, self.isolation is IsolationLevel.READ_COMMITTED)
+        self.offsets = Offsets(
+            self.network,
+            self.subscription,
+            self.isolation,
+            retry_backoff_ms=config["retry.backoff.ms"],
+            request_timeout_ms=config["request.timeout.ms"],
+            on_error=self.report,
+            on_positions=self._positions_changed,
+        )
+        self.fetcher = Fetcher(
+            self.network,
+            self.subscription,
+            self.buffer,
+            self._fetch_config(config),
+            self.metrics,
+            on_error=self.report,
+            on_reset=self.offsets.wake,
+        )
+        self.group_id: str | None = config["group.id"]
+        self.committer: OffsetCommitter | None = None
+        self.membership: Membership | None = None
+        if self.group_id is not None:
+            self.committer = OffsetCommitter(self)
+            self.membership = _membership(self)
+        self._auto_committer = AutoCommit(
+            self.group_id is not None and bool(config["enable.auto.commit"]),
+            config["auto.commit.interval.ms"],
+            config["retry.backoff.ms"],
+            lambda positions: self.commit(positions, config["default.api.timeout.ms"]),
+            self._auto_committed,
+        )
+        self.closed = False
+        self.user_waits = False
+        """Set by the user's thread while it waits inside poll(): a member that waits for records polls."""
+        self._consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._transient: Counter[str] = Counter()
+        self._initializer: asyncio.Task[Any] | None = None
+        self._assigner: asyncio.Task[Any] | None = None
+        self._member_started = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._calls_seen = 0
+
+    @staticmethod
+    def _fetch_config(config: ClientConfig) -> FetchConfig:
+        return FetchConfig(
+            max_wait_ms=config["fetch.max.wait.ms"],
+            min_bytes=config["fetch.min.bytes"],
+            max_bytes=config["fetch.max.bytes"],
+            max_partition_bytes=config["max.partition.fetch.bytes"],
+            isolation=IsolationLevel[config["isolation.level"].upper()],
+            check_crcs=config["check.crcs"],
+            rack=config["client.rack"],
+            sessions=config["enable.incremental.fetch.sessions"],
+            request_timeout_ms=config["request.timeout.ms"],
+            retry_backoff_s=config["retry.backoff.ms"] / 1000,
+            metadata_max_age_s=config["metadata.max.age.ms"] / 1000,
+            key_deserializer=config["key.deserializer"],
+            value_deserializer=config["value.deserializer"],
+        )
+
+    async def start(self) -> None:
+        """Reaches the cluster. NoBrokersAvailableError."""
+        self.network.cluster.add_listener(self._metadata_changed)
+        await self.network.start()
+        if self.membership is not None:
+            self._arm()
+
+    @property
+    def auto_commit(self) -> bool:
+        """Whether positions are committed without being asked."""
+        return self._auto_committer.enabled
+
+    # --- what is read ---------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, topics: Iterable[str], pattern: re.Pattern[str] | None, listener: ConsumerRebalanceListener | None
+    ) -> None:
+        """Subscribes by name, or by pattern. IllegalStateError while partitions are assigned by hand."""
+        if pattern is not None:
+            self.subscription.subscribe_pattern(pattern, listener)
+            self._want_metadata()
+            self._match_pattern()
+        else:
+            self.subscription.subscribe(topics, listener)
+            self._want_metadata()
+        if self.membership is not None:
+            if self._member_started:
+                self.membership.subscription_changed()
+        else:
+            self._assign_all()
+        self.attendance.need_poll()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Assigns partitions by hand. IllegalStateError while there is a subscription."""
+        if self.subscription.assign_by_user(partitions):
+            self._want_metadata()
+            self._leaders_known()
+            self.wake_fetcher()
+        self.attendance.need_poll()
+
+    async def unsubscribe(self, reason: str = "the consumer unsubscribed from all topics") -> None:
+        """Leaves the group, when it is a member of one, and forgets all partitions."""
+        if self.membership is not None and self._member_started:
+            self._member_started = False
+            await self.membership.leave(reason)
+        elif self.subscription.auto_assigned:
+            await self.run_listener("revoked", self.subscription.assigned)
+        self.subscription.unsubscribe()
+        self._want_metadata()
+
+    def _want_metadata(self) -> None:
+        cluster = self.network.cluster
+        if self.subscription.type is SubscriptionType.PATTERN:
+            cluster.want_all(True)
+        else:
+            cluster.want_only(self.subscription.metadata_topics | set(self._transient))
+
+    def group_topics_changed(self, topics: Iterable[str]) -> None:
+        """The topics the whole group reads, while this member leads it: their metadata is needed here too."""
+        self.subscription.group_topics = frozenset(topics)
+        self._want_metadata()
+
+    @contextmanager
+    def wanting(self, topics: Iterable[str]) -> Iterator[None]:
+        """Metadata of these topics is asked for as well meanwhile."""
+        added = Counter(set(topics))
+        self._transient += added
+        self._want_metadata()
+        try:
+            yield
+        finally:
+            self._transient -= added
+            self._want_metadata()
+
+    def _metadata_changed(self, cluster: ClusterMetadata) -> None:
+        for topic in self.subscription.metadata_topics:
+            metadata = cluster.topics.get(topic)
+            code = ErrorCode.of(metadata.error) if metadata is not None else ErrorCode.NONE
+            if code in FATAL_FOR_TOPICS:
+                self.report(error_for(code, f"{code.message} Topic: {topic}"))
+        if self._match_pattern() and self.membership is not None and self._member_started:
+            self.membership.subscription_changed()
+        if self.membership is None:
+            self._assign_all()
+        self._leaders_known()
+        self.offsets.wake()
+        self.wake_fetcher()
+
+    def _match_pattern(self) -> bool:
+        """The topics that the pattern matches now; whether they are others than before."""
+        if self.subscription.type is not SubscriptionType.PATTERN:
+            return False
+        without_internal = bool(self.config["exclude.internal.topics"])
+        return self.subscription.subscribe_matching(
+            name
+            for name, topic in self.network.cluster.topics.items()
+            if not topic.error and not (without_internal and topic.is_internal)
+        )
+
+    def _leaders_known(self) -> None:
+        """Positions that were set before their leader was known have one now."""
+        for state in self.subscription.in_state(FetchState.FETCHING):
+            if state.leader.node_id < 0:
+                state.leader_changed(self.offsets.leader_of(state.topic_partition))
+
+    def _assign_all(self) -> None:
+        """A subscription without a group has all partitions of its topics."""
+        if not self.subscription.auto_assigned:
+            return
+        wanted = {
+            TopicPartition(topic, number)
+            for topic in self.subscription.topics
+            for number in self.network.cluster.partitions_for_topic(topic) or ()
+        }
+        if wanted != self.subscription.assigned and (self._assigner is None or self._assigner.done()):
+            self._assigner = self._spawn(self._assign_all_now(wanted))
+
+    async def _assign_all_now(self, wanted: set[TopicPartition]) -> None:
+        gone = self.subscription.assigned - wanted
+        if gone:
+            await self.prepare_revocation(gone)
+            await self.run_listener("revoked", gone)
+        added = self.subscription.assign_from_subscribed(sorted(wanted))
+        if added:
+            await self.run_listener("assigned", added)
+        self._assigner = None
+        self._assign_all()
+
+    # --- the user's thread comes by -------------------------------------------------------------------------------
+
+    def need_poll(self) -> None:
+        """Something has changed that poll() has to look at."""
+        self.attendance.need_poll()
+
+    def report(self, error: Exception) -> None:
+        """The next poll raises this."""
+        self.attendance.report(error)
+        self._changed.set()
+
+    def enter_poll(self) -> tuple[list[Work], Exception | None]:
+        """The user's thread is in poll(), and everything returned by earlier polls has been processed.
+
+        Returns what it has to do, and the error that it raises then.
+        """
+        self.buffer.attention = False
+        self._calls_seen = self.buffer.calls
+        if self.membership is not None and self.subscription.auto_assigned:
+            if not self._member_started:
+                self._member_started = True
+                self._spawn(self.membership.start())
+            self.membership.poll_called()
+            if self.membership.error is not None:
+                self.report(self.membership.error)
+        if self.committer is not None:
+            self._consumed = self.subscription.all_consumed()
+            self._auto_committer.begin(self._consumed)
+        work = self.attendance.serve()
+        self.initialize_positions()
+        error = self.attendance.next_error()
+        if error is not None:
+            # Whoever polls again after an error goes on where that is possible.
+            self.buffer.attention = True
+        else:
+            self.offsets.resume()
+            self.fetcher.resume()
+        return work, error
+
+    async def prepare_revocation(self, partitions: set[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Ends the handing out of records of these partitions while the user is in poll(); the positions to commit for
+        them.
+        """
+        return await self.attendance.revoke(partitions)
+
+    async def run_listener(self, kind: ListenerKind, partitions: set[TopicPartition]) -> None:
+        """Tells the listener, on the user's thread within poll(), and returns when it has been told.
+
+        What the listener raises is raised by poll(). Partitions revoked or lost give no records from the call on, newly
+        assigned ones from the return on.
+        """
+        if kind != "assigned":
+            self.subscription.mark_pending_revocation(partitions)
+        await self.attendance.tell_listener(kind, partitions)
+        if kind == "assigned":
+            self.subscription.callback_done(partitions)
+            self.initialize_positions()
+            self.wake_fetcher()
+
+    def _arm(self) -> None:
+        if not self.closed:
+            self._timer = asyncio.get_running_loop().call_later(
+                min(POLL_CHECK_S, self.config["max.poll.interval.ms"] / 4000), self._check_polls
+            )
+
+    def _check_polls(self) -> None:
+        calls = self.buffer.calls
+        if (calls != self._calls_seen or self.user_waits) and self.membership is not None and self._member_started:
+            self._calls_seen = calls
+            self.membership.poll_called()
+        if self._auto_committer.due or (self.membership is not None and self.membership.error is not None):
+            self.attendance.need_poll()
+        self._arm()
+
+    # --- positions ------------------------------------------------------------------------------------------------
+
+    def initialize_positions(self) -> None:
+        """Looks for positions of the partitions that have none: committed offsets, or what auto.offset.reset says."""
+        if self._initializer is not None or self.closed:
+            return
+        states = [state for state in self.subscription.in_state(FetchState.INITIALIZING) if not state.pending_assigned]
+        if states:
+            self._initializer = self._spawn(self._initialize(states))
+
+    async def _initialize(self, states: list[PartitionState]) -> None:
+        try:
+            if self.committer is not None:
+                committed = await self.committer.committed(
+                    [state.topic_partition for state in states], self.isolation is IsolationLevel.READ_COMMITTED
+                )
+                for state in states:
+                    found = committed.get(state.topic_partition)
+                    if found is not None and self._waits_for_offset(state):
+                        leader = self.offsets.leader_of(state.topic_partition)
+                        state.seek_unvalidated(found.offset, found.leader_epoch, leader)
+            self.subscription.reset_initializing(
+                state.topic_partition for state in states if self._waits_for_offset(state)
+            )
+        except Exception as error:
+            self.report(error)
+            self._initializer = None
+            return
+        self._initializer = None
+        self.offsets.wake()
+        self._positions_changed()
+        self.initialize_positions()
+
+    def _waits_for_offset(self, state: PartitionState) -> bool:
+        return state.state is FetchState.INITIALIZING and self.subscription.get(state.topic_partition) is state
+
+    def _positions_changed(self) -> None:
+        self._changed.set()
+        self.wake_fetcher()
+
+    def wake_fetcher(self) -> None:
+        """There may be something to fetch."""
+        self.fetcher.wake()
+
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Moves a position. IllegalStateError when the partition is not assigned."""
+        state = self.subscription.state_of(partition)
+        state.seek_unvalidated(offset, leader_epoch, self.offsets.leader_of(partition))
+        self.offsets.wake()
+        self.wake_fetcher()
+
+    def reset(self, partitions: Iterable[TopicPartition], reset: OffsetReset) -> None:
+        """Moves positions to the beginning or the end. IllegalStateError when one is not assigned."""
+        for state in [self.subscription.state_of(partition) for partition in partitions]:
+            state.request_reset(reset)
+        self.offsets.wake()
+
+    async def position(self, partition: TopicPartition, timeout_ms: int) -> int:
+        """The position, once it is valid. IllegalStateError, KafkaTimeoutError, or why there is none."""
+        self.subscription.state_of(partition)
+        self.offsets.resume()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    state = self.subscription.state_of(partition)
+                    if state.has_valid_position:
+                        return state.buffer.position
+                    error = self.attendance.next_error()
+                    if error is not None:
+                        raise error
+                    self.initialize_positions()
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise KafkaTimeoutError(f"The position of {partition} was not known within {timeout_ms} ms") from None
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, ListedOffset]:
+        """As `Offsets.list_offsets`, for any partitions."""
+        with self.wanting(partition.topic for partition in timestamps):
+            return await self.offsets.list_offsets(timestamps, timeout_ms)
+
+    # --- commits --------------------------------------------------------------------------------------------------
+
+    def _require_group(self) -> OffsetCommitter:
+        if self.committer is None:
+            raise IllegalStateError("Committing needs a group: group_id is not set")
+        return self.committer
+
+    def positions_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the user has got by earlier polls, as of the last time its thread came by (or now, where it never
+        does).
+        """
+        assigned = self.subscription.assigned
+        positions = self._consumed if self.attendance.attended and not self.closed else self.subscription.all_consumed()
+        return {partition: offset for partition, offset in positions.items() if partition in assigned}
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: int) -> None:
+        """Commits offsets, or all positions, and returns when that is done. CommitFailedError, KafkaTimeoutError."""
+        committer = self._require_group()
+        chosen = self.subscription.all_consumed() if offsets is None else dict(offsets)
+        if chosen:
+            await committer.commit(chosen, timeout_ms)
+            self.interceptors.on_commit(chosen)
+
+    def commit_soon(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
+        done: Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None],
+    ) -> None:
+        """Commits offsets, or all positions, without waiting; `done` is called on the user's thread in a later poll."""
+        committer = self._require_group()
+        chosen = self.subscription.all_consumed() if offsets is None else dict(offsets)
+
+        async def commit() -> None:
+            error: Exception | None = None
+            try:
+                if chosen:
+                    await committer.commit(chosen, self.config["default.api.timeout.ms"])
+                    self.interceptors.on_commit(chosen)
+            except Exception as raised:
+                error = raised
+            self.attendance.callback(lambda: done(chosen, error))
+
+        self._spawn(commit())
+
+    def _auto_committed(self, positions: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+        callback = self.config["default.offset.commit.callback"]
+        if callback is not None:
+            self.attendance.callback(lambda: callback(positions, error))
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets. IllegalStateError without a group, KafkaTimeoutError."""
+        committer = self._require_group()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await committer.committed(list(partitions), self.isolation is IsolationLevel.READ_COMMITTED)
+        except TimeoutError:
+            raise KafkaTimeoutError(f"The committed offsets were not known within {timeout_ms} ms") from None
+
+    # --- what there is to know ------------------------------------------------------------------------------------
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Which member of which group this is; without a group its name is empty."""
+        if self.membership is None:
+            return ConsumerGroupMetadata("")
+        return self.membership.group_metadata()
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """As `PartitionState.lag`. IllegalStateError when the partition is not assigned."""
+        return self.subscription.state_of(partition).lag(self.isolation is IsolationLevel.READ_COMMITTED)
+
+    def all_metrics(self) -> dict[str, dict[str, Any]]:
+        """What was counted, by group and name."""
+        return self.network.metrics.snapshot("consumer") | self.metrics.read()
+
+    async def all_topics(self, timeout_ms: int) -> set[str]:
+        """The names of all topics that may be seen, asked of the cluster now. KafkaTimeoutError."""
+        response = await self.network.send_any(MetadataRequest(topics=None), timeout_ms=timeout_ms)
+        return {topic.name for topic in response.topics if not topic.error_code}
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: int) -> set[int]:
+        """The numbers of a topic's partitions, from what is known or else from the cluster; empty when it has no such
+        topic.
+        """
+        known = self.network.cluster.partitions_for_topic(topic)
+        if known is None:
+            with self.wanting([topic]):
+                await self.refresh(timeout_ms)
+            known = self.network.cluster.partitions_for_topic(topic)
+        return known or set()
+
+    async def refresh(self, timeout_ms: int) -> None:
+        """Asks for metadata now. KafkaTimeoutError."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.network.cluster.refresh()
+        except TimeoutError:
+            raise KafkaTimeoutError(f"Metadata was not there within {timeout_ms} ms") from None
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    async def close(self, autocommit: bool, timeout_ms: int) -> None:
+        """Commits positions (when auto commit is on), leaves the group, and closes everything, in about that time."""
+        if self.closed:
+            return
+        if not autocommit:
+            self._auto_committer.enabled = False
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                if self.auto_commit:
+                    await self._auto_committer.finish(self.subscription.all_consumed())
+                if self.subscription.auto_assigned:
+                    await self._leave()
+                await self.fetcher.close()
+        except TimeoutError:
+            logger.warning("The consumer was closed before everything was done: %d ms were over", timeout_ms)
+        finally:
+            self.closed = True
+            self.offsets.close()
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+            self.subscription.unsubscribe()
+            await self.network.close()
+
+    async def _leave(self) -> None:
+        if self.config["internal.leave.group.on.close"]:
+            await self.unsubscribe("the consumer is being closed")
+        else:
+            await self.run_listener("revoked", self.subscription.assigned)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.report(error)

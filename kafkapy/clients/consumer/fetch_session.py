@@ -1,0 +1,164 @@
+"""What one broker is told of the partitions to fetch: all of them once, then only what changed (KIP-227).
+
+    INITIAL (0, 0) --full response with a session id--> (id, 1) --incremental response--> (id, 2) --> ...
+        ^                                                  |
+        +--session not found, closed, or full of errors----+     (id, 0): a full request that closes the session and
+        asks for another
+
+Source: org.apache.kafka.clients.FetchSessionHandler (4.1).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kafkapy.errors import ErrorCode
+from kafkapy.types import ZERO_UUID, TopicPartition
+
+__all__ = ["FetchPlan", "FetchSession", "WantedPartition"]
+
+logger = logging.getLogger("kafka.consumer.fetch_session")
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+MAX_EPOCH: Final = 2**31 - 1
+
+
+class WantedPartition(NamedTuple):
+    """What is asked of one partition; the same as before need not be said again."""
+
+    topic_id: UUID
+    offset: int
+    leader_epoch: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """The content of one request: what is sent and forgotten, and all that the broker will answer about."""
+
+    session_id: int
+    epoch: int
+    send: dict[TopicPartition, WantedPartition]
+    forget: list[tuple[TopicPartition, UUID]]
+    replaced: list[tuple[TopicPartition, UUID]]
+    """Partitions whose topic was deleted and created again: forgotten under the old id, where requests carry ids."""
+    partitions: dict[TopicPartition, WantedPartition]
+    with_topic_ids: bool
+    """Whether every topic's id is known: without them version 12 is the last that can be used."""
+
+    @property
+    def full(self) -> bool:
+        """Whether it names all partitions."""
+        return self.epoch in (FIRST_EPOCH, FINAL_EPOCH)
+
+
+class FetchSession:
+    """A session with a broker. One request at a time: `build`, then `completed` or `failed`. Of the loop's thread."""
+
+    def __init__(self, node_id: int, enabled: bool = True) -> None:
+        self.node_id = node_id
+        self._enabled = enabled
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH if enabled else FINAL_EPOCH
+        self._partitions: dict[TopicPartition, WantedPartition] = {}
+
+    @property
+    def partitions(self) -> Iterable[TopicPartition]:
+        """The partitions of the last request."""
+        return self._partitions.keys()
+
+    def build(self, wanted: dict[TopicPartition, WantedPartition]) -> FetchPlan:
+        """The next request, for these partitions in this order. Keeps `wanted`."""
+        with_ids = all(each.topic_id != ZERO_UUID for each in wanted.values())
+        if self._epoch in (FIRST_EPOCH, FINAL_EPOCH):
+            self._partitions = wanted
+            return FetchPlan(self._id, self._epoch, wanted, [], [], wanted, with_ids)
+        send: dict[TopicPartition, WantedPartition] = {}
+        forget: list[tuple[TopicPartition, UUID]] = []
+        replaced: list[tuple[TopicPartition, UUID]] = []
+        kept: dict[TopicPartition, WantedPartition] = {}
+        for partition, before in self._partitions.items():
+            now = wanted.get(partition)
+            if now is None:
+                forget.append((partition, before.topic_id))
+                # The session is with ids or without them as a whole, and ends when that changes.
+                with_ids = with_ids and before.topic_id != ZERO_UUID
+                continue
+            if now != before:
+                send[partition] = now
+                if now.topic_id != before.topic_id and ZERO_UUID not in (now.topic_id, before.topic_id):
+                    replaced.append((partition, before.topic_id))
+            kept[partition] = now
+        for partition, now in wanted.items():
+            if partition not in kept:
+                kept[partition] = send[partition] = now
+        self._partitions = kept
+        return FetchPlan(self._id, self._epoch, send, forget, replaced, kept, with_ids)
+
+    def completed(
+        self,
+        plan: FetchPlan,
+        error_code: int,
+        session_id: int,
+        throttle_ms: int,
+        answered: set[TopicPartition],
+        unknown_topics: bool,
+    ) -> bool:
+        """Whether the response may be used. `unknown_topics`: it has topic ids that the request had not."""
+        if error_code:
+            logger.info("Node %d could not process a fetch: %s", self.node_id, ErrorCode.of(error_code).name)
+            if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._restart()
+            else:
+                self.failed()
+            return False
+        extra = unknown_topics or not answered <= plan.partitions.keys()
+        if plan.full:
+            if not answered and throttle_ms > 0 and not extra:
+                # KIP-219: the broker says that it throttles, and nothing else.
+                self._restart()
+                return False
+            if extra or len(answered) != len(plan.partitions):
+                logger.info(
+                    "Node %d sent a full fetch response about other partitions than it was asked for", self.node_id
+                )
+                self._restart()
+                return False
+            if session_id == NO_SESSION or not self._enabled:
+                self._restart()
+            else:
+                self._id, self._epoch = session_id, 1
+            return True
+        if extra:
+            logger.info("Node %d sent an incremental fetch response about partitions outside the session", self.node_id)
+            self.failed()
+            return False
+        if session_id == NO_SESSION:
+            self._restart()
+        else:
+            self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+        return True
+
+    def failed(self) -> None:
+        """What the broker knows is not certain: the next request closes the session and asks for another."""
+        if self._enabled:
+            self._epoch = FIRST_EPOCH
+
+    def _restart(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH if self._enabled else FINAL_EPOCH
+
+    def close(self) -> FetchPlan | None:
+        """The request that closes the session, None when there is none."""
+        if self._id == NO_SESSION:
+            return None
+        plan = FetchPlan(self._id, FINAL_EPOCH, {}, [], [], {}, True)
+        self._restart()
+        self._partitions = {}
+        return plan

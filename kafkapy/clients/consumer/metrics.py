@@ -1,0 +1,80 @@
+"""What a consumer counts and measures of its fetching, under Kafka's names.
+
+Source: org.apache.kafka.clients.consumer.internals.FetchMetricsRegistry (4.1). Counts of records come from the buffer,
+so that nothing is done per record.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafkapy.clients.metrics import Meter
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.record_iterator import FetchBuffer
+    from kafkapy.clients.consumer.subscription import SubscriptionState
+
+__all__ = ["FetchMetrics"]
+
+GROUP = "consumer-fetch-manager-metrics"
+
+
+class FetchMetrics:
+    """Counters of one consumer, since it was made. On the loop's thread."""
+
+    def __init__(self, buffer: FetchBuffer, subscription: SubscriptionState, read_committed: bool) -> None:
+        self._buffer = buffer
+        self._subscription = subscription
+        self._read_committed = read_committed
+        self._started = time.monotonic()
+        self._latency_ms = Meter()
+        self._throttle_ms = Meter()
+        self._bytes = Meter()
+
+    def fetched(self, latency_s: float, throttle_ms: int) -> None:
+        """A response came."""
+        now = time.monotonic()
+        self._latency_ms.record(latency_s * 1000, now)
+        self._throttle_ms.record(throttle_ms, now)
+
+    def received(self, size: int) -> None:
+        """It had records of a partition, with so many bytes in memory."""
+        self._bytes.record(size, time.monotonic())
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """By group and name. Rates are per second, those of records since the consumer was made; times are in ms."""
+        now = time.monotonic()
+        fetches = self._latency_ms.count
+        records = self._buffer.records
+        groups: dict[str, dict[str, Any]] = {}
+        lags = []
+        for state in self._subscription.all_states:
+            lag = state.lag(self._read_committed)
+            position, start = state.buffer.position, state.log_start_offset
+            topic, number = state.topic_partition
+            groups[f"{GROUP}.{topic.replace('.', '_')}-{number}"] = {
+                "records-lag": lag,
+                "records-lead": None if start is None or position < 0 else position - start,
+                "preferred-read-replica": state.preferred_read_replica,
+            }
+            if lag is not None:
+                lags.append(lag)
+        groups[GROUP] = {
+            "fetch-total": fetches,
+            "fetch-rate": self._latency_ms.count_rate(now),
+            "fetch-latency-avg": self._latency_ms.average(now),
+            "fetch-latency-max": self._latency_ms.maximum(now),
+            "fetch-throttle-time-avg": self._throttle_ms.average(now),
+            "fetch-throttle-time-max": self._throttle_ms.maximum(now),
+            "fetch-size-avg": self._bytes.average(now),
+            "fetch-size-max": self._bytes.maximum(now),
+            "bytes-consumed-total": int(self._bytes.total),
+            "bytes-consumed-rate": self._bytes.rate(now),
+            "records-consumed-total": records,
+            "records-consumed-rate": records / max(now - self._started, 1e-9),
+            "records-per-request-avg": records / max(fetches, 1),
+            "records-lag-max": max(lags, default=None),
+            "buffered-bytes": self._buffer.bytes,
+        }
+        return groups
