@@ -1,8 +1,10 @@
+from typing import Any
+
 class RequestFrame:
     correlation_id: int
 
 class ResponseFrame:
-    context: object
+    context: Any
 
 class BytesFrame(RequestFrame):
     def __init__(self, frame: bytes) -> None: ...

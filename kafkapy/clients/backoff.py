@@ -25,7 +25,7 @@ class Backoff:
         """Milliseconds to wait after that many failures before this one."""
         if self._exponent_max == 0:
             return self.initial_ms
-        term = self.initial_ms * self.multiplier ** min(attempts, self._exponent_max)
+        term: float = self.initial_ms * self.multiplier ** min(attempts, self._exponent_max)
         return min(term * random.uniform(1 - self.jitter, 1 + self.jitter), self.max_ms)
 
     def delay_s(self, attempts: int) -> float:

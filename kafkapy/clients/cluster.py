@@ -1,7 +1,7 @@
 """What a client knows of its cluster: brokers, topics, leaders; and when and for which topics it asks again.
 
-Written on the client's loop. Reading is safe on every thread: an update makes new dicts and puts them in place of the
-old ones. Source: org.apache.kafka.clients.Metadata, MetadataSnapshot, and the ConsumerMetadata and ProducerMetadata over it.
+Written on the client's loop. Reading is safe on every thread: an update makes new dicts and puts them in place of
+the old. Source: org.apache.kafka.clients.Metadata, and the ConsumerMetadata and ProducerMetadata over it.
 """
 
 from __future__ import annotations

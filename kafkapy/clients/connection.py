@@ -245,8 +245,8 @@ async def canonical_names(addresses: Iterable[Address]) -> list[Address]:
             continue
         for _, _, _, _, address in known:
             try:
-                name, _ = await loop.getnameinfo(address[:2])
+                name, _ = await loop.getnameinfo((str(address[0]), port))
             except OSError:
-                name = address[0]
+                name = str(address[0])
             found[Address(name, port)] = None
     return list(found)

@@ -18,8 +18,9 @@ import logging
 import os
 import random
 import time
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kafkapy._speedups.client_io import BytesFrame, BytesResponse, ClientIo, RequestFrame, ResponseFrame
 from kafkapy._speedups.codec import encode_message
@@ -58,7 +59,7 @@ from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import DecodeError, Request
 from kafkapy.version import __version__
 
-__all__ = ["NetworkClient", "request_header"]
+__all__ = ["NetworkClient", "RequestOf", "request_header"]
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,13 @@ SOFTWARE_NAME: Final = "kafkapy"
 METADATA_LOW: Final = 4
 """The first Metadata version that can say whether a topic may be created."""
 NEVER: Final = float("inf")
+
+
+class RequestOf(NamedTuple):
+    """A request whose fields depend on the version that is chosen: `build(version)` makes it."""
+
+    kind: type[Request]
+    build: Callable[[int], Request]
 
 
 @lru_cache(maxsize=4096)
@@ -186,13 +194,14 @@ class NetworkClient:
     async def send(
         self,
         node_id: int,
-        request: Request,
+        request: Request | RequestOf,
         *,
         timeout_ms: int | None = None,
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Any:
-        """The decoded response, in the newest version that both sides know. Connects first where needed.
+        """The decoded response, in the newest version that both sides know, from `min_version` to `max_version`.
+        Connects first where needed.
 
         `timeout_ms` (request.timeout.ms by default) runs from when the request is sent. KafkaConnectionError: no
         connection, or lost; RequestTimedOutError: no answer in time, the connection is given up; NodeNotReadyError: too
@@ -202,14 +211,17 @@ class NetworkClient:
         return (await self._exchange(node_id, request, timeout_ms, min_version, max_version))[0]
 
     async def _exchange(
-        self, node_id: int, request: Request, timeout_ms: int | None, low: int | None, high: int | None
+        self, node_id: int, request: Request | RequestOf, timeout_ms: int | None, low: int | None, high: int | None
     ) -> tuple[Any, int]:
         """(decoded response, version)."""
         connection = self._connections.get(node_id)
         if connection is None or not connection.is_ready(self._now()):
             await self.ready(node_id)
             connection = self._connections[node_id]
-        version = self._choose(connection, request, low, high)
+        kind = request.kind if isinstance(request, RequestOf) else request
+        version = self._choose(connection, kind, low, high)
+        if isinstance(request, RequestOf):
+            request = request.build(version)
         return await self._round_trip(connection, request, version, timeout_ms), version
 
     async def _round_trip(
@@ -234,7 +246,7 @@ class NetworkClient:
 
     async def send_any(
         self,
-        request: Request,
+        request: Request | RequestOf,
         *,
         timeout_ms: int | None = None,
         min_version: int | None = None,
@@ -244,7 +256,7 @@ class NetworkClient:
         return (await self._exchange_any(request, timeout_ms, min_version, max_version))[0]
 
     async def _exchange_any(
-        self, request: Request, timeout_ms: int | None, low: int | None, high: int | None
+        self, request: Request | RequestOf, timeout_ms: int | None, low: int | None, high: int | None
     ) -> tuple[Any, int]:
         tried: set[int] = set()
         error: KafkaError | None = None
@@ -261,7 +273,7 @@ class NetworkClient:
 
     async def send_to_controller(
         self,
-        request: Request,
+        request: Request | RequestOf,
         *,
         timeout_ms: int | None = None,
         min_version: int | None = None,
@@ -515,7 +527,9 @@ class NetworkClient:
         if connection is not None:
             self._disconnect(connection)
 
-    def _choose(self, connection: NodeConnection, request: Request, low: int | None, high: int | None) -> int:
+    def _choose(
+        self, connection: NodeConnection, request: Request | type[Request], low: int | None, high: int | None
+    ) -> int:
         versions = request.VERSIONS
         return self.negotiated(
             connection.node_id,
@@ -638,7 +652,7 @@ class NetworkClient:
         return [BrokerNode(-1 - index, host, port) for index, (host, port) in enumerate(self._servers)]
 
     def _rebootstrap(self, why: str) -> bool:
-        """Forgets the known brokers for the bootstrap servers, unless that is not wanted or nothing else is known."""
+        """Forgets the known brokers for the bootstrap servers, if that is wanted and there are any."""
         if not self._rebootstraps or self.cluster.bootstrapping:
             return False
         log.info("Beginning again with the bootstrap servers: %s", why)

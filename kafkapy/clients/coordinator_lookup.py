@@ -1,0 +1,127 @@
+"""Which broker coordinates a group or a transactional id.
+
+A group's coordinator gets a connection of its own, as in Kafka's consumer: a fetch that waits at the same broker would
+hold up the heartbeats behind it. Its node has the id GROUP_CONNECTIONS - broker id.
+Source: AbstractCoordinator.lookupCoordinator, TransactionManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from kafkapy.clients.backoff import Backoff
+from kafkapy.clients.cluster import BrokerNode
+from kafkapy.clients.network_client import NetworkClient, RequestOf
+from kafkapy.errors import ErrorCode, KafkaError, KafkaTimeoutError, NoBrokersAvailableError, error_for
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkapy.types import CoordinatorType
+
+__all__ = ["GROUP_CONNECTIONS", "CoordinatorLookup"]
+
+log = logging.getLogger(__name__)
+
+GROUP_CONNECTIONS: Final = 2**31 - 1
+TRANSACTIONS_LOW: Final = 1
+"""The first version that can ask for anything but a group."""
+
+BATCHES_LOW: Final = 4
+"""The first version that asks for several keys at once (KIP-699)."""
+
+Key = tuple[str, CoordinatorType]
+
+
+class CoordinatorLookup:
+    """Remembers coordinators until they are invalidated. Used on the client's loop."""
+
+    def __init__(self, network: NetworkClient, *, own_connections: bool = True) -> None:
+        """own_connections: whether groups' coordinators get a connection of their own; an admin client needs none."""
+        self._network = network
+        self._own_connections = own_connections
+        self._backoff = Backoff(network.config["retry.backoff.ms"], network.config["retry.backoff.max.ms"])
+        self._known: dict[Key, int] = {}
+        self._asking: dict[Key, asyncio.Task[int]] = {}
+
+    def known(self, key: str, kind: CoordinatorType) -> int | None:
+        """The coordinator's node id, if it was found before and not invalidated since."""
+        return self._known.get((key, kind))
+
+    def invalidate(self, key: str, kind: CoordinatorType) -> None:
+        """The coordinator is another one, or cannot be reached: the next `find` asks again."""
+        if self._known.pop((key, kind), None) is not None:
+            log.debug("The coordinator of %s %r is looked up again", kind.name.lower(), key)
+
+    async def find(self, key: str, kind: CoordinatorType, timeout_ms: int | None = None) -> int:
+        """The node id of the coordinator, for `NetworkClient.send`; asked for as often as it takes, once for concurrent
+        callers.
+
+        KafkaTimeoutError after `timeout_ms`; errors that no retry mends (GroupAuthorizationFailedError,
+        TransactionalIdAuthorizationFailedError, InvalidGroupIdError, AuthenticationError).
+        """
+        place = (key, CoordinatorType(kind))
+        found = self._known.get(place)
+        if found is not None:
+            return found
+        task = self._asking.get(place)
+        if task is None:
+            task = self._asking[place] = asyncio.ensure_future(self._find(place))
+            task.add_done_callback(lambda done: self._found(place, done))
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise KafkaTimeoutError(
+                f"the coordinator of {place[1].name.lower()} {key!r} was not found within {timeout_ms} ms"
+            ) from None
+
+    def close(self) -> None:
+        """Ends look-ups that are under way."""
+        for task in self._asking.values():
+            task.cancel()
+
+    def _found(self, place: Key, task: asyncio.Task[int]) -> None:
+        del self._asking[place]
+        if not task.cancelled() and task.exception() is None:
+            self._known[place] = task.result()
+
+    async def _find(self, place: Key) -> int:
+        attempts = 0
+        while True:
+            try:
+                coordinator = await self._ask(place)
+                break
+            except KafkaError as error:
+                if not error.retriable or self._network.closed:
+                    raise
+                log.log(
+                    logging.WARNING if isinstance(error, NoBrokersAvailableError) else logging.DEBUG,
+                    "The coordinator of %s %r is not known yet: %s",
+                    place[1].name.lower(),
+                    place[0],
+                    error,
+                )
+            await asyncio.sleep(self._backoff.delay_s(attempts))
+            attempts += 1
+        own = self._own_connections and place[1] is CoordinatorType.GROUP
+        node_id = GROUP_CONNECTIONS - coordinator.node_id if own else coordinator.node_id
+        self._network.cluster.add_node(BrokerNode(node_id, coordinator.host, coordinator.port))
+        log.debug("The coordinator of %s %r is broker %d", place[1].name.lower(), place[0], coordinator.node_id)
+        return int(node_id)
+
+    async def _ask(self, place: Key) -> Any:
+        """An object with node_id, host and port; the error of the response otherwise."""
+        key, kind = place
+
+        def build(version: int) -> FindCoordinatorRequest:
+            if version >= BATCHES_LOW:
+                return FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[key])
+            return FindCoordinatorRequest(key=key, key_type=kind.value)
+
+        low = None if kind is CoordinatorType.GROUP else TRANSACTIONS_LOW
+        response = await self._network.send_any(RequestOf(FindCoordinatorRequest, build), min_version=low)
+        answer = response.coordinators[0] if response.coordinators else response
+        if answer.error_code:
+            message = answer.error_message or f"{ErrorCode.of(answer.error_code).message} ({kind.name.lower()} {key!r})"
+            raise error_for(answer.error_code, message)
+        return answer
