@@ -318,7 +318,7 @@ class KafkaConsumer(RecordIterator):
         if listener is not None and not hasattr(listener, "on_partitions_assigned"):
             raise TypeError("listener must be a ConsumerRebalanceListener")
         compiled = re.compile(pattern) if pattern is not None else None
-        self._run(self._core.subscribe(topics, compiled, listener))
+        self._call(self._core.subscribe, topics, compiled, listener)
 
     def unsubscribe(self) -> None:
         """Leaves the group and reads nothing."""

@@ -180,7 +180,7 @@ class ConsumerCore:
 
     # --- what is read ---------------------------------------------------------------------------------------------
 
-    async def subscribe(
+    def subscribe(
         self, topics: Iterable[str], pattern: re.Pattern[str] | None, listener: ConsumerRebalanceListener | None
     ) -> None:
         """Subscribes by name, or by pattern. IllegalStateError while partitions are assigned by hand."""
@@ -364,6 +364,8 @@ class ConsumerCore:
         if (calls != self._calls_seen or self.user_waits) and self.membership is not None and self._member_started:
             self._calls_seen = calls
             self.membership.poll_called()
+        if self._auto_committer.due and not self.attendance.attended:
+            self._auto_committer.begin(self.positions_to_commit())
         if self._auto_committer.due or (self.membership is not None and self.membership.error is not None):
             self.attendance.need_poll()
         self._arm()
