@@ -1,0 +1,77 @@
+"""When a member has to send its next heartbeat, and whether its user still polls.
+
+Source: org.apache.kafka.clients.consumer.internals.Heartbeat and HeartbeatRequestState.
+"""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["HeartbeatTimer", "PollTimer"]
+
+
+class HeartbeatTimer:
+    """Times of heartbeats, in seconds of the monotonic clock. After a failure the next one is due after a back-off."""
+
+    def __init__(self, interval_s: float, session_timeout_s: float, backoff_s: float, max_backoff_s: float) -> None:
+        self.interval_s = interval_s
+        self._session_timeout_s = session_timeout_s
+        self._backoff_s = backoff_s
+        self._max_backoff_s = max_backoff_s
+        self._failures = 0
+        self._due_at = 0.0
+        self._session_ends_at = 0.0
+        self.reset()
+
+    def reset(self) -> None:
+        """A session begins: the broker has just heard of the member."""
+        now = time.monotonic()
+        self._failures = 0
+        self._due_at = now + self.interval_s
+        self._session_ends_at = now + self._session_timeout_s
+
+    def now(self) -> None:
+        """One is due at once."""
+        self._due_at = 0.0
+
+    def sent(self) -> None:
+        """One is on its way."""
+        self._due_at = time.monotonic() + self.interval_s
+
+    def received(self) -> None:
+        """The broker has answered."""
+        self._failures = 0
+        self._session_ends_at = time.monotonic() + self._session_timeout_s
+
+    def failed(self) -> None:
+        """It did not arrive, or was not answered."""
+        backoff_s = min(self._backoff_s * 2**self._failures, self._max_backoff_s)
+        self._failures = min(self._failures + 1, 30)
+        self._due_at = time.monotonic() + backoff_s
+
+    @property
+    def due_in_s(self) -> float:
+        """0 or less: now."""
+        return self._due_at - time.monotonic()
+
+    @property
+    def session_left_s(self) -> float:
+        """Until the broker takes the member for dead; negative: it probably has."""
+        return self._session_ends_at - time.monotonic()
+
+
+class PollTimer:
+    """Whether the user still polls (max.poll.interval.ms). A member whose user does not poll has to leave."""
+
+    def __init__(self, max_interval_s: float) -> None:
+        self._max_interval_s = max_interval_s
+        self._called_at = time.monotonic()
+
+    def called(self) -> None:
+        """The user has polled."""
+        self._called_at = time.monotonic()
+
+    @property
+    def left_s(self) -> float:
+        """Until the user has not polled for too long; 0 or less: it has not."""
+        return self._called_at + self._max_interval_s - time.monotonic()
