@@ -185,7 +185,7 @@ def test_the_user_is_told_when_there_is_something_after_nothing() -> None:
 def test_invisible_records_move_the_position() -> None:
     calls = Calls()
     partition = calls.partitions[0]
-    # Offsets below the position are in the batch, but not for the user: the chunk starts at the end of the batch but one.
+    # Offsets below the position are in the batch, but not for the user.
     partition.seek(4)
     partition.add(chunk(batch(0, 5), start=4))
     assert offsets(calls.buffer.take_list(10)) == [4]

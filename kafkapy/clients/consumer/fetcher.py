@@ -284,7 +284,7 @@ class Fetcher:
         unknown = False
         if not response.error_code:
             for each in response.partitions():
-                topic = each.topic if each.topic is not None else names.get(each.topic_id)
+                topic = names.get(each.topic_id) if each.topic_id is not None else each.topic
                 if topic is None:
                     unknown = True
                 else:
@@ -313,6 +313,7 @@ class Fetcher:
         if chunk.error_code:
             self._partition_error(state, offset, ErrorCode.of(chunk.error_code), chunk, response)
             return
+        state.fetched_at_ms = time.time_ns() // 1_000_000
         if chunk.high_watermark >= 0:
             state.high_watermark = chunk.high_watermark
         if chunk.last_stable_offset >= 0:

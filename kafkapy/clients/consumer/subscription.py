@@ -147,6 +147,7 @@ class PartitionState:
         "expire_replica_at",
         "failed",
         "fetch_when_drained",
+        "fetched_at_ms",
         "high_watermark",
         "last_stable_offset",
         "leader",
@@ -168,6 +169,8 @@ class PartitionState:
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
+        self.fetched_at_ms: int | None = None
+        """When the last of these came, in ms since the epoch."""
         self.preferred_read_replica = -1
         self.expire_replica_at = 0.0
         self.fetch_when_drained = False
@@ -422,12 +425,13 @@ class SubscriptionState:
         """Keeps the states of partitions that stay, drops the buffers of those that go."""
         before = self._assignment
         self._assignment = {
-            partition: before.pop(partition, None) or PartitionState(partition, self._make_buffer(partition))
+            partition: before.get(partition) or PartitionState(partition, self._make_buffer(partition))
             for partition in wanted
         }
-        for state in before.values():
-            state.buffer.readable = False
-            state.buffer.seek(-1)
+        for partition, state in before.items():
+            if partition not in self._assignment:
+                state.buffer.readable = False
+                state.buffer.seek(-1)
         self.version += 1
 
     # --- the partitions -------------------------------------------------------------------------------------------
