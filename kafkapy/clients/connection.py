@@ -35,21 +35,11 @@ class ConnectionState(Enum):
 class InFlight:
     """A request that was submitted. `future` gives its response frame; `deadline_s` is in the loop's time."""
 
-    __slots__ = ("api_key", "correlation_id", "deadline_s", "future", "started_s", "timed_out", "version")
+    __slots__ = ("correlation_id", "deadline_s", "future", "started_s", "timed_out")
 
-    def __init__(
-        self,
-        future: asyncio.Future[Any],
-        correlation_id: int,
-        api_key: int,
-        version: int,
-        now_s: float,
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, future: asyncio.Future[Any], correlation_id: int, now_s: float, timeout_s: float) -> None:
         self.future = future
         self.correlation_id = correlation_id
-        self.api_key = api_key
-        self.version = version
         self.started_s = now_s
         self.deadline_s = now_s + timeout_s
         self.timed_out = False

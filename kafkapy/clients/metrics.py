@@ -6,6 +6,7 @@ together. Source of the names: org.apache.kafka.common.network.Selector.Selector
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Final
 
@@ -68,23 +69,33 @@ class Meter:
     def average(self, now_s: float) -> float:
         """Mean of the recent values; NaN when there is none."""
         _, total, count, _ = self._recent(now_s)
-        return total / count if count else float("nan")
+        return total / count if count else math.nan
 
     def maximum(self, now_s: float) -> float:
         """Largest of the recent values; NaN when there is none."""
         _, _, count, most = self._recent(now_s)
-        return most if count else float("nan")
+        return most if count else math.nan
 
 
 class NodeMetrics:
-    """The counts of one node."""
+    """The counts of one node. Every answered request has a latency, so that counts the responses too."""
 
-    __slots__ = ("latency_ms", "requests", "responses")
+    __slots__ = ("latency_ms", "requests")
 
     def __init__(self, samples: int, window_s: float) -> None:
         self.requests = Meter(samples, window_s)
-        self.responses = Meter(samples, window_s)
         self.latency_ms = Meter(samples, window_s)
+
+    def snapshot(self, now_s: float) -> dict[str, float]:
+        """{name: value} as of now."""
+        return {
+            "request-rate": self.requests.rate(now_s),
+            "request-total": self.requests.total,
+            "response-rate": self.latency_ms.count_rate(now_s),
+            "response-total": float(self.latency_ms.count),
+            "request-latency-avg": self.latency_ms.average(now_s),
+            "request-latency-max": self.latency_ms.maximum(now_s),
+        }
 
 
 class ClientMetrics:
@@ -96,9 +107,6 @@ class ClientMetrics:
         self.started_s = time.monotonic()
         self.connections_created = Meter(samples, window_s)
         self.connections_closed = Meter(samples, window_s)
-        self.requests = Meter(samples, window_s)
-        self.responses = Meter(samples, window_s)
-        self.latency_ms = Meter(samples, window_s)
         self.throttle_ms = Meter(samples, window_s)
         self.nodes: dict[int, NodeMetrics] = {}
         self.connection_count = 0
@@ -113,43 +121,62 @@ class ClientMetrics:
             found = self.nodes[node_id] = NodeMetrics(self._samples, self._window_s)
         return found
 
+    def connected(self, now_s: float) -> None:
+        """A connection was made."""
+        self.connections_created.record(1, now_s)
+        self.connection_count += 1
+
+    def disconnected(self, now_s: float) -> None:
+        """A connection has ended."""
+        self.connections_closed.record(1, now_s)
+        self.connection_count -= 1
+
+    def submitted(self, node_id: int, now_s: float) -> None:
+        """A request was handed to the I/O thread."""
+        self.in_flight += 1
+        self.node(node_id).requests.record(1, now_s)
+
+    def answered(self, node_id: int, now_s: float, latency_s: float) -> None:
+        """Its response has come, or it was written and none comes."""
+        self.in_flight -= 1
+        self.node(node_id).latency_ms.record(latency_s * 1000, now_s)
+
     def snapshot(self, prefix: str) -> dict[str, dict[str, float]]:
         """{group: {name: value}}: "<prefix>-metrics", and "<prefix>-node-metrics.node-<id>" for every node; `prefix` is
         "producer", "consumer" or "admin-client". Bytes are counted by the I/O thread: rates over the client's life.
         """
         now_s = time.monotonic()
         seconds = max(now_s - self.started_s, 1e-9)
-        groups = {
-            f"{prefix}-metrics": {
-                "connection-count": float(self.connection_count),
-                "connection-creation-rate": self.connections_created.count_rate(now_s),
-                "connection-creation-total": float(self.connections_created.count),
-                "connection-close-rate": self.connections_closed.count_rate(now_s),
-                "connection-close-total": float(self.connections_closed.count),
-                "request-rate": self.requests.count_rate(now_s),
-                "request-total": float(self.requests.count),
-                "response-rate": self.responses.count_rate(now_s),
-                "response-total": float(self.responses.count),
-                "network-io-rate": self.requests.count_rate(now_s) + self.responses.count_rate(now_s),
-                "network-io-total": float(self.requests.count + self.responses.count),
-                "request-latency-avg": self.latency_ms.average(now_s),
-                "request-latency-max": self.latency_ms.maximum(now_s),
-                "requests-in-flight": float(self.in_flight),
-                "throttle-time-avg": self.throttle_ms.average(now_s),
-                "throttle-time-max": self.throttle_ms.maximum(now_s),
-                "incoming-byte-rate": self.bytes_in / seconds,
-                "incoming-byte-total": float(self.bytes_in),
-                "outgoing-byte-rate": self.bytes_out / seconds,
-                "outgoing-byte-total": float(self.bytes_out),
-            }
+        nodes = {node_id: node.snapshot(now_s) for node_id, node in list(self.nodes.items())}
+
+        def total(name: str) -> float:
+            return math.fsum(node[name] for node in nodes.values())
+
+        responses = total("response-total")
+        latency_ms = math.fsum(node.latency_ms.total for node in list(self.nodes.values()))
+        slowest = [node["request-latency-max"] for node in nodes.values() if node["request-latency-max"] >= 0]
+        client = {
+            "connection-count": float(self.connection_count),
+            "connection-creation-rate": self.connections_created.count_rate(now_s),
+            "connection-creation-total": float(self.connections_created.count),
+            "connection-close-rate": self.connections_closed.count_rate(now_s),
+            "connection-close-total": float(self.connections_closed.count),
+            "request-rate": total("request-rate"),
+            "request-total": total("request-total"),
+            "response-rate": total("response-rate"),
+            "response-total": responses,
+            "network-io-rate": total("request-rate") + total("response-rate"),
+            "network-io-total": total("request-total") + responses,
+            "request-latency-avg": latency_ms / responses if responses else math.nan,
+            "request-latency-max": max(slowest, default=math.nan),
+            "requests-in-flight": float(self.in_flight),
+            "throttle-time-avg": self.throttle_ms.average(now_s),
+            "throttle-time-max": self.throttle_ms.maximum(now_s),
+            "incoming-byte-rate": self.bytes_in / seconds,
+            "incoming-byte-total": float(self.bytes_in),
+            "outgoing-byte-rate": self.bytes_out / seconds,
+            "outgoing-byte-total": float(self.bytes_out),
         }
-        for node_id, node in list(self.nodes.items()):
-            groups[f"{prefix}-node-metrics.node-{node_id}"] = {
-                "request-rate": node.requests.count_rate(now_s),
-                "request-total": float(node.requests.count),
-                "response-rate": node.responses.count_rate(now_s),
-                "response-total": float(node.responses.count),
-                "request-latency-avg": node.latency_ms.average(now_s),
-                "request-latency-max": node.latency_ms.maximum(now_s),
-            }
+        groups = {f"{prefix}-metrics": client}
+        groups.update({f"{prefix}-node-metrics.node-{node_id}": node for node_id, node in nodes.items()})
         return groups
