@@ -1,22 +1,75 @@
-"""`kafkapy`: the command-line tools, one sub-command each."""
+"""`kafkapy`: the command-line tools, one sub-command each. A command's module is imported when the command is used, so
+that help and completion start fast; plugins may add commands of their own (`register_commands`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
+
 import click
 
-from kafkapy.tools.dump_log import dump_log
-from kafkapy.tools.log_dirs import log_dirs
 from kafkapy.version import __version__
 
+__all__ = ["main"]
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "topics": ("kafkapy.tools.topics:topics", "List, describe, create, alter and delete topics."),
+    "configs": ("kafkapy.tools.configs:configs", "Describe, set and delete configurations."),
+    "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
+    "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
+    "cluster": ("kafkapy.tools.cluster:cluster", "Show the cluster, its brokers and features."),
+    "produce": ("kafkapy.tools.produce:produce", "Send records from stdin or files."),
+    "consume": ("kafkapy.tools.consume:consume", "Print records."),
+    "log-dirs": ("kafkapy.tools.log_dirs:log_dirs", "Show log directories, and move partitions between them."),
+    "dump-log": ("kafkapy.tools.dump_log:dump_log", "Show what is in the files of a log."),
+    "completion": ("kafkapy.tools.completion:completion", "Print the completion script of a shell."),
+}
+"""Name: (where its command is, its line in the help)."""
+
+
+class _LazyGroup(click.Group):
+    """Knows its commands by name and imports them on use; asks plugins only for names that are not its own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *sorted(_plugin_commands())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return _plugin_commands().get(cmd_name)
+        module, _, name = place[0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        plugins = _plugin_commands()
+        lines = [(name, short) for name, (_, short) in COMMANDS.items()]
+        lines += [(name, plugins[name].get_short_help_str()) for name in sorted(plugins)]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
+
+def _plugin_commands() -> Mapping[str, click.Command]:
+    """Commands of installed plugins; the plugin manager is imported only where there are plugins."""
+    from importlib.metadata import entry_points
+
+    if not entry_points(group="kafkapy"):
+        return {}
+    from kafkapy.errors import PluginError
+    from kafkapy.plugins import PluginManager
+
+    try:
+        return PluginManager.load(builtins=()).commands
+    except PluginError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="kafkapy")
 def main() -> None:
-    """Tools for kafkapy and Apache Kafka data."""
+    """Tools for kafkapy and Apache Kafka."""
 
-
-main.add_command(dump_log)
-main.add_command(log_dirs)
 
 if __name__ == "__main__":
     main()

@@ -8,25 +8,34 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from functools import wraps
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from kafkapy.clients.blocking import BlockingConnection, connect_to_any
 from kafkapy.errors import ErrorCode, KafkaError, error_for
-from kafkapy.log.dir_scan import parse_directory_name
-from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkapy.tools.options import cluster_options, connected, json_option
+from kafkapy.tools.output import Column, Output, size_text
+from kafkapy.types import TopicPartition, TopicPartitionReplica
+
+if TYPE_CHECKING:
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
 
 __all__ = ["log_dirs"]
 
 LOOK_AGAIN_S = 0.1
 Row = dict[str, Any]
+Outcomes = dict[TopicPartition, ErrorCode]
+
+PARTITION_COLUMNS = (
+    Column("broker", right=True),
+    Column("log_dir", "directory"),
+    Column("partition"),
+    Column("size", right=True),
+    Column("offset_lag", right=True),
+    Column("future"),
+)
+MOVE_COLUMNS = (Column("partition"), Column("broker", right=True), Column("log_dir", "to"), Column("outcome"))
 
 
 @click.group("log-dirs")
@@ -34,63 +43,50 @@ def log_dirs() -> None:
     """Show the log directories of brokers, and move partitions between those of one broker."""
 
 
-def _sentence_on_error(command: Callable[..., None]) -> Callable[..., None]:
-    @wraps(command)
-    def run(**arguments: Any) -> None:
-        try:
-            command(**arguments)
-        except KafkaError as error:
-            raise click.ClickException(str(error)) from None
-
-    return run
-
-
-bootstrap_option = click.option(
-    "--bootstrap-server",
-    "bootstrap",
-    default="127.0.0.1:9092",
-    show_default=True,
-    metavar="HOST:PORT[,...]",
-    help="Where a broker of the cluster is.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON instead of tables; describe: as Kafka's tool.")
-
-
 @log_dirs.command("describe")
-@bootstrap_option
 @click.option("--broker-list", metavar="ID[,...]", help="Only these brokers.")
 @click.option("--topic-list", metavar="TOPIC[,...]", help="Only partitions of these topics.")
 @json_option
-@_sentence_on_error
-def describe(bootstrap: str, broker_list: str | None, topic_list: str | None, as_json: bool) -> None:
-    """Show every log directory with its space and partitions; partitions on their way are marked as future."""
+@cluster_options
+def describe(settings: dict[str, object], broker_list: str | None, topic_list: str | None, as_json: bool) -> None:
+    """Show every log directory with its space and partitions; partitions on their way are marked as future.
+
+    --json prints what kafka-log-dirs.sh does.
+    """
     topics = set(topic_list.split(",")) if topic_list else None
-    connection, addresses = connect_to_any(bootstrap)
-    connection.close()
-    found: dict[int, list[Row]] = {}
-    for broker in _brokers(broker_list, addresses):
-        with _connected(addresses, broker) as each:
-            found[broker] = _directories(each, topics)
+    with connected(settings) as admin:
+        brokers = _brokers(admin, broker_list)
+        found = {broker: _directories(admin, broker, topics) for broker in brokers}
     if as_json:
-        brokers = [{"broker": broker, "logDirs": directories} for broker, directories in found.items()]
-        print(json.dumps({"version": 1, "brokers": brokers}))
+        listed = [{"broker": broker, "logDirs": directories} for broker, directories in found.items()]
+        print(json.dumps({"version": 1, "brokers": listed}))
         return
-    console = Console()
-    for broker, directories in found.items():
-        for directory in directories:
-            _print_directory(console, broker, directory)
+    output = Output()
+    if output.terminal:
+        for broker, directories in found.items():
+            for directory in directories:
+                _print_directory(output, broker, directory)
+        return
+    output.rows(
+        [row for broker, directories in found.items() for each in directories for row in _rows(broker, each)],
+        PARTITION_COLUMNS,
+    )
 
 
 @log_dirs.command("move")
 @click.argument("partitions", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
 @click.option("--to", "directory", required=True, metavar="DIR", help="The directory, as `describe` shows it.")
-@bootstrap_option
 @click.option("--broker", type=int, help="Which broker's replicas; may be left out when there is only one broker.")
 @click.option("--wait", is_flag=True, help="Return when the partitions have moved, not when the moves have begun.")
 @json_option
-@_sentence_on_error
+@cluster_options
 def move(
-    partitions: tuple[str, ...], directory: str, bootstrap: str, broker: int | None, wait: bool, as_json: bool
+    settings: dict[str, object],
+    partitions: tuple[str, ...],
+    directory: str,
+    broker: int | None,
+    wait: bool,
+    as_json: bool,
 ) -> None:
     """Move partitions of one broker to another of its log directories.
 
@@ -98,90 +94,94 @@ def move(
     orders-0 orders-1 --to /disk2/kafka
     """
     wanted = sorted({_parse_partition(text) for text in partitions})
-    connection, addresses = connect_to_any(bootstrap)
-    connection.close()
-    if broker is None:
-        if len(addresses) != 1:
-            raise KafkaError(f"The cluster has the brokers {_listed(addresses)}: --broker has to say which one.")
-        broker = next(iter(addresses))
-    _brokers(str(broker), addresses)
-    with _connected(addresses, broker) as each:
-        outcomes = _alter(each, directory, wanted)
+    with connected(settings) as admin:
+        if broker is None:
+            brokers = _brokers(admin, None)
+            if len(brokers) != 1:
+                raise KafkaError(f"The cluster has the brokers {_listed(brokers)}: --broker has to say which one.")
+            broker = brokers[0]
+        else:
+            _brokers(admin, str(broker))
+        replicas = {TopicPartitionReplica(*partition, broker): directory for partition in wanted}
+        answers = admin.alter_replica_log_dirs(replicas)
+        outcomes: Outcomes = {
+            TopicPartition(replica.topic, replica.partition): error.code for replica, error in answers.items()
+        }
         if wait:
             moving = [partition for partition, error in outcomes.items() if error is ErrorCode.NONE]
-            outcomes |= _wait(each, directory, moving)
+            outcomes |= _wait(admin, broker, directory, moving)
     _report(outcomes, directory, broker, wait, as_json)
 
 
-def _report(
-    outcomes: dict[tuple[str, int], ErrorCode], directory: str, broker: int, waited: bool, as_json: bool
-) -> None:
+def _report(outcomes: Outcomes, directory: str, broker: int, waited: bool, as_json: bool) -> None:
     done = "moved" if waited else "move begun"
-    rows: list[Row] = [
-        {"partition": f"{topic}-{index}", "broker": broker, "logDir": directory, "error": _error_name(error)}
-        for (topic, index), error in outcomes.items()
-    ]
+    output = Output(as_json)
     if as_json:
-        print(json.dumps({"version": 1, "moves": rows}))
+        rows = [
+            {"partition": str(partition), "broker": broker, "logDir": directory, "error": _error_name(error)}
+            for partition, error in outcomes.items()
+        ]
+        output.json({"version": 1, "moves": rows})
     else:
-        table = Table("partition", "broker", "to", "outcome")
-        for row, error in zip(rows, outcomes.values(), strict=True):
-            text = done if error is ErrorCode.NONE else _message(error)
-            table.add_row(row["partition"], str(broker), directory, text)
-        Console().print(table)
-    failed = {error for error in outcomes.values() if error is not ErrorCode.NONE}
+        lines = [
+            {
+                "partition": str(partition),
+                "broker": broker,
+                "log_dir": directory,
+                "outcome": done if error is ErrorCode.NONE else _message(error),
+            }
+            for partition, error in outcomes.items()
+        ]
+        output.rows(lines, MOVE_COLUMNS)
+    failed = [error for error in outcomes.values() if error is not ErrorCode.NONE]
     if failed:
-        count = sum(error is not ErrorCode.NONE for error in outcomes.values())
-        what = "; ".join(sorted(_message(error).rstrip(".") for error in failed))
-        raise KafkaError(f"{count} of {len(outcomes)} partitions cannot be moved to {directory}: {what}.")
+        what = "; ".join(sorted({_message(error).rstrip(".") for error in failed}))
+        raise KafkaError(f"{len(failed)} of {len(outcomes)} partitions cannot be moved to {directory}: {what}.")
 
 
-@contextmanager
-def _connected(addresses: dict[int, tuple[str, int]], broker: int) -> Iterator[BlockingConnection]:
-    with closing(BlockingConnection(*addresses[broker])) as connection:
-        yield connection
-
-
-def _brokers(listed: str | None, addresses: dict[int, tuple[str, int]]) -> list[int]:
+def _brokers(admin: KafkaAdminClient, listed: str | None) -> list[int]:
+    """The brokers of a list, all when there is none. KafkaError for one that the cluster does not have."""
+    known = sorted(each["broker_id"] for each in admin.describe_cluster()["brokers"] if not each.get("is_fenced"))
     if listed is None:
-        return sorted(addresses)
+        return known
     try:
         wanted = sorted({int(each) for each in listed.split(",")})
     except ValueError:
         raise KafkaError(f"{listed!r} is no list of broker ids.") from None
-    missing = [broker for broker in wanted if broker not in addresses]
+    missing = [broker for broker in wanted if broker not in known]
     if missing:
-        raise KafkaError(f"The cluster has no broker {_listed(missing)}; it has {_listed(addresses)}.")
+        raise KafkaError(f"The cluster has no broker {_listed(missing)}; it has {_listed(known)}.")
     return wanted
 
 
-def _listed(brokers: Any) -> str:
-    return ", ".join(str(broker) for broker in sorted(brokers)) or "none"
+def _listed(brokers: Collection[int]) -> str:
+    return ", ".join(map(str, brokers)) or "none"
 
 
-def _directories(connection: BlockingConnection, topics: set[str] | None) -> list[Row]:
+def _directories(admin: KafkaAdminClient, broker: int, topics: set[str] | None) -> list[Row]:
     """The directories with their partitions, under the names that Kafka's tool uses, and their space where it is
     told."""
-    response = connection.call(DescribeLogDirsRequest(topics=None))
-    if response.error_code:
-        raise error_for(response.error_code)
     directories = []
-    for result in response.results:
-        row: Row = {"logDir": result.log_dir, "error": _error_name(ErrorCode.of(result.error_code)), "partitions": []}
-        if result.total_bytes >= 0:
-            row |= {"totalBytes": result.total_bytes, "usableBytes": result.usable_bytes}
-        for topic in result.topics:
-            if topics is None or topic.name in topics:
-                row["partitions"] += [
-                    {
-                        "partition": f"{topic.name}-{each.partition_index}",
-                        "size": each.partition_size,
-                        "offsetLag": each.offset_lag,
-                        "isFuture": each.is_future_key,
-                    }
-                    for each in topic.partitions
-                ]
-        row["partitions"].sort(key=lambda each: _parse_partition(each["partition"]))
+    for result in admin.describe_log_dirs(brokers=[broker])[0]["log_dirs"]:
+        error = ErrorCode.of(result["error_code"])
+        row: Row = {"logDir": result["log_dir"], "error": _error_name(error), "partitions": []}
+        if result["total_bytes"] >= 0:
+            row |= {"totalBytes": result["total_bytes"], "usableBytes": result["usable_bytes"]}
+        found = {
+            TopicPartition(topic["name"], each["partition_index"]): each
+            for topic in result["topics"]
+            if topics is None or topic["name"] in topics
+            for each in topic["partitions"]
+        }
+        row["partitions"] = [
+            {
+                "partition": str(partition),
+                "size": each["partition_size"],
+                "offsetLag": each["offset_lag"],
+                "isFuture": each["is_future_key"],
+            }
+            for partition, each in sorted(found.items())
+        ]
         directories.append(row)
     # A caller who may not look gets no directory at all from brokers that cannot say so.
     if not directories:
@@ -189,35 +189,17 @@ def _directories(connection: BlockingConnection, topics: set[str] | None) -> lis
     return sorted(directories, key=lambda each: str(each["logDir"]))
 
 
-def _alter(
-    connection: BlockingConnection, directory: str, wanted: list[tuple[str, int]]
-) -> dict[tuple[str, int], ErrorCode]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in wanted:
-        topics.setdefault(topic, []).append(index)
-    Dir = AlterReplicaLogDirsRequest.Dir
-    entries = [Dir.Topic(name=topic, partitions=indexes) for topic, indexes in topics.items()]
-    response = connection.call(AlterReplicaLogDirsRequest(dirs=[Dir(path=directory, topics=entries)]))
-    return {
-        (result.topic_name, each.partition_index): ErrorCode.of(each.error_code)
-        for result in response.results
-        for each in result.partitions
-    }
-
-
-def _wait(
-    connection: BlockingConnection, directory: str, moving: list[tuple[str, int]]
-) -> dict[tuple[str, int], ErrorCode]:
+def _wait(admin: KafkaAdminClient, broker: int, directory: str, moving: list[TopicPartition]) -> Outcomes:
     """NONE for each once it is in the directory and on its way no more; KAFKA_STORAGE_ERROR when it will not come."""
-    outcomes: dict[tuple[str, int], ErrorCode] = {}
+    outcomes: Outcomes = {}
+    topics = {partition.topic for partition in moving}
     while len(outcomes) < len(moving):
-        directories = {each["logDir"]: each for each in _directories(connection, {topic for topic, _ in moving})}
-        there = directories[directory]
-        found = {_parse_partition(each["partition"]): each for each in there["partitions"]}
+        directories = {each["logDir"]: each for each in _directories(admin, broker, topics)}
+        found: Mapping[str, Row] = {each["partition"]: each for each in directories[directory]["partitions"]}
         for partition in moving:
             if partition in outcomes:
                 continue
-            row = found.get(partition)
+            row = found.get(str(partition))
             # A future log without a lag has lost the log that it was made from.
             if row is None or (row["isFuture"] and row["offsetLag"] < 0):
                 outcomes[partition] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -228,11 +210,11 @@ def _wait(
     return outcomes
 
 
-def _parse_partition(text: str) -> tuple[str, int]:
-    partition = parse_directory_name(text)
-    if partition is None:
+def _parse_partition(text: str) -> TopicPartition:
+    topic, dash, number = text.rpartition("-")
+    if not dash or not topic or not number.isascii() or not number.isdecimal() or int(number) >= 1 << 31:
         raise KafkaError(f"{text!r} is no partition: TOPIC-NUMBER is expected, such as orders-0.")
-    return partition
+    return TopicPartition(topic, int(number))
 
 
 def _error_name(error: ErrorCode) -> str | None:
@@ -243,27 +225,32 @@ def _message(error: ErrorCode) -> str:
     return str(error_for(error))
 
 
-def _print_directory(console: Console, broker: int, directory: Row) -> None:
+def _print_directory(output: Output, broker: int, directory: Row) -> None:
     title = f"broker {broker}: {directory['logDir']}"
     if directory["error"] is not None:
-        console.print(f"{title} is offline ({directory['error']})", style="red", highlight=False, soft_wrap=True)
+        output.say(f"{title} is offline ({directory['error']})", style="red")
         return
+    space = []
     if "totalBytes" in directory:
-        title += f" ({_size(directory['usableBytes'])} of {_size(directory['totalBytes'])} free)"
-    console.print(title, highlight=False, soft_wrap=True, markup=False)
+        space.append(f"{size_text(directory['usableBytes'])} of {size_text(directory['totalBytes'])} free")
+    output.heading(title, *space)
+    rows = [row | {"size": size_text(row["size"])} for row in _rows(broker, directory) if row["partition"]]
+    if rows:
+        output.rows(rows, PARTITION_COLUMNS[2:])
+
+
+def _rows(broker: int, directory: Row) -> list[Row]:
+    """One per partition; one without a partition for a directory that has none or is offline."""
+    about = {"broker": broker, "log_dir": directory["logDir"]}
     if not directory["partitions"]:
-        return
-    table = Table("partition", "size", "offset lag", "future")
-    table.columns[1].justify = table.columns[2].justify = "right"
-    for each in directory["partitions"]:
-        lag = "" if each["offsetLag"] < 0 else str(each["offsetLag"])
-        table.add_row(each["partition"], _size(each["size"]), lag, "yes" if each["isFuture"] else "")
-    console.print(table)
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+        return [about | {"partition": None, "outcome": directory["error"]}]
+    return [
+        about
+        | {
+            "partition": each["partition"],
+            "size": each["size"],
+            "offset_lag": None if each["offsetLag"] < 0 else each["offsetLag"],
+            "future": each["isFuture"],
+        }
+        for each in directory["partitions"]
+    ]

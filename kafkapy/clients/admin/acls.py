@@ -110,7 +110,7 @@ class AclAdmin(AdminRouting):
             operation=acl_filter.operation,
             permission_type=acl_filter.permission_type,
         )
-        response = await self._ask(request, [acl_filter])
+        response = await self._ask_about(request, [acl_filter])
         if response.error_code:
             raise error_for(response.error_code, response.error_message)
         return [
@@ -138,7 +138,7 @@ class AclAdmin(AdminRouting):
                 for each in wanted
             ]
         )
-        response = await self._ask(request, wanted)
+        response = await self._ask_about(request, wanted)
         results: dict[str, list[Any]] = {"succeeded": [], "failed": []}
         for acl, result in zip(wanted, response.results, strict=True):
             if result.error_code:
@@ -168,7 +168,7 @@ class AclAdmin(AdminRouting):
                 for each in wanted
             ]
         )
-        response = await self._ask(request, wanted)
+        response = await self._ask_about(request, wanted)
         return [
             (
                 acl_filter,
@@ -182,7 +182,7 @@ class AclAdmin(AdminRouting):
             for acl_filter, result in zip(wanted, response.filter_results, strict=True)
         ]
 
-    async def _ask(self, request: Request, acls: Iterable[ACLFilter]) -> Any:
+    async def _ask_about(self, request: Request, acls: Iterable[ACLFilter]) -> Any:
         patterns = [acl.resource_pattern for acl in acls]
         users = any(pattern.resource_type is ResourceType.USER for pattern in patterns)
         prefixed = any(pattern.pattern_type is not PatternType.LITERAL for pattern in patterns)

@@ -21,6 +21,7 @@ from kafkapy.protocol.messages.describe_quorum import DescribeQuorumRequest
 from kafkapy.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kafkapy.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from kafkapy.protocol.messages.update_features import UpdateFeaturesRequest
+from kafkapy.protocol.registry import ApiKeys
 from kafkapy.version import __version__
 
 __all__ = ["ClusterAdmin", "UpdateFeatureType"]
@@ -95,9 +96,13 @@ class ClusterAdmin(TopicAdmin):
         return shown
 
     async def api_versions(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
-        """{api key: (oldest version, newest version)} that a broker serves, any broker when none is named."""
+        """{api key: (oldest version, newest version)} that a broker serves, any broker when none is named. Keys are
+        `ApiKeys` where they are known here, and ints always."""
         response = await self._api_versions(broker_id)
-        return {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        known = {each.value: each for each in ApiKeys}
+        return {
+            known.get(each.api_key, each.api_key): (each.min_version, each.max_version) for each in response.api_keys
+        }
 
     async def get_broker_version_data(self, broker_id: int) -> dict[int, tuple[int, int]]:
         """What `api_versions` says of that broker."""

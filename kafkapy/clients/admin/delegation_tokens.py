@@ -62,7 +62,7 @@ class DelegationTokenAdmin(AdminRouting):
             ],
             max_lifetime_ms=max_lifetime_ms,
         )
-        token = await self._ask(request, OLDEST_WITH_OWNER if owner else 0)
+        token = await self._ask_plainly(request, OLDEST_WITH_OWNER if owner else 0)
         return DelegationToken(
             token.token_id,
             token.hmac,
@@ -76,13 +76,13 @@ class DelegationTokenAdmin(AdminRouting):
 
     async def renew_delegation_token(self, hmac: bytes, renew_period_ms: int = AS_THE_BROKER_SAYS) -> int:
         """When the token expires now, in ms since 1970."""
-        response = await self._ask(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=renew_period_ms))
+        response = await self._ask_plainly(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=renew_period_ms))
         return int(response.expiry_timestamp_ms)
 
     async def expire_delegation_token(self, hmac: bytes, expiry_time_period_ms: int = -1) -> int:
         """When the token expires now, in ms since 1970; at once with a negative period."""
         request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_time_period_ms)
-        return int((await self._ask(request)).expiry_timestamp_ms)
+        return int((await self._ask_plainly(request)).expiry_timestamp_ms)
 
     async def describe_delegation_token(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
         """The tokens that the client may see, of all owners or of those named."""
@@ -103,10 +103,10 @@ class DelegationTokenAdmin(AdminRouting):
                 each.max_timestamp,
                 tuple(f"{renewer.principal_type}:{renewer.principal_name}" for renewer in each.renewers),
             )
-            for each in (await self._ask(request_class(owners=wanted))).tokens
+            for each in (await self._ask_plainly(request_class(owners=wanted))).tokens
         ]
 
-    async def _ask(self, request: Request, low: int = 0) -> Any:
+    async def _ask_plainly(self, request: Request, low: int = 0) -> Any:
         deadline = self.deadline()
 
         async def ask(node: int) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafkapy.clients.admin.partitions import OffsetTimestamp, PartitionAdmin
-from kafkapy.clients.admin.routing import Locate, raise_first
+from kafkapy.clients.admin.routing import Deadline, Locate, raise_first
 from kafkapy.clients.admin.shapes import by_topic, error_of, error_type
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest
@@ -54,22 +54,18 @@ class GroupOffsetAdmin(PartitionAdmin):
             high = NEWEST_BY_NAME["fetch"]
             version = await self.network.version(node, api.API_KEY, 0, high)
             if version >= OLDEST_OF_GROUPS:
-                several = {group: wanted[group] for group in groups}
-                response = await self.send_built(
-                    node, api, lambda _: _fetch_groups(several, require_stable), deadline, high=high
-                )
+                request = _fetch_groups({group: wanted[group] for group in groups}, require_stable)
+                response = await self.send(node, request, deadline, high=high)
                 return {each.group_id: _offsets(each) for each in response.groups}
             answers = {}
             for group in groups:
                 low = 7 if require_stable else 2 if wanted[group] is None else 0
                 request = _fetch_group(group, wanted[group], require_stable)
-                response = await self.send_built(
-                    node, api, lambda _, each=request: each, deadline, low=low, high=OLDEST_OF_GROUPS - 1
-                )
+                response = await self.send(node, request, deadline, low=low, high=OLDEST_OF_GROUPS - 1)
                 answers[group] = _offsets(response)
             return answers
 
-        located = self.at_coordinators(CoordinatorType.GROUP)
+        located = self.at_coordinators(CoordinatorType.GROUP, deadline)
         return raise_first(await self.drive(wanted, located, ask, deadline))
 
     async def alter_group_offsets(
@@ -85,9 +81,7 @@ class GroupOffsetAdmin(PartitionAdmin):
         request = _commit(group_id, offsets)
 
         async def ask(node: int, _: list[str]) -> dict[str, Any]:
-            response = await self.send_built(
-                node, OffsetCommitRequest, lambda _: request, deadline, high=NEWEST_BY_NAME["commit"]
-            )
+            response = await self.send(node, request, deadline, high=NEWEST_BY_NAME["commit"])
             codes = {
                 TopicPartition(topic.name, each.partition_index): each.error_code
                 for topic in response.topics
@@ -95,7 +89,9 @@ class GroupOffsetAdmin(PartitionAdmin):
             }
             return {group_id: _wrong_coordinator(codes.values()) or codes}
 
-        codes = raise_first(await self.drive([group_id], self._at(group_coordinator_id), ask, deadline))[group_id]
+        codes = raise_first(await self.drive([group_id], self._at(group_coordinator_id, deadline), ask, deadline))[
+            group_id
+        ]
         return {partition: error_type(code) for partition, code in codes.items()}
 
     async def reset_group_offsets(
@@ -167,15 +163,19 @@ class GroupOffsetAdmin(PartitionAdmin):
             response = await self.send(node, request, deadline)
             return {group_id: error_of(response.error_code) or response}
 
-        response = raise_first(await self.drive([group_id], self._at(group_coordinator_id), ask, deadline))[group_id]
+        response = raise_first(await self.drive([group_id], self._at(group_coordinator_id, deadline), ask, deadline))[
+            group_id
+        ]
         return {
             TopicPartition(topic.name, each.partition_index): error_type(each.error_code)
             for topic in response.topics
             for each in topic.partitions
         }
 
-    def _at(self, coordinator: int | None) -> Locate[str]:
-        return self.at_coordinators(CoordinatorType.GROUP) if coordinator is None else self.at_node(coordinator)
+    def _at(self, coordinator: int | None, deadline: Deadline) -> Locate[str]:
+        return (
+            self.at_coordinators(CoordinatorType.GROUP, deadline) if coordinator is None else self.at_node(coordinator)
+        )
 
 
 def _fetch_groups(wanted: Mapping[str, Mapping[str, list[int]] | None], stable: bool) -> OffsetFetchRequest:

@@ -8,7 +8,7 @@ org.apache.kafka.clients.admin.internals.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkapy.protocol.messages.leave_group import LeaveGroupRequest
 from kafkapy.protocol.messages.list_groups import ListGroupsRequest
 from kafkapy.protocol.messages.share_group_describe import ShareGroupDescribeRequest
-from kafkapy.protocol.schema import DecodeError, Record, Request
+from kafkapy.protocol.schema import DecodeError, Record
 from kafkapy.types import CoordinatorType, TopicPartition
 
 __all__ = [
@@ -154,7 +154,9 @@ class GroupAdmin(AdminRouting):
             response = await self._classic(node, groups, low, deadline)
             return {group.group_id: _retried_error(group) or group for group in response.groups}
 
-        outcomes = raise_first(await self.drive(group_ids, self._located(group_coordinator_id), ask, deadline))
+        outcomes = raise_first(
+            await self.drive(group_ids, self._located(group_coordinator_id, deadline), ask, deadline)
+        )
         return {name: _group_dict(group) for name, group in outcomes.items()}
 
     async def describe_consumer_groups(
@@ -163,7 +165,7 @@ class GroupAdmin(AdminRouting):
         """A description of each group, of whichever protocol, or its error. GroupIdNotFoundError for a group that is
         not there."""
         deadline = self.deadline()
-        located = self.at_coordinators(CoordinatorType.GROUP)
+        located = self.at_coordinators(CoordinatorType.GROUP, deadline)
 
         async def ask_new(node: int, groups: list[str]) -> dict[str, Any]:
             request = ConsumerGroupDescribeRequest(
@@ -201,7 +203,7 @@ class GroupAdmin(AdminRouting):
             response = await self.send(node, request, deadline, low=1)
             return {group.group_id: _retried_error(group) or group for group in response.groups}
 
-        located = self.at_coordinators(CoordinatorType.GROUP)
+        located = self.at_coordinators(CoordinatorType.GROUP, deadline)
         outcomes = raise_first(await self.drive(group_ids, located, ask, deadline))
         return {name: _with_error(group) for name, group in outcomes.items()}
 
@@ -213,7 +215,7 @@ class GroupAdmin(AdminRouting):
             response = await self.send(node, DeleteGroupsRequest(groups_names=groups), deadline)
             return {each.group_id: error_of(each.error_code) or OK for each in response.results}
 
-        outcomes = await self.drive(group_ids, self._located(group_coordinator_id), ask, deadline)
+        outcomes = await self.drive(group_ids, self._located(group_coordinator_id, deadline), ask, deadline)
         return {name: each if isinstance(each, str) else type(each).__name__ for name, each in outcomes.items()}
 
     async def remove_group_members(
@@ -245,7 +247,7 @@ class GroupAdmin(AdminRouting):
             }
 
         found: dict[str, type[KafkaError]] = raise_first(
-            await self.drive([group_id], self._located(group_coordinator_id), ask, deadline)
+            await self.drive([group_id], self._located(group_coordinator_id, deadline), ask, deadline)
         )[group_id]
         return found
 
@@ -256,9 +258,7 @@ class GroupAdmin(AdminRouting):
         for member in members:
             member_id = member.member_id or ""
             request = LeaveGroupRequest(group_id=group_id, member_id=member_id, members=[])
-            response = await self.send_built(
-                node, LeaveGroupRequest, _always(request), deadline, high=OLDEST_BATCHED_LEAVE - 1
-            )
+            response = await self.send(node, request, deadline, high=OLDEST_BATCHED_LEAVE - 1)
             results[member_id] = error_type(response.error_code)
         return results
 
@@ -266,12 +266,10 @@ class GroupAdmin(AdminRouting):
         request = DescribeGroupsRequest(groups=groups, include_authorized_operations=low >= 3)
         return await self.send(node, request, deadline, low=low)
 
-    def _located(self, coordinator: int | None) -> Locate[str]:
-        return self.at_coordinators(CoordinatorType.GROUP) if coordinator is None else self.at_node(coordinator)
-
-
-def _always(request: Request) -> Callable[[int], Request]:
-    return lambda _: request
+    def _located(self, coordinator: int | None, deadline: Deadline) -> Locate[str]:
+        return (
+            self.at_coordinators(CoordinatorType.GROUP, deadline) if coordinator is None else self.at_node(coordinator)
+        )
 
 
 def _leave(group_id: str, members: list[MemberToRemove], version: int) -> LeaveGroupRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from kafkapy.clients.admin.core import AdminCore
 from kafkapy.clients.background import BackgroundLoop
@@ -28,7 +28,7 @@ def _blocking(
     def call(self: KafkaAdminClient, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(method(self._core, *args, **kwargs))
 
-    return call
+    return cast("Callable[Concatenate[KafkaAdminClient, P], T]", call)
 
 
 class KafkaAdminClient:

@@ -51,7 +51,7 @@ class LogDirAdmin(AdminRouting):
         return list(await asyncio.gather(*map(describe, wanted)))
 
     async def alter_replica_log_dirs(
-        self, replica_assignments: Mapping[TopicPartitionReplica | tuple[str, int, int], str]
+        self, replica_assignments: Mapping[TopicPartitionReplica, str]
     ) -> dict[TopicPartitionReplica, type[KafkaError]]:
         """Begins moves: {TopicPartitionReplica(topic, partition, broker_id): directory}.
 

@@ -14,7 +14,7 @@ from kafkapy.clients.admin.shapes import as_dict, by_topic, error_of, error_type
 from kafkapy.clients.admin.topics import TopicAdmin
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from kafkapy.protocol.messages.elect_leaders import ElectLeadersRequest
+from kafkapy.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest
 from kafkapy.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kafkapy.types import IsolationLevel, ListOffsetsTimestamp, OffsetAndTimestamp, TopicPartition
@@ -96,11 +96,11 @@ class PartitionAdmin(TopicAdmin):
         topic_partitions: Mapping[str, Iterable[int]] | Iterable[str] | None = None,
         timeout_ms: int | None = None,
         raise_errors: bool = True,
-    ) -> dict[str, Any]:
+    ) -> ElectLeadersResponse:
         """Elects leaders of partitions: {topic: [partition]}, all partitions of topics, or all (None).
 
-        Returns {'error_code', 'replica_election_results': [{topic, partition_result: [{partition_id, error_code,
-        error_message}]}]}. With `raise_errors` the first error is raised, but for ElectionNotNeededError.
+        Returns the response: error_code and replica_election_results with topic and partition_result (partition_id,
+        error_code, error_message). With `raise_errors` the first error is raised, but for ElectionNotNeededError.
         """
         kind = member_of(ElectionType, election_type)
         deadline = self.deadline(timeout_ms)
@@ -116,9 +116,9 @@ class PartitionAdmin(TopicAdmin):
                 return ElectLeadersRequest(topic_partitions=topics, timeout_ms=time_ms)
             return ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout_ms=time_ms)
 
-        async def ask(node: int) -> Any:
+        async def ask(node: int) -> ElectLeadersResponse:
             low = 1 if kind is ElectionType.UNCLEAN else 0
-            response = await self.send_built(node, ElectLeadersRequest, build, deadline, low=low)
+            response: ElectLeadersResponse = await self.send_built(node, ElectLeadersRequest, build, deadline, low=low)
             if response.error_code == ErrorCode.NOT_CONTROLLER or (raise_errors and response.error_code):
                 raise error_for(response.error_code)
             return response
@@ -129,7 +129,7 @@ class PartitionAdmin(TopicAdmin):
                 if raise_errors and each.error_code not in (0, ErrorCode.ELECTION_NOT_NEEDED):
                     error = error_of(each.error_code, each.error_message)
                     raise error_for(each.error_code, f"Partition {topic.topic}-{each.partition_id}: {error}")
-        return as_dict(response, "throttle_time_ms")
+        return response
 
     async def alter_partition_reassignments(
         self,

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.coordinator_lookup import CoordinatorLookup
-from kafkapy.clients.network_client import NetworkClient
+from kafkapy.clients.network_client import NetworkClient, RequestOf
 from kafkapy.config.clients import ClientConfig
 from kafkapy.errors import (
     ErrorCode,
@@ -25,6 +25,7 @@ from kafkapy.errors import (
     KafkaTimeoutError,
     NoBrokersAvailableError,
     NodeNotReadyError,
+    RequestTimedOutError,
     StaleMetadataError,
     error_for,
 )
@@ -47,6 +48,7 @@ TRANSPORT: Final = (
     KafkaTimeoutError,
     NoBrokersAvailableError,
     NodeNotReadyError,
+    RequestTimedOutError,
     StaleMetadataError,
 )
 """The request did not get through, so the broker said nothing about it."""
@@ -97,7 +99,7 @@ class AdminRouting:
     async def start(self) -> None:
         """Connects to the cluster. NoBrokersAvailableError when no bootstrap server answers in time."""
         self.network = NetworkClient(self.config)
-        self.lookup = CoordinatorLookup(self.network)
+        self.lookup = CoordinatorLookup(self.network, own_connections=False)
         self._started = True
         try:
             await self.network.start()
@@ -109,6 +111,7 @@ class AdminRouting:
         """Closes the connections; a second call does nothing."""
         if self._started:
             self._started = False
+            self.lookup.close()
             await self.network.close()
 
     # --- time -----------------------------------------------------------------------------------------------------
@@ -121,13 +124,16 @@ class AdminRouting:
 
     def request_ms(self, deadline: Deadline) -> int:
         """How long one request may take."""
-        return max(1, min(self.config["request.timeout.ms"], deadline.left_ms))
+        limit_ms: int = self.config["request.timeout.ms"]
+        return max(1, min(limit_ms, deadline.left_ms))
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    async def send(self, node: int, request: Request, deadline: Deadline, *, low: int = 0) -> Any:
-        """The response of one broker. `low`: the oldest version that can say what the request says."""
-        return await self.send_built(node, type(request), lambda _: request, deadline, low=low)
+    async def send(
+        self, node: int, request: Request, deadline: Deadline, *, low: int = 0, high: int | None = None
+    ) -> Any:
+        """The response of one broker. `low` and `high`: the versions that can say what the request says."""
+        return await self.send_built(node, type(request), lambda _: request, deadline, low=low, high=high)
 
     async def send_built(
         self,
@@ -140,10 +146,12 @@ class AdminRouting:
         high: int | None = None,
     ) -> Any:
         """The same for a request that is built otherwise for older versions. UnsupportedVersionError."""
-        newest = api.VERSIONS.high if high is None else high
-        version = await self.network.version(node, api.API_KEY, max(low, api.VERSIONS.low), newest)
         return await self.network.send(
-            node, build(version), timeout_ms=self.request_ms(deadline), min_version=version, max_version=version
+            node,
+            RequestOf(api, build),
+            timeout_ms=self.request_ms(deadline),
+            min_version=max(low, api.VERSIONS.low),
+            max_version=api.VERSIONS.high if high is None else high,
         )
 
     async def drive(
@@ -233,12 +241,12 @@ class AdminRouting:
 
         return locate
 
-    def at_coordinators(self, kind: CoordinatorType) -> Locate[str]:
+    def at_coordinators(self, kind: CoordinatorType, deadline: Deadline) -> Locate[str]:
         """The coordinator of each group or transactional id."""
 
         async def find(key: str) -> int | KafkaError:
             try:
-                return await self.lookup.find(key, kind)
+                return await self.lookup.find(key, kind, deadline.left_ms)
             except KafkaError as error:
                 return error
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from kafkapy.errors import KafkaError, NoError, error_class, error_for
 from kafkapy.protocol.schema import Struct
-from kafkapy.types import AclOperation, TopicPartition
+from kafkapy.types import ZERO_UUID, AclOperation, TopicPartition
 
 __all__ = [
     "OK",
@@ -33,8 +33,11 @@ E = TypeVar("E", bound=enum.Enum)
 
 
 def as_dict(message: Struct, *without: str) -> dict[str, Any]:
-    """The fields of a message and of all structs in it by name; uuids as text, bytes as text with escapes."""
-    return {field.name: _plain(getattr(message, field.name)) for field in message._fields if field.name not in without}
+    """The fields of a message and of all structs in it by name; uuids as text (None for the null one), bytes as text
+    with escapes."""
+    return {
+        field.name: _plain(getattr(message, field.name)) for field in type(message)._fields if field.name not in without
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -43,7 +46,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, UUID):
-        return str(value)
+        return None if value == ZERO_UUID else str(value)
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     return value

@@ -15,13 +15,13 @@ from uuid import UUID
 from kafkapy.clients.admin.routing import AdminRouting, Deadline, raise_first
 from kafkapy.clients.admin.shapes import as_dict, by_topic, error_of, operation_names
 from kafkapy.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
-from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest
+from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkapy.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
-from kafkapy.types import ConfigSource, TopicPartition
+from kafkapy.types import ZERO_UUID, ConfigSource, TopicPartition
 
 __all__ = ["NewPartitions", "NewTopic", "TopicAdmin"]
 
@@ -104,7 +104,13 @@ class TopicAdmin(AdminRouting):
             ),
         )
         response = await self.one(self.anywhere, lambda node: self.send(node, request, deadline), deadline)
-        return as_dict(response, "throttle_time_ms")
+        shown = as_dict(response, "throttle_time_ms")
+        for row, topic in zip(shown["topics"], response.topics, strict=True):
+            row["topic_id"] = topic.topic_id
+            for partition in row["partitions"]:
+                partition["eligible_leader_replicas"] = partition["eligible_leader_replicas"] or None
+                partition["last_known_elr"] = partition["last_known_elr"] or None
+        return shown
 
     async def create_topics(
         self,
@@ -200,11 +206,12 @@ class TopicAdmin(AdminRouting):
         timeout_ms: int | None = None,
         validate_only: bool = False,
         raise_errors: bool = True,
-    ) -> dict[str, Any]:
+    ) -> CreatePartitionsResponse:
         """Gives topics more partitions: {topic: total count}, or {topic: NewPartitions}, or
         {topic: {'count': total, 'assignments': [[broker ids] per new partition]}}.
 
-        Returns {'results': [{name, error_code, error_message}]}. With `raise_errors` the first error is raised.
+        Returns the response: `results` with name, error_code and error_message of each. With `raise_errors` the first
+        error is raised.
         """
         wanted = {name: _growth(name, value) for name, value in topic_partitions.items()}
         deadline = self.deadline(timeout_ms)
@@ -218,7 +225,7 @@ class TopicAdmin(AdminRouting):
             return _answers((await self.send(node, request, deadline)).results)
 
         outcomes = await self.drive(wanted, self.at_controller, ask, deadline)
-        return {"results": [as_dict(item) for item in _items(outcomes, raise_errors, "topic")]}
+        return CreatePartitionsResponse(throttle_time_ms=0, results=_items(outcomes, raise_errors, "topic"))
 
     async def delete_records(
         self,
@@ -312,7 +319,7 @@ def _creation(topic: NewTopic) -> CreateTopicsRequest.Topic:
 
 
 def _created(item: Any) -> dict[str, Any]:
-    shown = as_dict(item, "topic_config_error_code")
+    shown = as_dict(item)
     configs = shown.pop("configs")
     if configs:
         for config in configs:
@@ -324,7 +331,7 @@ def _created(item: Any) -> dict[str, Any]:
 def _deletion(topic: str | UUID) -> DeleteTopicsRequest.Topic:
     if isinstance(topic, UUID):
         return DeleteTopicsRequest.Topic(topic_id=topic)
-    return DeleteTopicsRequest.Topic(name=topic)
+    return DeleteTopicsRequest.Topic(name=topic, topic_id=ZERO_UUID)
 
 
 def _growth(name: str, value: int | NewPartitions | Mapping[str, Any]) -> CreatePartitionsRequest.Topic:

@@ -237,7 +237,7 @@ class TransactionAdmin(PartitionAdmin):
 
             return dict(zip(ids, await asyncio.gather(*map(fence, ids)), strict=True))
 
-        located = self.at_coordinators(CoordinatorType.TRANSACTION)
+        located = self.at_coordinators(CoordinatorType.TRANSACTION, deadline)
         return raise_first(await self.drive(transactional_ids, located, ask, deadline))
 
     async def terminate_transaction(self, transactional_id: str) -> None:
@@ -328,7 +328,9 @@ class TransactionAdmin(PartitionAdmin):
             response = await self.send(node, DescribeTransactionsRequest(transactional_ids=ids), deadline)
             return {each.transactional_id: _described(each, node) for each in response.transaction_states}
 
-        return await self.drive(transactional_ids, self.at_coordinators(CoordinatorType.TRANSACTION), ask, deadline)
+        return await self.drive(
+            transactional_ids, self.at_coordinators(CoordinatorType.TRANSACTION, deadline), ask, deadline
+        )
 
 
 def _is_gone(outcome: object) -> bool:

@@ -1,0 +1,181 @@
+"""`kafkapy cluster`: the cluster's id, brokers, features, quorum and served versions. Counterpart of kafka-cluster.sh,
+kafka-features.sh, kafka-metadata-quorum.sh and kafka-broker-api-versions.sh."""
+
+from __future__ import annotations
+
+import click
+
+from kafkapy.errors import KafkaError
+from kafkapy.tools.options import cluster_options, connected, json_option
+from kafkapy.tools.output import Column, Output, time_text
+
+__all__ = ["cluster"]
+
+BROKER_COLUMNS = (
+    Column("broker_id", "broker", right=True),
+    Column("host"),
+    Column("port", right=True),
+    Column("rack"),
+    Column("controller"),
+    Column("fenced"),
+)
+
+
+@click.group("cluster")
+def cluster() -> None:
+    """Show the cluster, its brokers and features."""
+
+
+@cluster.command("id")
+@json_option
+@cluster_options
+def id_(settings: dict[str, object], as_json: bool) -> None:
+    """Print the id of the cluster."""
+    with connected(settings) as admin:
+        found = admin.describe_cluster()["cluster_id"]
+    output = Output(as_json)
+    if as_json:
+        output.json({"cluster_id": found})
+    else:
+        print(found)
+
+
+@cluster.command("brokers")
+@json_option
+@cluster_options
+def brokers(settings: dict[str, object], as_json: bool) -> None:
+    """List the brokers."""
+    with connected(settings) as admin:
+        found = admin.describe_cluster()
+    rows = [
+        {
+            "broker_id": each["broker_id"],
+            "host": each["host"],
+            "port": each["port"],
+            "rack": each["rack"],
+            "controller": each["broker_id"] == found["controller_id"],
+            "fenced": each.get("is_fenced", False),
+        }
+        for each in sorted(found["brokers"], key=lambda each: int(each["broker_id"]))
+    ]
+    output = Output(as_json)
+    output.heading(f"cluster {found['cluster_id']}")
+    output.rows(rows, BROKER_COLUMNS)
+
+
+@cluster.command("features")
+@json_option
+@cluster_options
+def features(settings: dict[str, object], as_json: bool) -> None:
+    """List the features, the levels that brokers support, and the level that is finalized."""
+    with connected(settings) as admin:
+        found = admin.describe_features()
+    rows = [
+        {
+            "feature": name,
+            "supported": "{}-{}".format(*levels["supported"]) if "supported" in levels else None,
+            "finalized": levels["finalized"][1] if "finalized" in levels else None,
+            "epoch": levels.get("finalized_epoch"),
+        }
+        for name, levels in sorted(found.items())
+    ]
+    columns = (Column("feature"), Column("supported"), Column("finalized", right=True), Column("epoch", right=True))
+    Output(as_json).rows(rows, columns)
+
+
+@cluster.command("update-features")
+@click.argument("updates", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
+@click.option("--downgrade", is_flag=True, help="Levels may go down where that is safe.")
+@click.option("--unsafe", is_flag=True, help="Levels may go down even where that loses metadata.")
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@json_option
+@cluster_options
+def update_features(
+    settings: dict[str, object], updates: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Finalize levels of features; level 0 takes a feature away."""
+    kind = "unsafe_downgrade" if unsafe else "safe_downgrade" if downgrade else "upgrade"
+    wanted: dict[str, tuple[str, int]] = {}
+    for text in updates:
+        name, equals, level = text.partition("=")
+        if not equals or not level.isdecimal():
+            raise click.UsageError(f"{text!r} is no FEATURE=LEVEL.")
+        wanted[name] = (kind, int(level))
+    with connected(settings) as admin:
+        results = admin.update_features(wanted, validate_only=dry_run)
+    output = Output(as_json)
+    if as_json:
+        output.json(results)
+    failed = {name: text for name, text in results.items() if text != "OK"}
+    for name in [] if as_json else sorted(results.keys() - failed.keys()):
+        output.say(f"Feature {name} {'could be' if dry_run else 'is'} at level {wanted[name][1]}.")
+    if failed:
+        raise KafkaError("; ".join(f"feature {name}: {text.partition(': ')[2]}" for name, text in failed.items()))
+
+
+@cluster.command("quorum")
+@json_option
+@cluster_options
+def quorum(settings: dict[str, object], as_json: bool) -> None:
+    """Show the voters and observers of a KRaft cluster's metadata log."""
+    with connected(settings) as admin:
+        found = admin.describe_metadata_quorum()
+    partition = found["topics"][0]["partitions"][0]
+    if partition["error"]:
+        raise KafkaError(partition["error"])
+    end = max((each["log_end_offset"] for each in partition["current_voters"]), default=0)
+    rows = [
+        {
+            "node_id": each["replica_id"],
+            "role": _role(each["replica_id"], role, partition["leader_id"]),
+            "log_end_offset": each["log_end_offset"],
+            "lag": end - each["log_end_offset"],
+            "last_caught_up": time_text(each["last_caught_up_timestamp"]),
+            "directory_id": each["replica_directory_id"],
+        }
+        for role, key in (("voter", "current_voters"), ("observer", "observers"))
+        for each in partition[key]
+    ]
+    output = Output(as_json)
+    output.heading(
+        f"leader {partition['leader_id']}",
+        f"epoch {partition['leader_epoch']}",
+        f"high watermark {partition['high_watermark']}",
+    )
+    columns = (
+        Column("node_id", "node", right=True),
+        Column("role"),
+        Column("log_end_offset", right=True),
+        Column("lag", right=True),
+        Column("last_caught_up"),
+        Column("directory_id", quiet=True),
+    )
+    output.rows(rows, columns)
+
+
+@cluster.command("api-versions")
+@click.option("--broker", type=int, help="Of that broker; any when left out.")
+@json_option
+@cluster_options
+def api_versions(settings: dict[str, object], broker: int | None, as_json: bool) -> None:
+    """List the requests that a broker serves."""
+    from kafkapy.protocol.registry import ApiKeys
+
+    names = {each.value: "".join(word.capitalize() for word in each.name.split("_")) for each in ApiKeys}
+    with connected(settings) as admin:
+        found = admin.api_versions(broker)
+    rows = [
+        {"api_key": key, "name": names.get(key), "min_version": low, "max_version": high}
+        for key, (low, high) in sorted(found.items())
+    ]
+    columns = (
+        Column("api_key", "key", right=True),
+        Column("name"),
+        Column("min_version", "oldest", right=True),
+        Column("max_version", "newest", right=True),
+    )
+    Output(as_json).rows(rows, columns)
+
+
+def _role(node: int, role: str, leader: int) -> str:
+    return "leader" if node == leader else role

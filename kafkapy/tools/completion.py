@@ -1,0 +1,29 @@
+"""`kafkapy completion`: the script that makes a shell complete commands, options, and names of topics and groups."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+__all__ = ["completion"]
+
+PROGRAM = "kafkapy"
+HOW = {
+    "bash": 'eval "$(kafkapy completion bash)"    in ~/.bashrc',
+    "zsh": 'eval "$(kafkapy completion zsh)"     in ~/.zshrc',
+    "fish": "kafkapy completion fish > ~/.config/fish/completions/kafkapy.fish",
+}
+
+
+@click.command("completion", epilog="\b\n" + "\n".join(HOW.values()))
+@click.argument("shell", type=click.Choice(sorted(HOW)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    Commands, options, and the names of topics and groups of the cluster (--bootstrap-server on the line, or
+    $KAFKAPY_BOOTSTRAP_SERVER) are completed.
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(ctx.find_root().command, {}, PROGRAM, "_KAFKAPY_COMPLETE").source())

@@ -1,0 +1,171 @@
+"""`kafkapy configs`: describe, set and delete configurations. Counterpart of kafka-configs.sh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkapy.errors import KafkaError
+from kafkapy.tools.options import cluster_options, connected, json_option
+from kafkapy.tools.output import Column, Output
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from kafkapy.clients.admin.configs import ConfigResource
+
+__all__ = ["configs"]
+
+TYPES = ("topic", "broker", "broker-logger", "group", "client-metrics")
+ALL_BROKERS = "default"
+"""Stands for the dynamic configuration of all brokers in place of a broker's id."""
+OPERATIONS = {"+=": "append", "-=": "subtract", "=": "set"}
+
+
+class _ResourceName(click.ParamType[str]):
+    """A resource's name: completed from the cluster by the type that stands before it."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from kafkapy.tools.options import GROUP, TOPIC
+
+        known = {"topic": TOPIC, "group": GROUP}.get(str(ctx.params.get("kind")))
+        return known.shell_complete(ctx, param, incomplete) if known else []
+
+
+type_argument = click.argument("kind", metavar="TYPE", type=click.Choice(TYPES))
+name_argument = click.argument("name", metavar="NAME", type=_ResourceName())
+
+
+@click.group("configs")
+def configs() -> None:
+    """Describe, set and delete configurations.
+
+    TYPE is topic, broker, broker-logger, group or client-metrics; NAME is the topic, the broker's id ("default" for
+    the configuration of all brokers), the group, or the client-metrics subscription.
+    """
+
+
+@configs.command("describe")
+@type_argument
+@name_argument
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@click.option("--all", "everything", is_flag=True, help="All keys, not only those that were given a value.")
+@click.option("--synonyms", is_flag=True, help="Where else the value could come from.")
+@click.option("--documentation", is_flag=True, help="What each key does.")
+@json_option
+@cluster_options
+def describe(
+    settings: dict[str, object],
+    kind: str,
+    name: str,
+    keys: tuple[str, ...],
+    everything: bool,
+    synonyms: bool,
+    documentation: bool,
+    as_json: bool,
+) -> None:
+    """Show the configuration of one resource: what it was given, the KEYs named, or --all."""
+    shown = "all" if everything or keys else "modified"
+    with connected(settings) as admin:
+        found = admin.describe_configs(
+            [_resource(kind, name, list(keys) or None)],
+            include_synonyms=synonyms,
+            config_filter=shown,
+            include_documentation=documentation,
+        )
+    rows = [{"key": key} | row for key, row in sorted(_only(found).items())]
+    missing = sorted(set(keys) - {row["key"] for row in rows})
+    if missing:
+        raise KafkaError(f"{kind.capitalize()} {name} has no configuration {', '.join(missing)}.")
+    columns = [Column("key"), Column("value"), Column("config_source", "source"), Column("read_only", "read-only")]
+    if synonyms:
+        columns.append(Column("synonyms"))
+        for row in [] if as_json else rows:
+            row["synonyms"] = [f"{each['source']}:{each['name']}={each['value']}" for each in row["synonyms"]]
+    if documentation:
+        columns.append(Column("documentation"))
+    for row in rows:
+        if row["is_sensitive"] and row["value"] is None and not as_json:
+            row["value"] = "[hidden]"
+    Output(as_json).rows(rows, columns)
+
+
+@configs.command("set")
+@type_argument
+@name_argument
+@click.argument("changes", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@json_option
+@cluster_options
+def set_(
+    settings: dict[str, object], kind: str, name: str, changes: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
+    """Give keys a value: KEY=VALUE. KEY+=VALUE and KEY-=VALUE add to and take from a list.
+
+    Example: kafkapy configs set topic orders retention.ms=3600000 cleanup.policy+=compact
+    """
+    wanted = dict(map(_change, changes))
+    _alter(settings, kind, name, wanted, dry_run, as_json)
+
+
+@configs.command("delete")
+@type_argument
+@name_argument
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@json_option
+@cluster_options
+def delete(
+    settings: dict[str, object], kind: str, name: str, keys: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
+    """Take keys back to their defaults."""
+    _alter(settings, kind, name, dict.fromkeys(keys, ("delete", None)), dry_run, as_json)
+
+
+def _alter(
+    settings: dict[str, object],
+    kind: str,
+    name: str,
+    changes: Mapping[str, tuple[str, str | None]],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    with connected(settings) as admin:
+        result = _only(admin.alter_configs([_resource(kind, name, changes)], validate_only=dry_run))
+    if result != "OK":
+        # "InvalidConfigError: ..." is for programs.
+        raise KafkaError(f"{kind.capitalize()} {name}: {result.partition(': ')[2]}")
+    output = Output(as_json)
+    if as_json:
+        output.json({"type": kind, "name": name, "keys": list(changes), "dry_run": dry_run})
+    else:
+        done = "could be changed" if dry_run else "changed"
+        output.say(f"{kind.capitalize()} {name}: {', '.join(changes)} {done}.")
+
+
+def _change(text: str) -> tuple[str, tuple[str, str | None]]:
+    key, equals, value = text.partition("=")
+    sign = key[-1:] if key[-1:] in ("+", "-") else ""
+    key = key.removesuffix(sign) if sign else key
+    if not equals or not key.strip():
+        raise click.UsageError(f"{text!r} is no KEY=VALUE.")
+    return key.strip(), (OPERATIONS[sign + "="], value)
+
+
+def _resource(kind: str, name: str, keys: Any) -> ConfigResource:
+    from kafkapy.clients.admin.configs import ConfigResource
+
+    if kind == "broker" and name == ALL_BROKERS:
+        name = ""
+    if kind.startswith("broker") and name and not name.isdecimal():
+        raise KafkaError(f"{name!r} is no broker: its id, or {ALL_BROKERS} for all brokers, is expected.")
+    return ConfigResource(kind, name, keys)
+
+
+def _only(found: Mapping[str, Mapping[str, Any]]) -> Any:
+    """What a result for one resource holds."""
+    return next(iter(next(iter(found.values())).values()))

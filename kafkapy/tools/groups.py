@@ -1,0 +1,332 @@
+"""`kafkapy groups`: list and describe groups, reset and delete their offsets, remove members, delete groups.
+Counterpart of kafka-groups.sh and kafka-consumer-groups.sh."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkapy.errors import ErrorCode, KafkaError, NoError
+from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, json_option, yes_option
+from kafkapy.tools.output import Column, Output
+from kafkapy.tools.reset_offsets import reset_offsets
+from kafkapy.types import ListOffsetsTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.admin.groups import ConsumerGroupDescription, MemberDescription
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+
+__all__ = ["groups"]
+
+Row = dict[str, Any]
+
+LIST_COLUMNS = (Column("group"), Column("type"), Column("protocol"), Column("state"))
+OFFSET_COLUMNS = (
+    Column("group"),
+    Column("topic"),
+    Column("partition", right=True),
+    Column("current_offset", "current", right=True),
+    Column("log_end_offset", "log end", right=True),
+    Column("lag", right=True, style="bold"),
+    Column("client_id", "client"),
+    Column("host"),
+    Column("member_id", "member", quiet=True),
+)
+MEMBER_COLUMNS = (
+    Column("group"),
+    Column("member_id", "member"),
+    Column("client_id", "client"),
+    Column("host"),
+    Column("group_instance_id", "instance", quiet=True),
+    Column("epoch", right=True),
+    Column("assignment"),
+    Column("target_assignment", "target", quiet=True),
+)
+STATE_COLUMNS = (
+    Column("group"),
+    Column("type"),
+    Column("state"),
+    Column("coordinator", right=True),
+    Column("assignor"),
+    Column("members", right=True),
+    Column("lag", right=True),
+)
+
+
+@click.group("groups")
+def groups() -> None:
+    """List, describe, reset and delete groups."""
+
+
+groups.add_command(reset_offsets)
+
+
+@groups.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state, such as Empty.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only groups of this type: classic, consumer ...")
+@click.option("--quiet", "-q", is_flag=True, help="Only the names, one per line.")
+@json_option
+@cluster_options
+def list_(
+    settings: dict[str, object], states: tuple[str, ...], types: tuple[str, ...], quiet: bool, as_json: bool
+) -> None:
+    """List all groups."""
+    with connected(settings) as admin:
+        found = admin.list_groups(states_filter=states, types_filter=types)
+    rows = [
+        {
+            "group": each["group_id"],
+            "type": each["group_type"],
+            "protocol": each["protocol_type"],
+            "state": each["group_state"],
+        }
+        for each in sorted(found, key=lambda each: str(each["group_id"]))
+    ]
+    output = Output(as_json)
+    if quiet:
+        output.names([row["group"] for row in rows])
+    else:
+        output.rows(rows, LIST_COLUMNS)
+
+
+@groups.command("describe")
+@click.argument("names", nargs=-1, metavar="[GROUP]...", type=GROUP)
+@click.option("--members", "shown", flag_value="members", help="Members and what they are assigned.")
+@click.option("--state", "shown", flag_value="state", help="One line per group.")
+@click.option("--all", "everything", is_flag=True, help="All groups of consumers.")
+@json_option
+@cluster_options
+def describe(
+    settings: dict[str, object], names: tuple[str, ...], shown: str | None, everything: bool, as_json: bool
+) -> None:
+    """Show groups: committed offsets and lag of every partition, or --members, or --state."""
+    if not names and not everything:
+        raise click.UsageError("Name groups, or say --all.")
+    with connected(settings) as admin:
+        described = _described(admin, names, everything)
+        lags = {} if shown == "members" else _lag_rows(admin, described)
+    output = Output(as_json)
+    if shown == "members":
+        output.rows([row for group in described.values() for row in _member_rows(group)], MEMBER_COLUMNS)
+    elif shown == "state":
+        output.rows([_state_row(group, lags[name]) for name, group in described.items()], STATE_COLUMNS)
+    elif as_json:
+        output.json([_state_row(group, lags[name]) | {"offsets": lags[name]} for name, group in described.items()])
+    elif output.terminal:
+        for name, group in described.items():
+            output.heading(name, *_summary(group, lags[name]))
+            output.rows(lags[name], OFFSET_COLUMNS[1:])
+    else:
+        output.rows([row for rows in lags.values() for row in rows], OFFSET_COLUMNS)
+
+
+@groups.command("delete")
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", type=GROUP)
+@yes_option
+@json_option
+@cluster_options
+def delete(settings: dict[str, object], names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete groups that have no members, with their offsets. Asks first on a terminal."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(names)} with all offsets?", abort=True, err=True)
+    with connected(settings) as admin:
+        results = admin.delete_groups(names)
+    _report("group", {name: None if text == "OK" else text for name, text in results.items()}, "deleted", as_json)
+
+
+@groups.command("delete-offsets")
+@click.argument("name", metavar="GROUP", type=GROUP)
+@click.argument("places", nargs=-1, required=True, metavar="TOPIC[:PARTITIONS]...", type=TOPIC)
+@yes_option
+@json_option
+@cluster_options
+def delete_offsets(settings: dict[str, object], name: str, places: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete a group's offsets of topics that none of its members subscribes to."""
+    from kafkapy.tools.topics import partitions_of
+
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete the offsets of {name} for {', '.join(places)}?", abort=True, err=True)
+    with connected(settings) as admin:
+        results = admin.delete_group_offsets(name, partitions_of(admin, places))
+    outcomes = {str(partition): _error_name(error) for partition, error in sorted(results.items())}
+    _report("offset of", outcomes, "deleted", as_json)
+
+
+@groups.command("remove-members")
+@click.argument("name", metavar="GROUP", type=GROUP)
+@click.option("--member", "members", multiple=True, metavar="ID", help="A member id.")
+@click.option("--instance", "instances", multiple=True, metavar="ID", help="A group.instance.id.")
+@click.option("--all", "everyone", is_flag=True, help="All members.")
+@click.option("--reason", help="What the broker's log is to say.")
+@json_option
+@cluster_options
+def remove_members(
+    settings: dict[str, object],
+    name: str,
+    members: tuple[str, ...],
+    instances: tuple[str, ...],
+    everyone: bool,
+    reason: str | None,
+    as_json: bool,
+) -> None:
+    """Remove members from a group; those that still run join again."""
+    from kafkapy.clients.admin.groups import MemberToRemove
+
+    if bool(members or instances) == everyone:
+        raise click.UsageError("Say which: --member and --instance, or --all.")
+    with connected(settings) as admin:
+        wanted = [MemberToRemove(member_id=each, reason=reason) for each in members]
+        wanted += [MemberToRemove(group_instance_id=each, reason=reason) for each in instances]
+        if everyone:
+            group = _described(admin, [name], False)[name]
+            wanted = [MemberToRemove(member_id=each.member_id, reason=reason) for each in group.members]
+        results = admin.remove_group_members(name, wanted)
+    _report("member", {member: _error_name(error) for member, error in results.items()}, "removed", as_json)
+
+
+# --- how ------------------------------------------------------------------------------------------------------------
+
+
+def _described(admin: KafkaAdminClient, names: Iterable[str], everything: bool) -> dict[str, ConsumerGroupDescription]:
+    """KafkaError for a group that is not there."""
+    wanted = list(names)
+    if everything:
+        consumers = ("consumer", "")
+        wanted = sorted(each["group_id"] for each in admin.list_groups() if each["protocol_type"] in consumers)
+    described: dict[str, ConsumerGroupDescription] = {}
+    for name, group in admin.describe_consumer_groups(wanted).items():
+        if isinstance(group, KafkaError):
+            gone = group.code == ErrorCode.GROUP_ID_NOT_FOUND
+            raise KafkaError(f"There is no group {name}." if gone else f"Group {name}: {group}")
+        described[name] = group
+    return described
+
+
+def _lag_rows(admin: KafkaAdminClient, described: Mapping[str, ConsumerGroupDescription]) -> dict[str, list[Row]]:
+    """Every group's partitions: those with an offset, and those that a member has."""
+    if not described:
+        return {}
+    committed = admin.list_group_offsets(list(described))
+    owners = {
+        name: {partition: member for member in group.members for partition in member.assignment}
+        for name, group in described.items()
+    }
+    partitions = {partition for offsets in committed.values() for partition in offsets}
+    partitions |= {partition for owned in owners.values() for partition in owned}
+    ends = _log_ends(admin, partitions)
+    return {
+        name: [
+            _lag_row(
+                name,
+                partition,
+                committed[name][partition].offset if partition in committed[name] else None,
+                ends.get(partition),
+                owners[name].get(partition),
+            )
+            for partition in sorted({*committed[name], *owners[name]})
+        ]
+        for name in described
+    }
+
+
+def _log_ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The next offset of each partition that still is there and has a leader."""
+    wanted = set(partitions)
+    if not wanted:
+        return {}
+    led = {
+        TopicPartition(topic["name"], each["partition_index"])
+        for topic in admin.describe_topics(sorted({partition.topic for partition in wanted}))
+        for each in topic["partitions"]
+        if each["leader_id"] >= 0
+    }
+    found = admin.list_partition_offsets(dict.fromkeys(wanted & led, ListOffsetsTimestamp.LATEST))
+    return {partition: each.offset for partition, each in found.items()}
+
+
+def _lag_row(
+    group: str, partition: TopicPartition, current: int | None, end: int | None, owner: MemberDescription | None
+) -> Row:
+    current = None if current is None or current < 0 else current
+    return {
+        "group": group,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "current_offset": current,
+        "log_end_offset": end,
+        "lag": None if current is None or end is None else end - current,
+        "client_id": owner.client_id if owner else None,
+        "host": owner.host.removeprefix("/") if owner else None,
+        "member_id": owner.member_id if owner else None,
+    }
+
+
+def _member_rows(group: ConsumerGroupDescription) -> list[Row]:
+    return [
+        {
+            "group": group.group_id,
+            "member_id": member.member_id,
+            "group_instance_id": member.group_instance_id,
+            "client_id": member.client_id,
+            "host": member.host.removeprefix("/"),
+            "epoch": member.member_epoch,
+            "subscribed_topics": list(member.subscribed_topics),
+            "subscribed_topic_regex": member.subscribed_topic_regex,
+            "assignment": list(map(str, member.assignment)),
+            "target_assignment": None if member.target_assignment is None else list(map(str, member.target_assignment)),
+        }
+        for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id))
+    ]
+
+
+def _state_row(group: ConsumerGroupDescription, offsets: Iterable[Row]) -> Row:
+    lags = [row["lag"] for row in offsets if row["lag"] is not None]
+    return {
+        "group": group.group_id,
+        "type": group.group_type.value,
+        "state": group.state,
+        "coordinator": group.coordinator,
+        "assignor": group.assignor or None,
+        "members": len(group.members),
+        "epoch": group.group_epoch,
+        "lag": sum(lags) if lags else None,
+    }
+
+
+def _summary(group: ConsumerGroupDescription, offsets: Iterable[Row]) -> list[str]:
+    row = _state_row(group, offsets)
+    count = row["members"]
+    details = [row["state"], f"{row['type']} protocol", f"{count} member{'' if count == 1 else 's'}"]
+    if row["assignor"]:
+        details.append(row["assignor"])
+    if row["lag"] is not None:
+        details.append(f"lag {row['lag']}")
+    return details
+
+
+def _error_name(error: type[KafkaError]) -> str | None:
+    return None if error is NoError else error.__name__
+
+
+def _report(kind: str, outcomes: Mapping[str, str | None], done: str, as_json: bool) -> None:
+    """One line per name; exit code 1 and one sentence when one of them failed."""
+    output = Output(as_json)
+    if as_json:
+        output.json([{kind.split()[0]: name, "error": error} for name, error in outcomes.items()])
+    for name, error in outcomes.items():
+        if error is None:
+            output.say(f"{kind.capitalize()} {name} {done}.")
+    failed = [f"{kind} {name}: {_explained(error)}" for name, error in outcomes.items() if error is not None]
+    if failed:
+        said = "; ".join(failed)
+        raise KafkaError(f"{said[0].upper()}{said[1:]}.")
+
+
+def _explained(name: str) -> str:
+    """An error's own sentence, from its class's name."""
+    from kafkapy import errors
+
+    return str(getattr(errors, name)()).rstrip(".")

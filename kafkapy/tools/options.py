@@ -1,0 +1,154 @@
+"""What the commands that talk to a cluster share: their options, the admin client, errors as one sentence, and names
+from the cluster for shell completion.
+
+The admin client is imported when a command runs, not before: help and completion of words start fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kafkapy.errors import KafkaError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+
+__all__ = [
+    "GROUP",
+    "TOPIC",
+    "cluster_options",
+    "connected",
+    "json_option",
+    "key_values",
+    "parse_partitions",
+    "yes_option",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Settings = dict[str, object]
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+BOOTSTRAP_VARIABLE = "KAFKAPY_BOOTSTRAP_SERVER"
+DEFAULTS: Settings = {"client.id": "kafkapy-cli", "bootstrap.timeout.ms": 5000}
+"""A person is waiting: five seconds without any broker are enough."""
+COMPLETION_TIMEOUT_MS = 1500
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+def cluster_options(command: F) -> F:
+    """Adds the options that say which cluster and how, which the command gets as `settings`; what fails with a
+    KafkaError, or ends for a wrong value, is one sentence and exit code 1."""
+
+    @click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        default=DEFAULT_BOOTSTRAP,
+        envvar=BOOTSTRAP_VARIABLE,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[,...]",
+        help="Where brokers of the cluster are.",
+    )
+    @click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="A file with configuration of the client, one key=value per line.",
+    )
+    @click.option("-X", "properties", multiple=True, metavar="KEY=VALUE", help="One configuration key of the client.")
+    @wraps(command)
+    def run(bootstrap: str, command_config: str | None, properties: tuple[str, ...], **arguments: Any) -> None:
+        try:
+            command(settings=_settings(bootstrap, command_config, properties), **arguments)
+        except (KafkaError, ValueError) as error:
+            raise click.ClickException(_sentence(error)) from None
+
+    return run  # type: ignore[return-value]
+
+
+@contextmanager
+def connected(settings: Settings) -> Iterator[KafkaAdminClient]:
+    """An admin client for the length of a block. KafkaError."""
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+
+    with KafkaAdminClient(settings) as admin:
+        yield admin
+
+
+def key_values(given: tuple[str, ...], option: str = "KEY=VALUE") -> dict[str, str]:
+    """{key: value} of key=value texts. click.UsageError."""
+    found: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"{text!r} is no {option}.")
+        found[key.strip()] = value
+    return found
+
+
+def parse_partitions(text: str) -> tuple[str, list[int] | None]:
+    """(topic, partitions) of "topic" (None: all), "topic:0", "topic:0,3-5". click.UsageError."""
+    topic, colon, listed = text.rpartition(":")
+    if not colon:
+        return text, None
+    partitions: list[int] = []
+    for part in listed.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise click.UsageError(f"{text!r} names no partitions: TOPIC, TOPIC:0 or TOPIC:0,3-5 is expected.")
+        partitions += range(int(first), int(last if dash else first) + 1)
+    return topic, partitions
+
+
+def _settings(bootstrap: str, command_config: str | None, properties: tuple[str, ...]) -> Settings:
+    settings: Settings = dict(DEFAULTS)
+    if command_config is not None:
+        from kafkapy.config.properties import load_properties
+
+        settings |= dict(load_properties(command_config))
+    settings |= key_values(properties)
+    return settings | {"bootstrap.servers": bootstrap}
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if text.endswith((".", "!", "?")) else text + "."
+
+
+# --- completion ---------------------------------------------------------------------------------------------------
+
+
+class _Name(click.ParamType[str]):
+    """A name that the cluster knows: completed from the cluster, not checked."""
+
+    def __init__(self, name: str, known: Callable[[KafkaAdminClient], list[str]]) -> None:
+        self.name = name
+        self._known = known
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        settings = _settings(str(ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP), None, ())
+        settings |= {"bootstrap.timeout.ms": COMPLETION_TIMEOUT_MS, "default.api.timeout.ms": COMPLETION_TIMEOUT_MS}
+        given = ctx.params.get(param.name or "") or ()
+        taken = set(given) if isinstance(given, tuple) else set()
+        try:
+            with connected(settings) as admin:
+                names = self._known(admin)
+        except Exception:
+            return []  # the shell asked while a line is typed: no names, and nothing printed into the line
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete) and name not in taken]
+
+
+TOPIC = _Name("topic", lambda admin: [topic for topic in admin.list_topics() if not topic.startswith("__")])
+GROUP = _Name("group", lambda admin: [group["group_id"] for group in admin.list_groups()])

@@ -1,0 +1,219 @@
+"""What commands print: tables on a terminal, tab-separated lines where stdout is piped, JSON where that is asked.
+
+rich is imported only for a terminal, so that a command in a pipe starts fast.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Column", "Output", "Progress", "progress", "size_text", "time_text"]
+
+NOTHING = "-"
+"""Stands for None in tables and lines."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: the key of its value in each row, its heading on a terminal, and how it looks there.
+
+    A `quiet` one (long ids that matter to few) is left out on a terminal narrower than WIDE characters.
+    """
+
+    key: str
+    heading: str = ""
+    right: bool = False
+    style: str | None = None
+    quiet: bool = False
+
+    @property
+    def title(self) -> str:
+        """The heading, which is the key in words where none was given."""
+        return self.heading or self.key.replace("_", " ")
+
+
+WIDE = 100
+
+
+class Output:
+    """Where a command's results go. `console` is given by tests, and made from stdout otherwise."""
+
+    def __init__(self, as_json: bool = False, console: Console | None = None) -> None:
+        self.as_json = as_json
+        self._console = console
+        self.terminal = not as_json and (console is not None or sys.stdout.isatty())
+
+    @property
+    def console(self) -> Console:
+        """rich's view of the terminal."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(highlight=False)
+        return self._console
+
+    def json(self, value: Any) -> None:
+        """One JSON document: indented on a terminal, one line in a pipe."""
+        text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, default=_jsonable, ensure_ascii=False)
+        print(text)
+
+    def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], title: str | None = None) -> None:
+        """A table: JSON is an array of the rows with all their keys; lines begin with one that names the columns."""
+        if self.as_json:
+            self.json(rows)
+        elif self.terminal:
+            self._table(rows, columns, title)
+        else:
+            print("\t".join(column.key for column in columns))
+            for row in rows:
+                print("\t".join(_line_text(row.get(column.key)) for column in columns))
+
+    def names(self, names: Sequence[str]) -> None:
+        """One name per line."""
+        if self.as_json:
+            self.json(names)
+        else:
+            for name in names:
+                print(name)
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """A sentence for a person; nothing in JSON."""
+        if self.terminal:
+            self.console.print(text, style=style, markup=False, soft_wrap=True)
+        elif not self.as_json:
+            print(text)
+
+    def heading(self, text: str, *details: str) -> None:
+        """What a table is about, on a terminal only."""
+        if self.terminal:
+            from rich.text import Text
+
+            line = Text(text, style="bold")
+            for detail in details:
+                line.append("  ")
+                line.append(detail, style="not bold dim")
+            self.console.print(line, soft_wrap=True)
+
+    def _table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], title: str | None) -> None:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        narrow = self.console.width < WIDE
+        shown = [column for column in columns if not (narrow and column.quiet)]
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=title, title_justify="left", pad_edge=False)
+        for column in shown:
+            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_cell_text(row.get(column.key)), style=column.style or "") for column in shown))
+        self.console.print(table)
+
+
+class Progress:
+    """How far long work is; a no-op where stderr is no terminal."""
+
+    def advance(self, count: int = 1) -> None:
+        """So many more are done."""
+
+    def say_total(self, total: int) -> None:
+        """How many there will be, once that is known."""
+
+
+class _Bar(Progress):
+    def __init__(self, bar: Any, task: Any) -> None:
+        self._bar = bar
+        self._task = task
+
+    def advance(self, count: int = 1) -> None:
+        self._bar.advance(self._task, count)
+
+    def say_total(self, total: int) -> None:
+        self._bar.update(self._task, total=total)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, shown: bool = True) -> Iterator[Progress]:
+    """A bar with count and rate on stderr while the block runs; `total` None: it is not known how much there is."""
+    if not shown or not sys.stderr.isatty():
+        yield Progress()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class RateColumn(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{_short(speed)}/s", style="cyan")
+
+    columns: list[ProgressColumn] = [TextColumn("{task.description}")]
+    columns += [BarColumn(), MofNCompleteColumn(), RateColumn(), TimeElapsedColumn()]
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield _Bar(bars, bars.add_task(what, total=total))
+
+
+def size_text(count: float | None) -> str:
+    """Bytes for people: 1.2 MB."""
+    if count is None or count < 0:
+        return NOTHING
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def time_text(milliseconds: int | None) -> str | None:
+    """A time in ms since 1970 as ISO 8601 in UTC; None where there is none (-1)."""
+    if milliseconds is None or milliseconds < 0:
+        return None
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _short(rate: float) -> str:
+    for unit in ("", "k", "M"):
+        if rate < 1000:
+            return f"{rate:.0f}{unit}" if unit == "" else f"{rate:.1f}{unit}"
+        rate /= 1000
+    return f"{rate:.1f}G"
+
+
+def _cell_text(value: Any) -> str:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return ", ".join(map(str, value)) or NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return NOTHING if value is None or value == "" else str(value)
+
+
+def _line_text(value: Any) -> str:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return ",".join(map(str, value)) or NOTHING
+    if isinstance(value, bool):
+        return str(value).lower()
+    return NOTHING if value is None or value == "" else str(value).replace("\t", " ").replace("\n", " ")
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return str(value)

@@ -1,0 +1,343 @@
+"""`kafkapy topics`: list, describe, create, alter and delete topics, and delete records. Counterpart of
+kafka-topics.sh and kafka-delete-records.sh."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkapy.errors import KafkaError, error_for
+from kafkapy.tools.options import (
+    TOPIC,
+    cluster_options,
+    connected,
+    json_option,
+    key_values,
+    parse_partitions,
+    yes_option,
+)
+from kafkapy.tools.output import Column, Output
+from kafkapy.types import ListOffsetsTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+
+__all__ = ["topics"]
+
+Row = dict[str, Any]
+
+LIST_COLUMNS = (
+    Column("topic"),
+    Column("partitions", right=True),
+    Column("replication_factor", "replicas", right=True),
+    Column("internal"),
+)
+PARTITION_COLUMNS = (
+    Column("topic"),
+    Column("partition", right=True),
+    Column("leader", right=True),
+    Column("leader_epoch", "epoch", right=True),
+    Column("replicas"),
+    Column("isr"),
+    Column("offline"),
+)
+OFFSET_COLUMNS = (
+    Column("earliest", right=True),
+    Column("latest", right=True),
+    Column("records", right=True),
+)
+
+
+@click.group("topics")
+def topics() -> None:
+    """List, describe, create, alter and delete topics."""
+
+
+@topics.command("list")
+@click.option("--exclude-internal", is_flag=True, help="Leave out __consumer_offsets and its like.")
+@click.option("--quiet", "-q", is_flag=True, help="Only the names, one per line.")
+@json_option
+@cluster_options
+def list_(settings: dict[str, object], exclude_internal: bool, quiet: bool, as_json: bool) -> None:
+    """List all topics."""
+    with connected(settings) as admin:
+        found = sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
+    rows = [_listed(topic) for topic in found if not (exclude_internal and topic["is_internal"])]
+    output = Output(as_json)
+    if quiet:
+        output.names([row["topic"] for row in rows])
+    else:
+        output.rows(rows, LIST_COLUMNS)
+
+
+@topics.command("describe")
+@click.argument("names", nargs=-1, metavar="[TOPIC]...", type=TOPIC)
+@click.option("--offsets", is_flag=True, help="Also the first and the next offset of each partition.")
+@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
+@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
+@json_option
+@cluster_options
+def describe(
+    settings: dict[str, object],
+    names: tuple[str, ...],
+    offsets: bool,
+    under_replicated: bool,
+    unavailable: bool,
+    as_json: bool,
+) -> None:
+    """Show topics with their partitions and configuration; all that are not internal when none is named."""
+    with connected(settings) as admin:
+        found = _known_topics(admin, names)
+        rows = [row for topic in found for row in _partition_rows(topic)]
+        if under_replicated:
+            rows = [row for row in rows if set(row["isr"]) < set(row["replicas"])]
+        if unavailable:
+            rows = [row for row in rows if row["leader"] is None]
+        if offsets:
+            _add_offsets(admin, rows)
+        configs = _given_configs(admin, [topic["name"] for topic in found])
+    output = Output(as_json)
+    if as_json:
+        output.json([_described(topic, configs, rows) for topic in found])
+    elif output.terminal:
+        for topic in found:
+            its = [row for row in rows if row["topic"] == topic["name"]]
+            if its or not (under_replicated or unavailable):
+                output.heading(topic["name"], *_summary(topic, configs[topic["name"]]))
+                output.rows(its, (*PARTITION_COLUMNS[1:], *(OFFSET_COLUMNS if offsets else ())))
+    else:
+        output.rows(rows, (*PARTITION_COLUMNS, *(OFFSET_COLUMNS if offsets else ())))
+
+
+@topics.command("create")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="How many; default: as the broker says.")
+@click.option(
+    "--replication-factor", "-r", type=click.IntRange(1), help="How many copies; default: as the broker says."
+)
+@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration of the topic.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+@click.option("--dry-run", is_flag=True, help="Only say whether they could be created.")
+@json_option
+@cluster_options
+def create(
+    settings: dict[str, object],
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Create topics. Example: kafkapy topics create orders -p 6 -r 3 -c cleanup.policy=compact"""
+    wanted = {
+        name: {
+            "num_partitions": partitions or -1,
+            "replication_factor": replication_factor or -1,
+            "configs": key_values(configs),
+        }
+        for name in names
+    }
+    with connected(settings) as admin:
+        created = admin.create_topics(wanted, validate_only=dry_run, raise_errors=False)["topics"]
+    exists = 36 if if_not_exists else 0
+    done = "could be created" if dry_run else "created"
+    rows = [_outcome(topic, done, ignored=exists, ignored_text="is there already") for topic in created]
+    _report(rows, as_json)
+
+
+@topics.command("alter")
+@click.argument("name", metavar="TOPIC", type=TOPIC)
+@click.option("--partitions", "-p", type=click.IntRange(1), required=True, help="How many it is to have; only more.")
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@json_option
+@cluster_options
+def alter(settings: dict[str, object], name: str, partitions: int, dry_run: bool, as_json: bool) -> None:
+    """Give a topic more partitions. Its configuration: kafkapy configs set topic TOPIC KEY=VALUE."""
+    with connected(settings) as admin:
+        results = admin.create_partitions({name: partitions}, validate_only=dry_run, raise_errors=False).results
+    done = f"could have {partitions} partitions" if dry_run else f"has {partitions} partitions now"
+    answers = [
+        {"name": each.name, "error_code": each.error_code, "error_message": each.error_message} for each in results
+    ]
+    _report([_outcome(answer, done) for answer in answers], as_json)
+
+
+@topics.command("delete")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", type=TOPIC)
+@click.option("--if-exists", is_flag=True, help="A topic that is not there is no error.")
+@yes_option
+@json_option
+@cluster_options
+def delete(settings: dict[str, object], names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool) -> None:
+    """Delete topics with all their records. Asks first on a terminal."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
+    with connected(settings) as admin:
+        deleted = admin.delete_topics(list(dict.fromkeys(names)), raise_errors=False)["topics"]
+    missing = 3 if if_exists else 0
+    _report([_outcome(topic, "deleted", ignored=missing, ignored_text="is not there") for topic in deleted], as_json)
+
+
+@topics.command("delete-records")
+@click.argument("places", nargs=-1, required=True, metavar="TOPIC[:PARTITIONS]...", type=TOPIC)
+@click.option("--before", required=True, metavar="OFFSET|end", help="The first offset to keep; end: delete all.")
+@yes_option
+@json_option
+@cluster_options
+def delete_records(settings: dict[str, object], places: tuple[str, ...], before: str, yes: bool, as_json: bool) -> None:
+    """Delete the records of partitions below an offset."""
+    if before != "end" and not before.isdecimal():
+        raise click.UsageError(f"--before {before!r} is no offset: a number or end is expected.")
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete records of {', '.join(places)}?", abort=True, err=True)
+    offset = -1 if before == "end" else int(before)
+    with connected(settings) as admin:
+        deleted = admin.delete_records(dict.fromkeys(partitions_of(admin, places), offset))
+    rows = [
+        {"topic": partition.topic, "partition": partition.partition, "first_offset": answer["low_watermark"]}
+        for partition, answer in sorted(deleted.items())
+    ]
+    columns = (Column("topic"), Column("partition", right=True), Column("first_offset", right=True))
+    Output(as_json).rows(rows, columns)
+
+
+# --- what other commands use as well --------------------------------------------------------------------------------
+
+
+def partitions_of(admin: KafkaAdminClient, places: Iterable[str]) -> list[TopicPartition]:
+    """The partitions that TOPIC and TOPIC:0,3-5 name, in order. KafkaError for one that is not there."""
+    wanted: list[tuple[str, list[int] | None]] = [parse_partitions(place) for place in places]
+    found = {topic["name"]: topic for topic in _known_topics(admin, dict.fromkeys(name for name, _ in wanted))}
+    partitions: dict[TopicPartition, None] = {}
+    for name, numbers in wanted:
+        known = sorted(each["partition_index"] for each in found[name]["partitions"])
+        for number in known if numbers is None else numbers:
+            if number not in known:
+                raise KafkaError(f"Topic {name} has no partition {number}; it has {known[0]} to {known[-1]}.")
+            partitions[TopicPartition(name, number)] = None
+    return list(partitions)
+
+
+def _known_topics(admin: KafkaAdminClient, names: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Topics in the order named, all that are not internal when none is. KafkaError for one that is not there."""
+    wanted = list(names)
+    found = {topic["name"]: topic for topic in admin.describe_topics(wanted or None)}
+    if not wanted:
+        return [found[name] for name in sorted(found) if not found[name]["is_internal"]]
+    unknown = [name for name in wanted if found[name]["error_code"] == 3]
+    if unknown:
+        what = f"no topic {unknown[0]}" if len(unknown) == 1 else f"none of the topics {', '.join(unknown)}"
+        raise KafkaError(f"The cluster has {what}.")
+    for name in wanted:
+        if found[name]["error_code"]:
+            raise KafkaError(f"Topic {name}: {error_for(found[name]['error_code'])}")
+    return [found[name] for name in wanted]
+
+
+def _listed(topic: Mapping[str, Any]) -> Row:
+    return {
+        "topic": topic["name"],
+        "partitions": len(topic["partitions"]),
+        "replication_factor": len(topic["partitions"][0]["replica_nodes"]) if topic["partitions"] else 0,
+        "internal": topic["is_internal"],
+    }
+
+
+def _partition_rows(topic: Mapping[str, Any]) -> list[Row]:
+    return [
+        {
+            "topic": topic["name"],
+            "partition": each["partition_index"],
+            "leader": each["leader_id"] if each["leader_id"] >= 0 else None,
+            "leader_epoch": each["leader_epoch"],
+            "replicas": each["replica_nodes"],
+            "isr": each["isr_nodes"],
+            "offline": each["offline_replicas"],
+        }
+        for each in sorted(topic["partitions"], key=lambda each: int(each["partition_index"]))
+    ]
+
+
+def _add_offsets(admin: KafkaAdminClient, rows: Sequence[Row]) -> None:
+    partitions = [TopicPartition(row["topic"], row["partition"]) for row in rows if row["leader"] is not None]
+    earliest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.EARLIEST))
+    latest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.LATEST))
+    for row in rows:
+        partition = TopicPartition(row["topic"], row["partition"])
+        low, high = (each[partition].offset if partition in each else None for each in (earliest, latest))
+        row |= {"earliest": low, "latest": high, "records": None if low is None or high is None else high - low}
+
+
+def _given_configs(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    from kafkapy.clients.admin.configs import ConfigResource
+
+    if not names:
+        return {}
+    found = admin.describe_configs([ConfigResource("topic", name) for name in names]).get("topic", {})
+    return {name: {key: row["value"] for key, row in sorted(found[name].items())} for name in names}
+
+
+def _summary(topic: Mapping[str, Any], configs: Mapping[str, str]) -> list[str]:
+    row = _listed(topic)
+    count, replicas = row["partitions"], row["replication_factor"]
+    details = [
+        f"{count} partition{'' if count == 1 else 's'}, {replicas} replica{'' if replicas == 1 else 's'}",
+        f"id {_base64(topic['topic_id'])}",
+    ]
+    if configs:
+        details.append(", ".join(f"{key}={value}" for key, value in configs.items()))
+    return details
+
+
+def _described(topic: Mapping[str, Any], configs: Mapping[str, Mapping[str, str]], rows: Sequence[Row]) -> Row:
+    name = topic["name"]
+    return {
+        "topic": name,
+        "topic_id": _base64(topic["topic_id"]),
+        "internal": topic["is_internal"],
+        "configs": configs[name],
+        "partitions": [
+            {key: value for key, value in row.items() if key != "topic"} for row in rows if row["topic"] == name
+        ],
+    }
+
+
+def _base64(topic_id: str) -> str:
+    """The text of an id as Kafka's tools show it."""
+    from uuid import UUID
+
+    from kafkapy.types import uuid_to_string
+
+    return uuid_to_string(UUID(topic_id))
+
+
+def _outcome(answer: Mapping[str, Any], done: str, ignored: int = 0, ignored_text: str = "") -> Row:
+    code = answer["error_code"]
+    error = None
+    if code and code != ignored:
+        error = str(answer.get("error_message") or error_for(code))
+    return {
+        "topic": answer["name"],
+        "outcome": error or (ignored_text if code else done),
+        "error": error_for(code).code.name if error else None,
+    }
+
+
+def _report(rows: Sequence[Row], as_json: bool) -> None:
+    """One line per topic; exit code 1 and one sentence when one of them failed."""
+    output = Output(as_json)
+    if as_json:
+        output.json(rows)
+    else:
+        for row in rows:
+            if row["error"] is None:
+                output.say(f"Topic {row['topic']} {row['outcome']}.")
+    failed = [row for row in rows if row["error"] is not None]
+    if failed:
+        said = "; ".join(f"topic {row['topic']}: {row['outcome'].rstrip('.')}" for row in failed)
+        raise KafkaError(f"{said[0].upper()}{said[1:]}.")

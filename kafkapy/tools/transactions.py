@@ -1,0 +1,271 @@
+"""`kafkapy transactions`: list and describe transactions, find and abort those that hang. Counterpart of
+kafka-transactions.sh."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkapy.errors import KafkaError
+from kafkapy.tools.options import TOPIC, cluster_options, connected, json_option
+from kafkapy.tools.output import Column, Output, time_text
+from kafkapy.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+    from kafkapy.clients.admin.transactions import ProducerState
+
+__all__ = ["transactions"]
+
+Row = dict[str, Any]
+MINUTE_MS = 60_000
+
+LIST_COLUMNS = (
+    Column("transactional_id", "transactional id"),
+    Column("coordinator", right=True),
+    Column("producer_id", right=True),
+    Column("state"),
+)
+DESCRIBE_COLUMNS = (
+    Column("transactional_id", "transactional id"),
+    Column("coordinator", right=True),
+    Column("producer_id", right=True),
+    Column("producer_epoch", "epoch", right=True),
+    Column("state"),
+    Column("timeout_ms", right=True),
+    Column("start_time", "since"),
+    Column("duration_ms", right=True),
+    Column("partitions"),
+)
+PRODUCER_COLUMNS = (
+    Column("producer_id", right=True),
+    Column("producer_epoch", "epoch", right=True),
+    Column("coordinator_epoch", right=True),
+    Column("last_sequence", right=True),
+    Column("last_timestamp", "last record"),
+    Column("start_offset", right=True),
+)
+HANGING_COLUMNS = (
+    Column("topic"),
+    Column("partition", right=True),
+    Column("producer_id", right=True),
+    Column("producer_epoch", "epoch", right=True),
+    Column("coordinator_epoch", right=True),
+    Column("start_offset", right=True),
+    Column("last_timestamp", "last record"),
+    Column("duration_ms", right=True),
+    Column("transactional_id", "transactional id"),
+)
+
+
+@click.group("transactions")
+def transactions() -> None:
+    """List, describe, find and abort transactions."""
+
+
+@transactions.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state, such as Ongoing.")
+@click.option("--producer-id", "producers", type=int, multiple=True, help="Only of this producer.")
+@click.option("--longer-than", metavar="DURATION", help="Only open for longer than that (90s, 15m, PT1H; Kafka 3.8).")
+@click.option("--pattern", metavar="RE2", help="Only ids that match (Kafka 4.1).")
+@json_option
+@cluster_options
+def list_(
+    settings: dict[str, object],
+    states: tuple[str, ...],
+    producers: tuple[int, ...],
+    longer_than: str | None,
+    pattern: str | None,
+    as_json: bool,
+) -> None:
+    """List the transactional ids of the cluster."""
+    from kafkapy.tools.reset_offsets import parse_duration
+
+    duration = None if longer_than is None else parse_duration(longer_than)
+    with connected(settings) as admin:
+        found = admin.list_transactions(
+            state_filters=states,
+            producer_id_filters=producers,
+            duration_filter_ms=duration,
+            transactional_id_pattern=pattern,
+        )
+    rows = [
+        {
+            "transactional_id": each.transactional_id,
+            "coordinator": broker,
+            "producer_id": each.producer_id,
+            "state": each.state.value,
+        }
+        for broker, listings in found.items()
+        for each in listings
+    ]
+    Output(as_json).rows(sorted(rows, key=lambda row: str(row["transactional_id"])), LIST_COLUMNS)
+
+
+@transactions.command("describe")
+@click.argument("ids", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
+@json_option
+@cluster_options
+def describe(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -> None:
+    """Show transactional ids with their open transactions."""
+    with connected(settings) as admin:
+        found = admin.describe_transactions(ids)
+    now_ms = int(time.time() * 1000)
+    rows = [
+        {
+            "transactional_id": name,
+            "coordinator": each.coordinator_id,
+            "producer_id": each.producer_id,
+            "producer_epoch": each.producer_epoch,
+            "state": each.state.value,
+            "timeout_ms": each.transaction_timeout_ms,
+            "start_time": time_text(each.transaction_start_time_ms),
+            "duration_ms": now_ms - each.transaction_start_time_ms if each.transaction_start_time_ms >= 0 else None,
+            "partitions": list(map(str, sorted(each.topic_partitions))),
+        }
+        for name, each in found.items()
+    ]
+    Output(as_json).rows(rows, DESCRIBE_COLUMNS)
+
+
+@transactions.command("describe-producers")
+@click.argument("topic", metavar="TOPIC", type=TOPIC)
+@click.argument("partition", type=click.IntRange(0))
+@click.option("--broker", type=int, help="As this replica has them; the leader when left out.")
+@json_option
+@cluster_options
+def describe_producers(
+    settings: dict[str, object], topic: str, partition: int, broker: int | None, as_json: bool
+) -> None:
+    """Show the producers that a partition remembers."""
+    place = TopicPartition(topic, partition)
+    with connected(settings) as admin:
+        found = admin.describe_producers([place], broker)[place].active_producers
+    Output(as_json).rows([_producer_row(each) for each in sorted(found)], PRODUCER_COLUMNS)
+
+
+@transactions.command("find-hanging")
+@click.option("--topic", metavar="TOPIC", type=TOPIC, help="Only in this topic.")
+@click.option("--partition", type=click.IntRange(0), help="Only in this partition of it.")
+@click.option("--broker", type=int, help="Only in partitions that this broker has, as it has them.")
+@click.option(
+    "--max-transaction-timeout",
+    type=click.IntRange(0),
+    default=15,
+    show_default=True,
+    metavar="MINUTES",
+    help="What transaction.max.timeout.ms of the brokers is.",
+)
+@json_option
+@cluster_options
+def find_hanging(
+    settings: dict[str, object],
+    topic: str | None,
+    partition: int | None,
+    broker: int | None,
+    max_transaction_timeout: int,
+    as_json: bool,
+) -> None:
+    """Find transactions that are open in a partition, but that no coordinator is going to end."""
+    from kafkapy.tools.topics import partitions_of
+
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic.")
+    with connected(settings) as admin:
+        places = None
+        if topic is not None:
+            places = partitions_of(admin, [topic if partition is None else f"{topic}:{partition}"])
+        found = admin.find_hanging_producers(places, broker, max_transaction_timeout * MINUTE_MS)
+    rows = [
+        {
+            "topic": each.topic_partition.topic,
+            "partition": each.topic_partition.partition,
+            **_producer_row(each.producer),
+            "duration_ms": each.duration_ms,
+            "transactional_id": each.transactional_id,
+        }
+        for each in found
+    ]
+    Output(as_json).rows(rows, HANGING_COLUMNS)
+
+
+@transactions.command("abort")
+@click.argument("topic", metavar="TOPIC", type=TOPIC)
+@click.argument("partition", type=click.IntRange(0))
+@click.option("--start-offset", type=click.IntRange(0), help="Of the transaction, as find-hanging shows it.")
+@click.option("--producer-id", type=int, help="Of its producer, with --producer-epoch, in place of --start-offset.")
+@click.option("--producer-epoch", type=int, help="Of its producer.")
+@click.option("--coordinator-epoch", type=int, default=-1, help="Of its coordinator; any when left out.")
+@json_option
+@cluster_options
+def abort(
+    settings: dict[str, object],
+    topic: str,
+    partition: int,
+    start_offset: int | None,
+    producer_id: int | None,
+    producer_epoch: int | None,
+    coordinator_epoch: int,
+    as_json: bool,
+) -> None:
+    """Abort a transaction in one partition. Only for those that hang: others are for their coordinator to end."""
+    from kafkapy.clients.admin.transactions import AbortTransactionSpec
+
+    if (start_offset is None) == (producer_id is None) or (producer_id is None) != (producer_epoch is None):
+        raise click.UsageError("Say which: --start-offset, or --producer-id and --producer-epoch.")
+    place = TopicPartition(topic, partition)
+    with connected(settings) as admin:
+        if producer_id is not None and producer_epoch is not None:
+            spec = AbortTransactionSpec(place, producer_id, producer_epoch, coordinator_epoch)
+        else:
+            spec = _spec_at(admin, place, start_offset or 0)
+        admin.abort_transaction(spec)
+    output = Output(as_json)
+    if as_json:
+        output.json({"topic": topic, "partition": partition, "producer_id": spec.producer_id, "aborted": True})
+    output.say(f"The transaction of producer {spec.producer_id} in {place} is aborted.")
+
+
+@transactions.command("terminate")
+@click.argument("ids", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
+@json_option
+@cluster_options
+def terminate(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -> None:
+    """Abort the open transaction of ids, and fence their producers."""
+    with connected(settings) as admin:
+        fenced = admin.fence_producers(ids)
+    rows = [
+        {"transactional_id": name, "producer_id": producer, "producer_epoch": epoch}
+        for name, (producer, epoch) in fenced.items()
+    ]
+    columns = (
+        Column("transactional_id", "transactional id"),
+        Column("producer_id", right=True),
+        Column("producer_epoch", right=True),
+    )
+    Output(as_json).rows(rows, columns)
+
+
+def _producer_row(producer: ProducerState) -> Row:
+    start = producer.current_transaction_start_offset
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": time_text(producer.last_timestamp),
+        "start_offset": start if start >= 0 else None,
+    }
+
+
+def _spec_at(admin: KafkaAdminClient, place: TopicPartition, start_offset: int) -> Any:
+    from kafkapy.clients.admin.transactions import AbortTransactionSpec
+
+    for each in admin.describe_producers([place])[place].active_producers:
+        if each.current_transaction_start_offset == start_offset:
+            # Where no marker was written yet the leader does not know the coordinator's epoch: 0, as Kafka's tool.
+            epoch = max(each.coordinator_epoch, 0)
+            return AbortTransactionSpec(place, each.producer_id, each.producer_epoch, epoch)
+    raise KafkaError(f"No open transaction begins at offset {start_offset} in {place}.")
