@@ -495,6 +495,7 @@ class ClassicMembership:
         logger.info("Group %s: partitions %s are assigned, new: %s", self._group_id, sorted(assigned), sorted(added))
         await self._core.run_listener("assigned", added)
         self.ready = not self._rejoin_needed
+        self._core.need_poll()  # who waits for an assignment hears of it here
         self._core.wake_fetcher()
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
