@@ -94,6 +94,8 @@ class KafkaConsumer(RecordIterator):
         self._lock = threading.RLock()
         self._woken = False
         self._closed = False
+        self._closing = False
+        """Listeners that are called by close() may still commit."""
         self._intercepted: deque[ConsumerRecord] = deque()
         consumer_timeout_ms = config["consumer.timeout.ms"]
         self._consumer_timeout_s = None if consumer_timeout_ms in (-1, MAX_LONG) else consumer_timeout_ms / 1000
@@ -512,19 +514,20 @@ class KafkaConsumer(RecordIterator):
         Takes at most about `timeout_ms` (30 s). Further calls do nothing. In a child after fork() it only drops the
         consumer.
         """
-        if self._closed:
+        if self._closed or self._closing:
             return
         if self._background.foreign:
             self._closed = True
             return
         self._acquire()
         try:
-            self._closed = True
+            self._closing = True
             self.fetch_buffer.attention = True
             limit = int(min(self.config["request.timeout.ms"], 30_000) if timeout_ms is None else timeout_ms)
             try:
                 self._serve(self._core.close(autocommit, limit))
             finally:
+                self._closed = True
                 self._finalizer()
                 self._interceptors.close()
                 for name in ("key.deserializer", "value.deserializer"):
