@@ -19,6 +19,7 @@ class HeartbeatTimer:
         self._backoff_s = backoff_s
         self._max_backoff_s = max_backoff_s
         self._failures = 0
+        self._sent_at = 0.0
         self._due_at = 0.0
         self._session_ends_at = 0.0
         self.reset()
@@ -36,11 +37,13 @@ class HeartbeatTimer:
 
     def sent(self) -> None:
         """One is on its way."""
-        self._due_at = time.monotonic() + self.interval_s
+        self._sent_at = time.monotonic()
+        self._due_at = self._sent_at + self.interval_s
 
     def received(self) -> None:
-        """The broker has answered."""
+        """The broker has answered, and may have said how often it wants to hear."""
         self._failures = 0
+        self._due_at = self._sent_at + self.interval_s
         self._session_ends_at = time.monotonic() + self._session_timeout_s
 
     def failed(self) -> None:
