@@ -17,7 +17,7 @@ from kafkapy._speedups.event_queue import EventQueue
 from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.base import StorageBackend
-from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, finish_swaps, scan_directory
+from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, drop_unused, finish_swaps, scan_directory
 from kafkapy.log.loader import load_log, read_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError
 
@@ -80,7 +80,7 @@ class DirLoader:
                 scans.append(scan_directory(log_dir, self._backends))
             except OSError as error:
                 manager.fail_dir(log_dir.path, error)
-        for log_dir, failed in finish_swaps(scans):
+        for log_dir, failed in [*finish_swaps(scans), *drop_unused(scans)]:
             manager.fail_dir(log_dir.path, failed)
         check_unique(scans)
         return scans

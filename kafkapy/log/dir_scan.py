@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -28,6 +29,7 @@ __all__ = [
     "Place",
     "check_unique",
     "deleted_name",
+    "drop_unused",
     "finish_swaps",
     "future_name",
     "parse_directory_name",
@@ -143,10 +145,38 @@ def finish_swaps(scans: Sequence[DirScan]) -> list[tuple[LogDir, OSError]]:
     return failures
 
 
+def drop_unused(scans: Sequence[DirScan]) -> list[tuple[LogDir, OSError]]:
+    """Of a partition's logs in several directories, those that never held a record count as deleted: the disk failed
+    while the log was made, and so it was made on another one. The directories in which that failed."""
+    failures: list[tuple[LogDir, OSError]] = []
+    found = Counter(each.tp for scan in scans for each in scan.logs)
+    for scan in scans:
+        for each in list(scan.logs):
+            renamed = deleted_name(each.tp)
+            try:
+                if found[each.tp] < 2 or not _is_unused(scan.log_dir, each):
+                    continue
+                each.backend.rename_log(scan.log_dir.path, each.name, renamed)
+            except OSError as error:
+                failures.append((scan.log_dir, error))
+                continue
+            logger.warning("%s in %s, which never held a record, is not the only one", each.name, scan.log_dir.path)
+            scan.logs.remove(each)
+            scan.deleted.append((each.backend, renamed))
+            found[each.tp] -= 1
+    return failures
+
+
+def _is_unused(log_dir: LogDir, found: FoundLog) -> bool:
+    segments = found.backend.open_log(log_dir.path, found.name, create=False).segments()
+    return all(segment.size == 0 and segment.base_offset == 0 for segment in segments)
+
+
 def check_unique(scans: Sequence[DirScan]) -> None:
     """LogDirError when a partition has two logs, or two future logs: only the operator can say which is the right one.
 
-    Apache Kafka leaves that behind when it is killed between the two renames of a move.
+    Apache Kafka leaves that behind when it is killed between the two renames of a move. Logs that never held a record
+    have been sorted out before (drop_unused).
     """
     for kind, lists in (("log", [scan.logs for scan in scans]), ("future log", [scan.futures for scan in scans])):
         seen: dict[TopicPartition, LogDir] = {}

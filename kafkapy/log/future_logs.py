@@ -181,14 +181,18 @@ class FutureLogs:
             if log is None or place is None:
                 logger.warning("%s is in %s only as a future log; its log was not found", tp, future.place.log_dir.path)
                 continue
+            if any(log.topic_id) and any(future.log.topic_id) and log.topic_id != future.log.topic_id:
+                logger.warning("The future log of %s in %s is of a deleted topic", tp, future.place.log_dir.path)
+                self.remove(tp)
+                continue
             with self._blamed_on(future):
                 source, destination = place.log_dir.path, future.place.log_dir.path
                 if checkpoints.get(source, tp) != checkpoints.get(destination, tp):
                     logger.warning("%s was cleaned without its future log, which is copied anew", tp)
                     future.log.truncate_fully_and_start_at(log.log_start_offset)
                     manager.cleaner.manager.copy_checkpoint(tp, source, destination)
-                # What a crash took from the log is not in it any more, whatever the copy has.
-                future.log.truncate_to(log.log_end_offset)
+                # What a crash took from the log, or a leader, while the copy's disk was away, is not in it any more.
+                future.log.truncate_to(_common_end(log, future.log))
             logger.info("The move of %s to %s goes on from offset %d", tp, destination, future.log.log_end_offset)
 
     def remove(self, tp: TopicPartition) -> bool:
@@ -374,8 +378,9 @@ class FutureLogs:
         """The two renames, and the end of the swap: what the old directory is called now, "" when all is as before,
         and the directories that failed.
 
-        A rename that took effect counts even when it could not be synced: that directory goes offline, but what it
-        holds is what a restart will see.
+        The first rename decides which one a restart takes for the log, so it must be on the disk before the second is
+        done: else a power failure could leave two. The second one counts even when it could not be synced: a restart
+        does it again.
         """
         assert future.copy is not None
         new, final, renamed = future.place, str(future.tp), swapped_name(future.place.name)
@@ -383,23 +388,23 @@ class FutureLogs:
         failures: list[tuple[Path, OSError]] = []
 
         def rename(place: Place, before: str, after: str) -> bool:
-            directory = place.log_dir.path
             try:
-                place.backend.rename_log(directory, before, after)
+                place.backend.rename_log(place.log_dir.path, before, after)
             except OSError as error:
-                failures.append((directory, error))
-                return os.path.exists(directory / after)  # noqa: PTH110 - False, not an error, on a failing disk
+                failures.append((place.log_dir.path, error))
+                return False
             return True
 
-        if rename(old, old.name, renamed):
-            if rename(new, new.name, final):
-                future.copy.end_swap(new.backend.open_log(new.log_dir.path, final, create=False))
-                return renamed, failures
-            if not rename(old, renamed, old.name):
-                # The old log cannot come back either: a restart will see the first rename, and do the second.
-                future.copy.cancel_swap(log.storage)
-                return "", failures
-        future.copy.cancel_swap(old.backend.open_log(old.log_dir.path, old.name, create=False))
+        if rename(old, old.name, renamed) and (rename(new, new.name, final) or _exists(new, final)):
+            future.copy.end_swap(new.backend.open_log(new.log_dir.path, final, create=False))
+            return renamed, failures
+        if _exists(old, renamed):
+            rename(old, renamed, old.name)
+        if _exists(old, old.name):
+            future.copy.cancel_swap(old.backend.open_log(old.log_dir.path, old.name, create=False))
+        else:
+            # The old log cannot come back: a restart will see the first rename, and do the second.
+            future.copy.cancel_swap(log.storage)
         return "", failures
 
     def _after_swap(self, tp: TopicPartition, log: PartitionLog, old: Place, renamed: str) -> None:
@@ -437,3 +442,19 @@ class FutureLogs:
             if error.errno not in NOT_THE_DISK:
                 self._stop(future)
                 self._manager.fail_dir(future.place.log_dir.path, error)
+
+
+def _common_end(log: PartitionLog, copy: PartitionLog) -> int:
+    """Up to where both have the same records, as far as their ends and leader epochs tell (KIP-101, KIP-279)."""
+    end = min(log.log_end_offset, copy.log_end_offset)
+    for epoch, start in reversed(copy.leader_epochs()):
+        found, epoch_end = log.offset_for_leader_epoch(epoch)
+        if found == epoch:
+            return min(end, epoch_end)
+        end = min(end, start)
+    return end
+
+
+def _exists(place: Place, name: str) -> bool:
+    """False, not an error, on a disk that fails."""
+    return os.path.exists(place.log_dir.path / name)  # noqa: PTH110 - Path.exists raises

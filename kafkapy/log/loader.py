@@ -48,8 +48,8 @@ class LoadReport:
 def read_topic_id(storage: LogStorage) -> UUID:
     """The id in partition.metadata, or the zero id. ValueError when the file is malformed."""
     data = storage.read_file(PARTITION_METADATA_FILE)
-    if not data:
-        # Empty is what a power failure leaves of a file that was not synced yet.
+    if data is None or not data.strip(b"\0"):
+        # Empty, or zeros, is what a power failure leaves of a file that was not synced yet.
         return ZERO_UUID
     fields = dict(line.split(": ", 1) for line in data.decode().splitlines() if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:

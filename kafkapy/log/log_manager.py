@@ -216,6 +216,9 @@ class LogManager:
         InconsistentTopicIdError when the log belongs to an earlier topic of that name; KafkaStorageError when no
         directory works.
         """
+        if tp not in self._logs:
+            # What is left of an earlier one (its log is gone, or was on a disk that is) must not become a part of this.
+            self.futures.remove(tp)
         with self.lock:
             log = self._logs.get(tp)
             if log is not None:

@@ -22,9 +22,9 @@ from pathlib import Path
 from random import Random
 
 from fault_log_manager import MANAGER_SCENARIOS
+from fault_moves import MOVE_SCENARIOS
 from fault_scenarios import COMPACT, SCENARIOS, Context, Ledger, Scenario
-from file_faults import KINDS, LOST, Disk, Faults, crash_states, put
-from log_oracle import check_derived, check_time, read_all
+from file_faults import KINDS, LOST, ONE_DISK, Disk, Faults, crash_states, put
 
 
 class Runner:
@@ -96,8 +96,9 @@ class Runner:
         gc.freeze()
         for point in range(1, points + 1):
             kinds = list(KINDS) if point in writes else ["EIO", "EIO on", "ENOSPC"]
+            kinds += ONE_DISK if len(self.scenario.disks) > 1 else []
             for kind in kinds if every_kind else [kinds[point % len(kinds)]]:
-                code = KINDS[kind]
+                code = (KINDS | ONE_DISK)[kind]
                 self.runs += 1
                 reading, writing = os.pipe()
                 child = os.fork()
@@ -120,18 +121,8 @@ class Runner:
         return points
 
     def go_on(self, c: Context, what: str) -> None:
-        """A log that is still online has everything, and a clean stop keeps it so."""
-        if getattr(c, "log", None) is None or c.log.offline_errno or c.stopping:
-            return
         try:
-            found = read_all(c.log)
-            c.check_records(c.log, found, c.now, killed=True)
-            for batch in found:
-                check_time(c.log, [one for one in found if one.last >= c.log.log_start_offset], batch.max_timestamp)
-            if not self.scenario.compacted:
-                check_derived(c.log, found, [one for one in c.now.history if one.base < found[0].base] if found else ())
-            c.stop()
-            assert c.now.clean
+            c.check_online()
         except Exception as error:
             where = "; ".join(f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__))
             self.failures.append(f"{what}, still online: {type(error).__name__}: {error} ({where})")
@@ -157,7 +148,7 @@ class Runner:
 def main() -> None:
     logging.disable(logging.CRITICAL)
     root, name, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    runner = Runner(root, (SCENARIOS | MANAGER_SCENARIOS)[name])
+    runner = Runner(root, (SCENARIOS | MANAGER_SCENARIOS | MOVE_SCENARIOS)[name])
     points = runner.crashes(LOST) if what == "crashes" else runner.spoil(every_kind=what == "every fault")
     print(json.dumps({"points": points, "runs": runner.runs, "failures": runner.failures}))
 

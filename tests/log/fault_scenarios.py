@@ -180,7 +180,6 @@ class Context:
             return
         self.stopping = True
 
-
         def close() -> None:
             self.log.close()
             self.log.flush()
@@ -191,6 +190,21 @@ class Context:
             self.note(clean=True)
 
     # ---- looking ----
+
+    def check_online(self) -> None:
+        """After a fault: a log that is still online has everything, and a clean stop keeps it so."""
+        if getattr(self, "log", None) is None or self.log.offline_errno or self.stopping:
+            return
+        found = read_all(self.log)
+        self.check_records(self.log, found, self.now, killed=True)
+        for batch in found:
+            check_time(self.log, [one for one in found if one.last >= self.log.log_start_offset], batch.max_timestamp)
+        self.check_derived_online(found)
+        self.stop()
+        assert self.now.clean
+
+    def check_derived_online(self, found: list[Batch]) -> None:
+        check_derived(self.log, found, [one for one in self.now.history if one.base < found[0].base] if found else ())
 
     def check(self, ledger: Ledger, *, killed: bool) -> None:
         """The log is opened again, holds what it has to, and can go on."""
@@ -273,6 +287,9 @@ class Context:
 
 class CompactedContext(Context):
     """Records of a compacted log may go, but never the newest one of a key."""
+
+    def check_derived_online(self, found: list[Batch]) -> None:
+        """Cannot be told from the batches that are left."""
 
     def check_records(self, log: PartitionLog, found: list[Batch], ledger: Ledger, *, killed: bool) -> None:
         end = log.log_end_offset
@@ -522,6 +539,7 @@ class Scenario:
     run: Callable[[Context], None]
     context: type[Context] = Context
     compacted: bool = False
+    disks: tuple[str, ...] = ()
 
 
 SCENARIOS = {

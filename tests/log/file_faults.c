@@ -22,14 +22,16 @@
 #include <unistd.h>
 
 enum { OPEN = 1, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, MKDIR, RMDIR, CLOSE, UTIME, READ, MMAP, LOOK };
-enum { NOTHING, EIO_ONCE, EIO_FROM_HERE, FULL_FROM_HERE, SHORT_ONCE, SHORT_THEN_FULL };
-enum { MAX_FD = 4096, JOURNAL = 1 << 24 };
+enum { NOTHING, EIO_ONCE, EIO_FROM_HERE, FULL_FROM_HERE, SHORT_ONCE, SHORT_THEN_FULL, DISK_FROM_HERE };
+enum { MAX_FD = 4096, JOURNAL = 1 << 24, MAX_DISKS = 16, ROOT = MAX_DISKS + 1 };
 
 struct entry { int32_t op, fd; int64_t a, number; int32_t size1, size2; };
 
 static char root[1024];
 static size_t root_size;
-static uint8_t tracked[MAX_FD];
+static uint8_t tracked[MAX_FD];         /* the disk that the file is on, 0: not below the root */
+static char disks[MAX_DISKS][256];      /* directories in the root: each stands for a disk */
+static int dead_disk;
 static int64_t count, armed_at;
 static int armed_kind;
 static uint8_t* journal;
@@ -44,7 +46,8 @@ void faults_root(const char* path) {
     memcpy(root, path, root_size + 1);
     memset(tracked, 0, sizeof tracked);
     if (!journal) journal = malloc(JOURNAL);
-    journal_size = count = armed_at = 0;
+    memset(disks, 0, sizeof disks);
+    journal_size = count = armed_at = dead_disk = 0;
 }
 void faults_arm(int64_t at, int kind) { armed_at = at; armed_kind = kind; }
 int64_t faults_count(void) { return count; }
@@ -65,6 +68,16 @@ static int absolute(int at, const char* path, char* out) {
     snprintf(out, 4096, "%s/%s", base, path);
     return below(out);
 }
+static int disk_of(const char* path) {
+    const char* name = path + root_size + (path[root_size] == '/');
+    size_t size = strcspn(name, "/");
+    if (!size || size >= sizeof disks[0]) return ROOT;
+    for (int i = 0; i < MAX_DISKS; i++) {
+        if (!disks[i][0]) memcpy(disks[i], name, size);
+        if (!strncmp(disks[i], name, size) && !disks[i][size]) return i + 1;
+    }
+    return ROOT;
+}
 static int known(int fd) { return fd >= 0 && fd < MAX_FD && tracked[fd]; }
 
 static void record(int64_t number, int op, int fd, int64_t a, const void* one, size_t size1, const void* two, size_t size2) {
@@ -80,7 +93,7 @@ static void record(int64_t number, int op, int fd, int64_t a, const void* one, s
 void faults_mark(int64_t what) { if (journal) record(count, 0, 0, what, 0, 0, 0, 0); }
 
 /* The errno that this operation has to fail with, or 0; -1 for a write that takes half. */
-static int fault(int op, int64_t* number, int takes_space) {
+static int fault(int op, int64_t* number, int takes_space, int disk) {
     int64_t n = *number = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);
     if (!armed_at || n < armed_at) return 0;
     if (n == armed_at) {
@@ -88,10 +101,11 @@ static int fault(int op, int64_t* number, int takes_space) {
         case EIO_ONCE: case EIO_FROM_HERE: return EIO;
         case FULL_FROM_HERE: return takes_space ? ENOSPC : 0;
         case SHORT_ONCE: case SHORT_THEN_FULL: return op == WRITE ? -1 : 0;
+        case DISK_FROM_HERE: dead_disk = disk; return EIO;
         }
         return 0;
     }
-    if (armed_kind == EIO_FROM_HERE) return EIO;
+    if (armed_kind == EIO_FROM_HERE || (armed_kind == DISK_FROM_HERE && disk == dead_disk)) return EIO;
     return (armed_kind == FULL_FROM_HERE || armed_kind == SHORT_THEN_FULL) && takes_space ? ENOSPC : 0;
 }
 #define FAIL_IF(problem) do { int p_ = (problem); if (p_ > 0) { errno = p_; return -1; } } while (0)
@@ -101,10 +115,10 @@ static int open_any(int at, const char* path, int flags, mode_t mode) {
     int64_t number;
     int fd, new_one = (flags & (O_CREAT | O_TRUNC | O_RDWR | O_WRONLY)) != 0;
     if (!absolute(at, path, full)) return REAL(int, openat, int, const char*, int, mode_t)(at, path, flags, mode);
-    FAIL_IF(fault(OPEN, &number, (flags & O_CREAT) && access(full, F_OK) != 0));
+    FAIL_IF(fault(OPEN, &number, (flags & O_CREAT) && access(full, F_OK) != 0, disk_of(full)));
     int created = (flags & O_CREAT) && access(full, F_OK) != 0;
     fd = REAL(int, openat, int, const char*, int, mode_t)(at, path, flags, mode);
-    if (fd >= 0 && fd < MAX_FD) tracked[fd] = 1;
+    if (fd >= 0 && fd < MAX_FD) tracked[fd] = (uint8_t)disk_of(full);
     if (fd >= 0) record(number, OPEN, fd, (created ? 1 : 0) | (flags & O_TRUNC ? 2 : 0), full, strlen(full), 0, 0);
     else record(number, LOOK, new_one, 0, full, strlen(full), 0, 0);
     return fd;
@@ -121,7 +135,7 @@ int close(int fd) {
 
 static ssize_t pwrite_any(int fd, const void* data, size_t size, off64_t at) {
     int64_t number;
-    int problem = fault(WRITE, &number, 1);
+    int problem = fault(WRITE, &number, 1, tracked[fd]);
     FAIL_IF(problem);
     if (problem < 0) { if (size < 2) { errno = ENOSPC; return -1; } size /= 2; }
     ssize_t n = REAL(ssize_t, pwrite64, int, const void*, size_t, off64_t)(fd, data, size, at);
@@ -135,7 +149,7 @@ ssize_t pwrite(int fd, const void* data, size_t size, off_t at) { return pwrite6
 ssize_t write(int fd, const void* data, size_t size) {
     int64_t number;
     if (!known(fd)) return REAL(ssize_t, write, int, const void*, size_t)(fd, data, size);
-    int problem = fault(WRITE, &number, 1);
+    int problem = fault(WRITE, &number, 1, tracked[fd]);
     FAIL_IF(problem);
     if (problem < 0) { if (size < 2) { errno = ENOSPC; return -1; } size /= 2; }
     ssize_t n = REAL(ssize_t, write, int, const void*, size_t)(fd, data, size);
@@ -148,19 +162,19 @@ ssize_t writev(int fd, const struct iovec* parts, int n) {
 }
 ssize_t pread64(int fd, void* data, size_t size, off64_t at) {
     int64_t number;
-    if (known(fd)) { FAIL_IF(fault(READ, &number, 0)); record(number, READ, fd, at, 0, 0, 0, 0); }
+    if (known(fd)) { FAIL_IF(fault(READ, &number, 0, tracked[fd])); record(number, READ, fd, at, 0, 0, 0, 0); }
     return REAL(ssize_t, pread64, int, void*, size_t, off64_t)(fd, data, size, at);
 }
 ssize_t pread(int fd, void* data, size_t size, off_t at) { return pread64(fd, data, size, at); }
 ssize_t read(int fd, void* data, size_t size) {
     int64_t number;
-    if (known(fd)) { FAIL_IF(fault(READ, &number, 0)); record(number, READ, fd, -1, 0, 0, 0, 0); }
+    if (known(fd)) { FAIL_IF(fault(READ, &number, 0, tracked[fd])); record(number, READ, fd, -1, 0, 0, 0, 0); }
     return REAL(ssize_t, read, int, void*, size_t)(fd, data, size);
 }
 int ftruncate64(int fd, off64_t size) {
     int64_t number;
     if (!known(fd)) return REAL(int, ftruncate64, int, off64_t)(fd, size);
-    FAIL_IF(fault(TRUNCATE, &number, 0));
+    FAIL_IF(fault(TRUNCATE, &number, 0, tracked[fd]));
     int result = REAL(int, ftruncate64, int, off64_t)(fd, size);
     if (!result) record(number, TRUNCATE, fd, size, 0, 0, 0, 0);
     return result;
@@ -173,7 +187,7 @@ int fallocate64(int fd, int mode, off64_t at, off64_t size) {
 int fallocate(int fd, int mode, off_t at, off_t size) { return fallocate64(fd, mode, at, size); }
 static int sync_any(const char* name, int fd) {
     int64_t number;
-    if (known(fd)) { FAIL_IF(fault(SYNC, &number, 0)); record(number, SYNC, fd, 0, 0, 0, 0, 0); return 0; }
+    if (known(fd)) { FAIL_IF(fault(SYNC, &number, 0, tracked[fd])); record(number, SYNC, fd, 0, 0, 0, 0, 0); return 0; }
     return ((int (*)(int))next_of(name))(fd);
 }
 int fsync(int fd) { return sync_any("fsync", fd); }
@@ -181,7 +195,7 @@ int fdatasync(int fd) { return sync_any("fdatasync", fd); }
 void* mmap64(void* at, size_t size, int protection, int flags, int fd, off64_t offset) {
     int64_t number;
     if (known(fd)) {
-        int problem = fault(MMAP, &number, 0);
+        int problem = fault(MMAP, &number, 0, tracked[fd]);
         if (problem > 0) { errno = problem; return MAP_FAILED; }
         if (protection & PROT_WRITE && flags & MAP_SHARED) abort();     /* writes by way of a map would not be seen */
         record(number, MMAP, fd, (int64_t)size, 0, 0, 0, 0);
@@ -196,7 +210,7 @@ static int rename_any(int from_at, const char* from, int to_at, const char* to) 
     int64_t number;
     if (!absolute(from_at, from, full)) return REAL(int, renameat, int, const char*, int, const char*)(from_at, from, to_at, to);
     absolute(to_at, to, target);
-    FAIL_IF(fault(RENAME, &number, 1));
+    FAIL_IF(fault(RENAME, &number, 1, disk_of(full)));
     int result = REAL(int, renameat, int, const char*, int, const char*)(from_at, from, to_at, to);
     record(number, result ? LOOK : RENAME, 0, 0, full, strlen(full), target, strlen(target));
     return result;
@@ -207,7 +221,7 @@ static int unlink_any(int at, const char* path, int flags) {
     char full[4096];
     int64_t number;
     if (!absolute(at, path, full)) return REAL(int, unlinkat, int, const char*, int)(at, path, flags);
-    FAIL_IF(fault(UNLINK, &number, 0));
+    FAIL_IF(fault(UNLINK, &number, 0, disk_of(full)));
     int result = REAL(int, unlinkat, int, const char*, int)(at, path, flags);
     record(number, result ? LOOK : flags & AT_REMOVEDIR ? RMDIR : UNLINK, 0, 0, full, strlen(full), 0, 0);
     return result;
@@ -219,7 +233,7 @@ int mkdirat(int at, const char* path, mode_t mode) {
     char full[4096];
     int64_t number;
     if (!absolute(at, path, full)) return REAL(int, mkdirat, int, const char*, mode_t)(at, path, mode);
-    FAIL_IF(fault(MKDIR, &number, 1));
+    FAIL_IF(fault(MKDIR, &number, 1, disk_of(full)));
     int result = REAL(int, mkdirat, int, const char*, mode_t)(at, path, mode);
     record(number, result ? LOOK : MKDIR, 0, 0, full, strlen(full), 0, 0);
     return result;
@@ -229,7 +243,7 @@ int utimensat(int at, const char* path, const struct timespec times[2], int flag
     char full[4096];
     int64_t number;
     if (absolute(at, path, full)) {
-        FAIL_IF(fault(UTIME, &number, 0));
+        FAIL_IF(fault(UTIME, &number, 0, disk_of(full)));
         record(number, UTIME, 0, 0, full, strlen(full), 0, 0);
     }
     return REAL(int, utimensat, int, const char*, const struct timespec*, int)(at, path, times, flags);

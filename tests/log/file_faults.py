@@ -17,7 +17,7 @@ from random import Random
 OPEN, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, MKDIR, RMDIR, CLOSE, UTIME, READ, MMAP, LOOK = range(1, 14)
 MARK = 0
 CREATED = 1
-EIO_ONCE, EIO_FROM_HERE, FULL_FROM_HERE, SHORT_ONCE, SHORT_THEN_FULL = range(1, 6)
+EIO_ONCE, EIO_FROM_HERE, FULL_FROM_HERE, SHORT_ONCE, SHORT_THEN_FULL, DISK_FROM_HERE = range(1, 7)
 KINDS = {
     "EIO": EIO_ONCE,
     "EIO on": EIO_FROM_HERE,
@@ -25,6 +25,8 @@ KINDS = {
     "short": SHORT_ONCE,
     "torn": SHORT_THEN_FULL,
 }
+ONE_DISK = {"disk": DISK_FROM_HERE}
+"""Every directory in the root is a disk: from here on, one of them fails and the others do not."""
 LOST = ("killed", "all lost", "data lost", "holes", "names lost", "mixed")
 """What a crash leaves. "killed": all that was done. The others are power failures: of what was not synced, everything
 is lost; the data but no name; the data, but files have their length; names (creations, renames, removals) but no data;
@@ -175,6 +177,11 @@ class Disk:
         self.durable_files = kept | {path: file for path, file in self.files.items() if inside(path)}
         kept_dirs = {path for path in self.durable_dirs if not inside(path)}
         self.durable_dirs = kept_dirs | {path for path in self.dirs if inside(path)}
+        # What was in a directory whose name is gone is not in one that gets the name later.
+        known = self.durable_dirs | self.dirs | {str(self.root)}
+        self.durable_files = {
+            path: file for path, file in self.durable_files.items() if path.rpartition("/")[0] in known
+        }
 
     def after(self, how: str, random: Random) -> tuple[dict[str, bytes], set[str]]:
         """The files and directories that are left; see LOST."""

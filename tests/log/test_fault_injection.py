@@ -1,5 +1,6 @@
-"""Every file operation of appends, rolls, flushes, truncations, deletions, restarts, recoveries and cleanings fails, or
-is the last one before a crash: afterwards no acknowledged record is missing, none is there twice, none was invented.
+"""Every file operation of appends, rolls, flushes, truncations, deletions, restarts, recoveries, cleanings and moves
+between directories fails, or is the last one before a crash: afterwards no acknowledged record is missing, none is
+there twice, none was invented, and a partition is in one directory.
 
 The points are enumerated. `make test` writes out the crash states of every point and lets every operation fail in one
 way; `make soak` lets every operation fail in every way. What is done and how it is judged: fault_scenarios.py.
@@ -30,7 +31,10 @@ SCENARIOS = (
     "compaction",
     "recovery of a swap",
     "log manager",
+    "directory swap",
+    "recovery of a directory swap",
 )
+LONG_SCENARIOS = ("directory swap and back",)
 MEMORY = Path("/dev/shm")
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("KAFKAPY_ASAN")), reason="preloaded libraries in each other's way")
@@ -73,7 +77,17 @@ def test_any_file_operation_fails(library: Path, fast_directory: Path, scenario:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", LONG_SCENARIOS)
+def test_a_crash_between_any_two_file_operations_of_a_long_run(
+    library: Path, fast_directory: Path, scenario: str
+) -> None:
+    points, runs = run(library, fast_directory, scenario, "crashes")
+    assert points >= 200
+    assert runs >= points
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scenario", (*SCENARIOS, *LONG_SCENARIOS))
 def test_any_file_operation_fails_in_every_way(library: Path, fast_directory: Path, scenario: str) -> None:
     points, runs = run(library, fast_directory, scenario, "every fault")
     assert runs >= 3 * points

@@ -26,6 +26,7 @@ from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import KafkaStorageError, LogDirNotFoundError
+from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import Cleaner
 from kafkapy.log.cleaner_manager import log_to_clean
 from kafkapy.log.future_logs import Progress
@@ -233,6 +234,35 @@ def test_appends_and_reads_go_on_while_a_log_moves_to_and_fro(manage: Any, batch
     assert written == list(range(len(written)))
     assert problems == []
     assert len(directories(manager)) == 1
+
+
+def test_an_append_sleeps_while_a_swap_holds_it_back(manage: Any, batch: Any) -> None:
+    """Other threads have the interpreter and the processor meanwhile: the renames need them."""
+    manager = manage()
+    log = lead(manager)
+    for _ in range(2):
+        log.append_as_leader(batch(), api_version=9)
+    log.prepare_segment()
+    manager.futures.create(TP, elsewhere(manager))
+    while manager.futures.position(TP) < 1:
+        assert manager.futures.advance(TP, 1) is Progress.COPYING
+    copy = manager.futures.get(TP).copy
+    assert copy.begin_swap()
+    spent: list[float] = []
+
+    def append() -> None:
+        log.append_as_leader(batch(), api_version=9)
+        spent.append(time.thread_time())
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    time.sleep(0.5)
+    assert log.log_end_offset == 2
+    copy.cancel_swap(log.storage)
+    thread.join()
+    assert log.log_end_offset == 3
+    assert spent[0] < 0.2
+    assert move(manager) is Progress.DONE
 
 
 def test_a_move_is_given_up_or_goes_elsewhere(manage: Any, batch: Any) -> None:
@@ -494,15 +524,17 @@ def test_what_is_no_batch_ends_the_move_and_leaves_the_log(manage: Any, batch: A
 
 
 @pytest.mark.parametrize("kind", ["log", "future log"])
-def test_two_logs_of_a_partition_are_for_the_operator_to_sort_out(manage: Any, tmp_path: Path, kind: str) -> None:
+def test_two_logs_of_a_partition_are_for_the_operator_to_sort_out(
+    manage: Any, batch: Any, tmp_path: Path, kind: str
+) -> None:
     manager = manage()
-    lead(manager)
+    lead(manager).append_as_leader(batch(), api_version=9)
     home = manager.dir_of(TP)
     first, second = (log_dir.path for log_dir in manager.dirs if log_dir.path != home)
     manager.shutdown()
     names = ["t-0"] if kind == "log" else [f"t-0.{number:032x}-future" for number in range(2)]
     for path, name in zip((first, second), names, strict=False):
-        (path / name).mkdir()
+        shutil.copytree(home / "t-0", path / name)
     with pytest.raises(LogDirError, match=f"Partition t-0 has a {kind} in .* and another one in"):
         open_manager(tmp_path)
 
@@ -538,6 +570,142 @@ def test_what_a_move_left_behind_is_kept_while_its_target_is_offline(manage: Any
     assert manager.dir_of(TP) == target
     assert everything(manager.get(TP)) == expected
     assert directories(manager) == [f"{target.name}/t-0"]
+
+
+# --- what a disk that was away brings back ---------------------------------------------------------------------------
+
+
+def leave_future_log(manager: LogManager, batch: Any) -> Path:
+    """Two batches are copied, of three; then the broker stops and the future log's disk, returned, is empty."""
+    log = lead(manager)
+    for number in range(3):
+        log.append_as_leader(batch(2, value=b"old%d" % number), api_version=9)
+    target = elsewhere(manager)
+    manager.futures.create(TP, target)
+    while manager.futures.position(TP) < 4:
+        assert manager.futures.advance(TP, 100) is Progress.COPYING
+    manager.shutdown()
+    target.rename(target.with_name("hidden"))
+    target.mkdir()
+    return target
+
+
+def bring_back(manager: LogManager, target: Path) -> None:
+    manager.shutdown()
+    assert not list(target.glob("t-0*"))
+    shutil.rmtree(target)
+    target.with_name("hidden").rename(target)
+
+
+def test_a_future_log_of_a_deleted_topic_is_not_the_new_ones(manage: Any, batch: Any) -> None:
+    manager = manage()
+    target = leave_future_log(manager, batch)
+    manager = manage()
+    assert manager.delete(TP)
+    log = manager.get_or_create(TP, uuid.UUID(int=78), log_config())
+    log.become_leader(1, 0, [1])
+    for _ in range(3):
+        log.append_as_leader(batch(value=b"new"), api_version=9)
+    bring_back(manager, target)
+    manager = manage()
+    assert manager.futures.get(TP) is None
+    assert {record.value for record in records(manager.get(TP))} == {b"new"}
+    assert len(directories(manager)) == 1
+
+
+def test_a_future_log_without_a_log_is_no_part_of_a_new_partition(manage: Any, batch: Any) -> None:
+    """As when the log's own disk was taken away for good."""
+    manager = manage()
+    target = leave_future_log(manager, batch)
+    manager = manage()
+    assert manager.delete(TP)
+    bring_back(manager, target)
+    manager = manage()
+    assert manager.get(TP) is None
+    assert manager.futures.get(TP) is not None
+    log = lead(manager)
+    assert manager.futures.get(TP) is None
+    log.append_as_leader(batch(value=b"new"), api_version=9)
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager) is Progress.DONE
+    assert {record.value for record in records(log)} == {b"new"}
+
+
+def test_a_future_log_loses_what_its_leader_epochs_say_is_another_history(manage: Any, batch: Any) -> None:
+    manager = manage()
+    target = leave_future_log(manager, batch)
+    manager = manage()
+    log = manager.get(TP)
+    log.become_follower(2, 1)
+    assert manager.truncate_to(TP, 2)
+    log.become_leader(1, 2, [1])
+    for number in range(4):
+        log.append_as_leader(batch(2, value=b"new%d" % number), api_version=9)
+    expected = everything(log)
+    bring_back(manager, target)
+    manager = manage()
+    assert manager.futures.position(TP) == 2
+    assert move(manager) is Progress.DONE
+    assert everything(manager.get(TP)) == expected
+
+
+def test_a_log_that_never_held_a_record_gives_way(manage: Any, batch: Any) -> None:
+    """Its disk failed while it was made, so it was made on another one, where it was used."""
+    manager = manage()
+    log = lead(manager)
+    log.append_as_leader(batch(), api_version=9)
+    expected = everything(log)
+    used = manager.dir_of(TP)
+    unused = elsewhere(manager)
+    manager.shutdown()
+    (unused / "t-0").mkdir()
+    (unused / "t-0" / f"{0:020d}.log").touch()
+    manager = manage()
+    assert manager.dir_of(TP) == used
+    assert everything(manager.get(TP)) == expected
+    assert directories(manager) == [f"{used.name}/t-0"]
+
+
+def test_a_topic_id_that_a_power_failure_made_zeros_is_not_known(manage: Any, batch: Any) -> None:
+    manager = manage()
+    lead(manager).append_as_leader(batch(), api_version=9)
+    path = manager.dir_of(TP) / "t-0" / "partition.metadata"
+    manager.shutdown()
+    path.write_bytes(bytes(path.stat().st_size))
+    manager = manage()
+    assert manager.get(TP).topic_id == bytes(16)
+    assert lead(manager).topic_id == TOPIC_ID.bytes
+    assert TOPIC_ID.bytes in (manage().get(TP).topic_id,)
+
+
+def test_a_rename_that_may_not_outlive_a_power_failure_is_taken_back(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the disk could come back with the log under its old name, beside the one that has taken its place."""
+    manager = manage()
+    log = lead(manager)
+    log.append_as_leader(batch(), api_version=9)
+    expected = everything(log)
+    source, target = manager.dir_of(TP), elsewhere(manager)
+    rename = LocalBackend.rename_log
+
+    def fail(self: LocalBackend, log_dir: Path, old: str, new: str) -> None:
+        rename(self, log_dir, old, new)
+        if log_dir == source:
+            raise OSError(5, "the directory cannot be synced")
+
+    monkeypatch.setattr(LocalBackend, "rename_log", fail)
+    manager.futures.create(TP, target)
+    assert move(manager) is Progress.ENDED
+    monkeypatch.undo()
+    assert log.offline_errno == 5
+    assert [log_dir.path for log_dir in manager.offline_dirs] == [source]
+    assert directories(manager)[0] == f"{source.name}/t-0"
+    assert len(directories(manager)) == 2
+    manager = manage()
+    assert manager.dir_of(TP) == source
+    assert move(manager) is Progress.DONE
+    assert everything(manager.get(TP)) == expected
 
 
 # --- a kill at every point ------------------------------------------------------------------------------------------
