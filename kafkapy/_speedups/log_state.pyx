@@ -48,6 +48,10 @@ from libcpp.unordered_map cimport unordered_map
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
 
+cdef enum:
+    SHORTEST_PAUSE_US = 50
+    LONGEST_PAUSE_US = 5000
+
 
 cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory,
                        int64_t producer_expiration_ms) noexcept nogil:
@@ -92,10 +96,13 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
 
 
 cdef void lock_settled(LogState* log) noexcept nogil:
+    cdef unsigned int pause_us = SHORTEST_PAUSE_US
     pthread_mutex_lock(&log.mutex)
     while log.own.rolling:
         pthread_mutex_unlock(&log.mutex)
-        usleep(50)
+        # A roll takes one rename, the swap of a move several syncs.
+        usleep(pause_us)
+        pause_us = min(2 * pause_us, <unsigned int>LONGEST_PAUSE_US)
         pthread_mutex_lock(&log.mutex)
 
 

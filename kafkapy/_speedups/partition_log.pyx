@@ -430,6 +430,10 @@ cdef class PartitionLog:
                 if error.errno not in NOT_THE_DISK:
                     self.go_offline(error.errno or EIO)
                 raise error_for(ERROR_KAFKA_STORAGE_ERROR, f"{self.storage.directory}: {error.strerror}") from error
+            with nogil:
+                # There may be a segment, and a truncation or a move holds appends back.
+                lock_settled(self.state)
+                pthread_mutex_unlock(&self.state.mutex)
 
     def read(self, int64_t offset, int max_bytes=1 << 20, *, bint min_one_batch=True, int isolation=READ_LOG_END, bint leader_only=False):
         """Whole or cut batches from `offset` on: (bytes, high watermark, last stable offset, log start offset, aborted).
