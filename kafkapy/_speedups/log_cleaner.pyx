@@ -18,7 +18,7 @@ from kafkapy._speedups.cleaned_transactions cimport (
     transactions_start,
 )
 from kafkapy._speedups.cleaner_throttle cimport CleanerThrottle, throttle
-from kafkapy._speedups.file_records cimport SCAN_FOUND, BatchScan, file_append, file_read, scan_next, scan_start
+from kafkapy._speedups.file_records cimport SCAN_FOUND, BatchScan, file_append, file_read, legacy_check_crc, scan_next, scan_start
 from kafkapy._speedups.index cimport offset_index_append, offset_index_lookup, time_index_append
 from kafkapy._speedups.log_state cimport segment_stem
 from kafkapy._speedups.log_swap cimport cleaned_segment, final_name, still_current, swap_begin, swap_end, swap_pin
@@ -44,7 +44,7 @@ from kafkapy._speedups.record_filter cimport FilterVerdict, filter_empty, filter
 from kafkapy._speedups.segment cimport SegmentState, segment_open, segment_seal, segment_unref
 from kafkapy._speedups.wire cimport Cursor, buffer_free, buffer_init, cursor_init, extend, remaining, write_raw
 
-from kafkapy.errors import CorruptMessageError, UnsupportedForMessageFormatError
+from kafkapy.errors import CorruptMessageError
 
 cdef extern from "<Python.h>":
     enum:
@@ -99,7 +99,7 @@ cdef class LogCleaning:
     raises OSError, CorruptMessageError for bytes that are no batch, and CleaningStopped.
     """
 
-    def __cinit__(self, PartitionLog log not None, OffsetMap map not None, CleanerThrottle pace not None, *, compress, decompress):
+    def __cinit__(self, PartitionLog log not None, OffsetMap map not None, CleanerThrottle pace not None, *, compress, decompress, upgrade):
         cdef LogState* state = log.state
         cdef unordered_map[int64_t, ProducerEntry].iterator at
         cdef LastRecord last
@@ -109,6 +109,7 @@ cdef class LogCleaning:
         self.pace = pace
         self.compress = compress
         self.decompress = decompress
+        self.upgrade = upgrade
         self.has_opened = False
         self.buffer = NULL
         self.capacity = 0
@@ -133,7 +134,7 @@ cdef class LogCleaning:
                 inc(at)
             pthread_mutex_unlock(&state.mutex)
 
-    def __init__(self, log, map, pace, *, compress, decompress):
+    def __init__(self, log, map, pace, *, compress, decompress, upgrade):
         pass
 
     def __dealloc__(self):
@@ -196,20 +197,25 @@ cdef class LogCleaning:
         self.buffer_size = 0
         return WALK_BATCH
 
-    cdef int next_batch(self, BatchHeader* header, const uint8_t** data) noexcept nogil:
-        """The next whole batch, its checksum checked, in the buffer until the next call. A WalkStatus."""
+    cdef int next_batch(self, BatchHeader* header, const uint8_t** data) except -1 nogil:
+        """The next whole batch, its checksum checked, there until the next call. A WalkStatus."""
         cdef int64_t have, wanted, got
         cdef uint8_t* larger
         if self.position >= self.limit:
             return WALK_END
         while True:
             have = self.buffer_start + self.buffer_size - self.position
-            if self.position >= self.buffer_start and have >= BATCH_HEADER_SIZE:
+            if self.position >= self.buffer_start and (have >= BATCH_HEADER_SIZE or (have > MAGIC_AT and have == self.limit - self.position)):
                 data[0] = self.buffer + (self.position - self.buffer_start)
                 batch_header_parse(data[0], have, header)
-                if header.size < BATCH_HEADER_SIZE or header.magic != 2 or header.size > self.limit - self.position:
+                if header.size == 0 or not 0 <= header.magic <= 2 or header.size > self.limit - self.position:
                     return WALK_CORRUPT
                 if header.size <= have:
+                    if header.magic < 2:
+                        if not legacy_check_crc(data[0], header.size):
+                            return WALK_CORRUPT
+                        self.position += header.size
+                        return self.upgrade_message(header, data)
                     if batch_check_crc(data[0], header.size) != BATCH_OK:
                         return WALK_CORRUPT
                     self.position += header.size
@@ -221,7 +227,7 @@ cdef class LogCleaning:
                 return WALK_STOPPED
             if wanted > self.limit - self.position:
                 wanted = self.limit - self.position
-            if wanted < BATCH_HEADER_SIZE:
+            if wanted <= MAGIC_AT:
                 return WALK_CORRUPT
             if wanted > self.capacity:
                 larger = <uint8_t*>realloc(self.buffer, <size_t>(wanted if wanted > READ_PIECE else READ_PIECE))
@@ -237,6 +243,12 @@ cdef class LogCleaning:
             self.buffer_start = self.position
             self.buffer_size = got
             throttle(self.pace.state, got, &self.stopped)
+
+    cdef int upgrade_message(self, BatchHeader* header, const uint8_t** data) except -1 with gil:
+        """Puts the batch that a message of format v0 or v1 (whole, its checksum right) becomes in its place. A WalkStatus."""
+        self.upgraded = self.upgrade(PyMemoryView_FromMemory(<char*>data[0], header.size, PyBUF_READ))
+        data[0] = <const uint8_t*>PyBytes_AS_STRING(self.upgraded)
+        return WALK_BATCH if batch_header_parse(data[0], PyBytes_GET_SIZE(self.upgraded), header) == BATCH_OK else WALK_CORRUPT
 
     cdef int open_payload(self, const uint8_t* data, const BatchHeader* header, const uint8_t** payload, int64_t* size) except -1 with gil:
         """The records of a compressed batch, until close_payload."""
@@ -266,17 +278,13 @@ cdef class LogCleaning:
 
     cdef object fail(self, int status, SegmentState* segment):
         """Raises what a WalkStatus means."""
-        cdef int64_t at
         cdef str name = (<bytes>segment.path).decode() if segment != NULL and not segment.path.empty() else repr(self.log)
         if status == WALK_STOPPED:
             raise CleaningStopped(f"the cleaning of {self.log.topic}-{self.log.partition} was stopped")
         if status == WALK_ERROR:
             raise OSError(self.failure, strerror(self.failure).decode(), name)
         if status == WALK_OVERFLOW:
-            raise CorruptMessageError(f"{name} would be larger than 2 GiB with delete horizons")
-        at = self.position - self.buffer_start
-        if 0 <= at < self.buffer_size - MAGIC_AT and self.buffer[at + MAGIC_AT] < 2:
-            raise UnsupportedForMessageFormatError(f"{name} holds messages of format v{self.buffer[at + MAGIC_AT]}, which are not compacted")
+            raise CorruptMessageError(f"{name} would be larger than 2 GiB with delete horizons, or as batches of format v2")
         raise CorruptMessageError(f"{name}: the bytes at position {self.position} are no sound record batch")
 
     # ---- the map ----
@@ -290,7 +298,7 @@ cdef class LogCleaning:
         cdef BatchHeader header
         cdef BatchScan scan
         cdef const uint8_t* data
-        cdef int64_t records = 0, last
+        cdef int64_t records = 0, last, read_from
         cdef size_t i
         cdef int status = WALK_BATCH, result
         transactions_start(&self.transactions, &self.aborted, start)
@@ -301,7 +309,8 @@ cdef class LogCleaning:
                     scan_start(&scan, s.fd, 0, s.size)
                     while scan_next(&scan) == SCAN_FOUND:
                         if scan.header.base_offset + scan.header.last_offset_delta >= start:
-                            records += scan.header.record_count
+                            # How many there are in a message of format v0 or v1 is not known: no more than bytes.
+                            records += scan.header.record_count if scan.header.magic == 2 else scan.header.size
             if offset_map_reset(self.map.state, records):
                 self.failure = ENOMEM
                 status = WALK_ERROR
@@ -316,8 +325,10 @@ cdef class LogCleaning:
                 if s.size > 0:
                     status = self.start_reading(s, start)
                     while status == WALK_BATCH:
+                        read_from = self.position
                         status = self.next_batch(&header, &data)
                         if status == WALK_BATCH:
+                            self.figures.map_bytes_read += self.position - read_from
                             last = header.base_offset + header.last_offset_delta
                             result = self.map_batch(&header, data, start)
                             if result != WALK_BATCH:
@@ -345,7 +356,6 @@ cdef class LogCleaning:
         cdef RecordView record
         cdef int32_t i
         cdef int status = WALK_BATCH
-        self.figures.map_bytes_read += header.size
         self.figures.map_records_read += header.record_count
         if header.attributes & CONTROL_FLAG:
             if not control_marker_parse(data, header.size, header, &marker):
@@ -448,7 +458,7 @@ cdef class LogCleaning:
     cdef int write_segment(self, size_t first, size_t count, SegmentState* fresh) except -1 nogil:
         cdef BatchHeader header
         cdef const uint8_t* data
-        cdef int64_t last, max_timestamp, since = 0, position
+        cdef int64_t last, max_timestamp, since = 0, position, read_from
         cdef size_t i, before
         cdef int32_t interval = self.log.state.config.index_interval_bytes
         cdef int status = WALK_BATCH
@@ -458,9 +468,10 @@ cdef class LogCleaning:
                 continue
             status = self.start_reading(self.held[i], 0)
             while status == WALK_BATCH:
+                read_from = self.position
                 status = self.next_batch(&header, &data)
                 if status == WALK_BATCH:
-                    self.figures.bytes_read += header.size
+                    self.figures.bytes_read += self.position - read_from
                     self.figures.records_read += header.record_count
                     before = self.out.size
                     status = self.clean_batch(&header, data, &max_timestamp)

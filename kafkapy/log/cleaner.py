@@ -6,6 +6,9 @@ on in Cython without the GIL (_speedups/log_cleaner.pyx). `LogCleaner` runs log.
 
 Tombstones (records without a value) and markers of transactions that have no data left get a delete horizon when they
 are first met and go delete.retention.ms later, so that a reader that is not further behind than that still sees them.
+
+Messages of formats v0 and v1, which an old Kafka has left, become v2 batches when they are cleaned, as with Kafka 4.1;
+3.9 keeps their format. A delete horizon has no place in them, so theirs begins with that.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from kafkapy.errors import ConfigError
 from kafkapy.log.cleaned_files import CleanedFiles
 from kafkapy.log.cleaner_manager import LogCleanerManager, LogToClean
 from kafkapy.log.retention import apply_retention
+from kafkapy.records.batches import upgrade_message
 from kafkapy.records.compression import compress, decompress
 from kafkapy.types import TopicPartition
 
@@ -109,7 +113,9 @@ class Cleaner:
         log = target.log
         stats = CleanerStats()
         log.seal_segments()
-        cleaning = LogCleaning(log, self._map, self._pace, compress=compress, decompress=decompress)
+        cleaning = LogCleaning(
+            log, self._map, self._pace, compress=compress, decompress=decompress, upgrade=upgrade_message
+        )
         if on_cleaning is not None:
             on_cleaning(cleaning)
         end = cleaning.build_map(target.first_dirty_offset, target.first_uncleanable_offset)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafkapy._speedups.memory_records import iter_batches
 from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy.log.cleaner_checkpoint import CleanerCheckpoints
 from kafkapy.types import TopicPartition
@@ -23,7 +24,6 @@ __all__ = ["LogCleanerManager", "LogToClean", "log_to_clean"]
 logger = logging.getLogger("kafka.log.LogCleanerManager")
 
 LOG_END = 2
-MAX_TIMESTAMP_AT = 35
 NEVER = (1 << 63) - 1
 
 
@@ -105,10 +105,10 @@ def _compaction_delay(log: PartitionLog, dirty_bases: Sequence[int], now_ms: int
     """By how many ms the first batch of a dirty segment is older than max.compaction.lag.ms allows."""
     earliest = NEVER
     for base in dirty_bases:
-        header = log.read(max(base, log.log_start_offset), 1, isolation=LOG_END, min_one_batch=True)[0]
-        timestamp = int.from_bytes(header[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8], "big", signed=True)
-        if timestamp > 0:
-            earliest = min(earliest, timestamp)
+        data = log.read(max(base, log.log_start_offset), 1, isolation=LOG_END, min_one_batch=True)[0]
+        for batch in iter_batches(data):
+            if batch.max_timestamp > 0:
+                earliest = min(earliest, batch.max_timestamp)
     until = now_ms - max(log.config.max_compaction_lag_ms, 1)
     return until - earliest if earliest < until else 0
 

@@ -19,14 +19,23 @@ from typing import TYPE_CHECKING
 
 from kafkapy._speedups import batch_builder
 from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
+from kafkapy.errors import InvalidRecordError
 from kafkapy.records import legacy
 from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
-from kafkapy.types import CompressionType
+from kafkapy.types import CompressionType, TimestampType
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["BatchView", "Record", "RecordBatchBuilder", "decode_records", "iter_batches", "iter_records"]
+__all__ = [
+    "BatchView",
+    "Record",
+    "RecordBatchBuilder",
+    "decode_records",
+    "iter_batches",
+    "iter_records",
+    "upgrade_message",
+]
 
 
 def decode_records(batch: BatchView, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
@@ -89,3 +98,24 @@ class RecordBatchBuilder(batch_builder.RecordBatchBuilder):
             log_append_time=log_append_time,
             last_offset=last_offset,
         )
+
+
+def upgrade_message(message: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """One message of format v0 or v1 as a v2 batch of the same offsets, timestamps and codec; a wrapper becomes one
+    batch. Raises as decode_records.
+
+    What has no timestamp keeps none, whatever message.timestamp.type says: nobody knows when it was appended. Source:
+    org.apache.kafka.common.record.MemoryRecords.buildRetainedRecordsInto.
+    """
+    data = bytes(message)
+    records = legacy.decode_message(data, max_bytes=max_bytes)
+    first = records[0]
+    builder = RecordBatchBuilder(base_offset=first.offset)
+    try:
+        for record in records:
+            builder.append(record.timestamp, record.key, record.value, offset=record.offset)
+    except ValueError as error:
+        raise InvalidRecordError(f"the message set at offset {first.offset} makes no batch: {error}") from error
+    stamped = first.timestamp_type == TimestampType.LOG_APPEND_TIME
+    codec = next(legacy.iter_messages(data)).codec
+    return builder.build(codec, log_append_time=first.timestamp if stamped else None)

@@ -12,11 +12,13 @@ import pytest
 
 from kafkapy._speedups.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.log_cleaner import CleaningStopped
+from kafkapy._speedups.memory_records import Record
 from kafkapy.errors import CorruptMessageError
 from kafkapy.log.cleaner import Cleaner, group_segments
 from kafkapy.log.cleaner_manager import log_to_clean
 from kafkapy.records.batches import RecordBatchBuilder, decode_records, iter_batches
 from kafkapy.records.control import build_end_transaction_marker
+from kafkapy.records.legacy import build_message_set
 from kafkapy.types import TopicPartition
 
 TP = TopicPartition("orders", 0)
@@ -312,3 +314,66 @@ def test_readers_see_sound_batches_while_the_log_is_cleaned(logs: Any) -> None:
     assert problems == []
     clean(log, checkpoint=checkpoint)
     assert len(contents(log)) <= 50
+
+
+@pytest.mark.parametrize("magic", (0, 1))
+@pytest.mark.parametrize("codec", range(4))
+def test_messages_of_old_formats_become_batches_when_they_are_cleaned(logs: Any, magic: int, codec: int) -> None:
+    """Source: MemoryRecords.filterTo of Kafka 4.1; 3.9 keeps the format."""
+    config = {"cleanup_policy": "compact", "delete_retention_ms": 1000}
+    logs.stop(logs.open(**config))
+    stamp = NOW if magic else -1
+    kind = 1 if magic else -1
+    sets, expected = [], {}
+    for number in range(0, 40, 2):
+        records = [
+            Record(number + n, stamp + number if magic else -1, kind, key, value)
+            for n, (key, value) in enumerate([(b"a%d" % (number % 6), b"x%d" % number), (b"gone", None)])
+        ]
+        if codec:
+            # With its records, a wrapper has one time (LogAppendTime).
+            records = [Record(r.offset, records[0].timestamp, kind, r.key, r.value) for r in records]
+        sets.append(build_message_set(records, magic, codec))
+        expected |= {record.key: record for record in records}
+    path = logs.directory / f"{0:020d}.log"
+    path.write_bytes(b"".join(sets))
+    for index in (*logs.directory.glob("*.index"), *logs.directory.glob("*.timeindex")):
+        index.unlink()
+    log = logs.open(**config)
+    log.append_as_leader(keyed((b"a0", b"new")))
+    expected[b"a0"] = Record(40, NOW, 0, b"a0", b"new")
+    checkpoint = clean(log)
+    assert checkpoint == 41
+    wanted = sorted((r.offset, r.key, r.value, r.timestamp) for r in expected.values())
+    assert [(r.offset, r.key, r.value, r.timestamp) for r in all_records(log)] == wanted
+    batches = all_batches(log)
+    assert {batch.magic for batch in batches} == {2}
+    assert {batch.codec for batch in batches if batch.last_offset < 40} == {codec}
+    assert {batch.timestamp_type for batch in batches if batch.last_offset < 40} == {1 if magic else 0}
+    horizons = [batch.delete_horizon_ms for batch in batches if batch.delete_horizon_ms is not None]
+    assert horizons == [NOW + 1000]
+    log.append_as_leader(keyed((b"filler", b"f")))
+    clean(log, checkpoint=checkpoint, now_ms=NOW + 1000)
+    assert b"gone" not in {record.key for record in all_records(log)}
+    left = contents(log)
+    logs.stop(log)
+    for clean_stop in (True, False):
+        log = logs.open(clean=clean_stop, **config)
+        assert contents(log) == left
+        logs.stop(log)
+
+
+def test_a_damaged_message_of_an_old_format_is_reported(logs: Any) -> None:
+    logs.stop(logs.open(cleanup_policy="compact"))
+    whole = b"".join(build_message_set([Record(n, NOW, 0, b"k", b"v")], 1) for n in range(3))
+    path = logs.directory / f"{0:020d}.log"
+    path.write_bytes(whole)
+    log = logs.open(cleanup_policy="compact")
+    log.append_as_leader(keyed((b"k", b"w")))
+    log.roll()
+    data = bytearray(path.read_bytes())
+    data[40 + 20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptMessageError):
+        clean(log, roll=False)
+    assert path.read_bytes() == data
