@@ -155,13 +155,20 @@ cdef void write_tags(FetchPartition* partition, int16_t version, ByteBuffer* out
 
 cdef void write_partition(FetchPartition* partition, int16_t version, Send* send, ByteBuffer* out) noexcept nogil:
     cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef ByteBuffer converted
     cdef int32_t i
     write_int32(out, partition.request.partition)
     write_int16(out, error_for_version(partition.read.error, version))
     write_int64(out, partition.read.high_watermark)
     if version < CONVERTED_BELOW:
         write_int32(out, <int32_t>partition.converted_size)
-        write_raw(out, partition.converted, partition.converted_size)
+        if partition.converted != NULL and not out.error:
+            buffer_init(&converted)
+            converted.data = partition.converted
+            converted.size = <size_t>partition.converted_size
+            partition.converted = NULL
+            send_take_buffer(send, out)
+            send_take_buffer(send, &converted)
         return
     write_int64(out, partition.read.last_stable_offset)
     if version >= 5:

@@ -4,6 +4,9 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kafkapy._speedups.partition_log cimport AppendOptions, AppendResult, AppendStatus, LogState, Waiter
 
+cdef enum:
+    BATCHES_SINCE_VERSION = 3       # of Produce: before, message sets of v0 and v1 come in (KIP-98)
+
 # Puts aborted transactions that appends have left into .txnindex, in their order; called by those appends after the mutex is released, and by a
 # flush before the recovery point moves over their markers. 0 or an errno, then the log is offline.
 cdef int write_aborted_transactions(LogState* log) noexcept nogil

@@ -15,6 +15,7 @@ from posix.unistd cimport close, write
 
 from libcpp.string cimport string
 
+from kafkapy._speedups.error_codes cimport ERROR_INVALID_TXN_STATE
 from kafkapy._speedups.log_recovery cimport epochs_assign
 from kafkapy._speedups.log_state cimport (
     ERROR_CORRUPT_MESSAGE,
@@ -112,13 +113,11 @@ from kafkapy._speedups.wire cimport store_int16, store_int64
 
 cdef enum:
     ZSTD_SINCE_VERSION = 7          # of Produce (KIP-110)
-    BATCHES_SINCE_VERSION = 3       # of Produce: before, message sets of v0 and v1 come in (KIP-98)
     ABORTED_PRODUCER_ID_AT = 2
     ABORTED_FIRST_OFFSET_AT = ABORTED_PRODUCER_ID_AT + 8
     ABORTED_LAST_OFFSET_AT = ABORTED_FIRST_OFFSET_AT + 8
     ABORTED_LAST_STABLE_OFFSET_AT = ABORTED_LAST_OFFSET_AT + 8
     ABORTED_ENTRY_SIZE = ABORTED_LAST_STABLE_OFFSET_AT + 8
-    ERROR_INVALID_TXN_STATE = 48
 
 cdef struct CheckedBatch:
     int64_t at                      # in the bytes given

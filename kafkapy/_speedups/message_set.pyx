@@ -103,6 +103,14 @@ cdef uint32_t crc32(const uint8_t* data, int64_t size) noexcept nogil:
 
 
 cdef MessageStatus message_parse(const uint8_t* data, int64_t available, int8_t magic, Message* out) noexcept nogil:
+    cdef MessageStatus status = message_read(data, available, magic, out)
+    if (status == MESSAGE_OK or status == MESSAGE_BAD_STRUCTURE) and crc32_of(data + <int>MESSAGE_MAGIC_AT, out.size - MESSAGE_MAGIC_AT) != out.crc:
+        return MESSAGE_BAD_CRC
+    return status
+
+
+cdef MessageStatus message_read(const uint8_t* data, int64_t available, int8_t magic, Message* out) noexcept nogil:
+    """message_parse without a look at the CRC."""
     cdef Cursor c
     cdef int64_t size
     if available < LOG_OVERHEAD:
@@ -121,8 +129,6 @@ cdef MessageStatus message_parse(const uint8_t* data, int64_t available, int8_t 
         return MESSAGE_BAD_MAGIC
     if magic == 1 and size < MIN_MESSAGE_SIZE + TIMESTAMP_SIZE:
         return MESSAGE_BAD_LENGTH
-    if crc32_of(data + <int>MESSAGE_MAGIC_AT, size - MESSAGE_MAGIC_AT) != out.crc:
-        return MESSAGE_BAD_CRC
     cursor_init(&c, data + <int>MESSAGE_BODY_AT, size - MESSAGE_BODY_AT)
     out.timestamp = NO_TIMESTAMP
     if magic == 1:
@@ -333,7 +339,7 @@ cdef void write_records(const uint8_t* data, int64_t size, int8_t magic, bint ha
     cdef int64_t at = 0
     cdef int32_t i
     for i in range(count):
-        message_parse(data + at, size - at, magic, &message)
+        message_read(data + at, size - at, magic, &message)
         record_of(&message, base_timestamp, has_timestamp, i, &record)
         record_write(out, &record)
         at += message.size

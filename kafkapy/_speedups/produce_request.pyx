@@ -56,6 +56,7 @@ from kafkapy._speedups.error_codes cimport (
     ERROR_UNKNOWN_TOPIC_ID,
     ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
+from kafkapy._speedups.log_append cimport BATCHES_SINCE_VERSION
 from kafkapy._speedups.partition_log cimport (
     LOG_APPENDED,
     LOG_PARK_SEGMENT,
@@ -116,7 +117,6 @@ cdef extern from "<string>" namespace "std" nogil:
 
 cdef enum:
     MIN_VERSION = 0
-    BATCHES_SINCE_VERSION = 3
     MAX_VERSION = 13
     FIRST_THAT_ADDS = 12            # of the versions: the broker adds the partition to the transaction (KIP-890)
     ACKS_ALL = -1

@@ -7,6 +7,7 @@ from libcpp.map cimport map as ordered_map
 from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.crc32c cimport crc32c_of
+from kafkapy._speedups.error_codes cimport ERROR_INVALID_TXN_STATE
 from kafkapy._speedups.posix cimport atomic_add
 from kafkapy._speedups.record_batch cimport (
     BATCH_HEADER_SIZE,
@@ -45,7 +46,6 @@ cdef enum:
 cdef enum:
     ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     ERROR_INVALID_PRODUCER_EPOCH = 47
-    ERROR_INVALID_TXN_STATE = 48
     ERROR_TRANSACTION_COORDINATOR_FENCED = 52
 
 cdef const char* OVERTAKES = b"An earlier batch of this producer waits for the transaction coordinator still."

@@ -338,7 +338,8 @@ cdef class Exchange:
     def give_message_set(self, int32_t index, bytes records, int64_t end_offset):
         """A worker's answer: the message set, and the offset behind what it has looked at."""
         self.check_fetch()
-        fetch_give_records(self.outcome.parked, index, <const uint8_t*><const char*>records, len(records), end_offset)
+        if not fetch_give_records(self.outcome.parked, index, <const uint8_t*><const char*>records, len(records), end_offset):
+            raise KeyError(index)
 
     def refuse_conversion(self, int32_t index, int16_t error):
         """A worker's answer: the error code."""

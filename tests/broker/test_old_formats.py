@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -358,6 +360,21 @@ def test_conversion_can_be_forbidden(client: Any, topic_name: str) -> None:
         answer = fetch(client, topic_name, 0, version)
         assert (answer.error_code, answer.high_watermark) == (ErrorCode.UNSUPPORTED_VERSION, -1)
     assert fetch(client, topic_name, 0, 4).error_code == 0
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_a_segment_that_cannot_be_read_is_told(broker: Any, client: Any, topic_name: str, version: int) -> None:
+    """The file is shorter than the log knows: what was asked for is there until the worker reads it."""
+    client.create_topic(topic_name)
+    assert produce(client, topic_name, build(0, 0), 9).error_code == 0
+    log = broker.context.log_manager.get(TopicPartition(topic_name, 0))
+    path = Path(log.storage.directory) / f"{0:020d}.log"
+    whole = path.read_bytes()
+    os.truncate(path, 30)
+    answer = fetch(client, topic_name, 0, version)
+    assert (answer.error_code, answer.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    path.write_bytes(whole)
+    assert fetch(client, topic_name, 0, version).error_code == 0
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import random
 import struct
 import weakref
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -436,6 +439,40 @@ def test_data_on_an_older_segment_is_answered_at_once(broker: Any) -> None:
     entry = broker.only(broker.fetch([("t", 0, 0)], max_wait_ms=10_000, min_bytes=10_000))
     assert b"old" in bytes(entry.records)
     assert broker.fetch_exchange([("t", 0, 1)], max_wait_ms=10_000, min_bytes=10_000).kind == "parked"
+
+
+# ---- message sets ----
+
+
+def spoil_memory(name: str) -> None:
+    """Cuts the files of a log in memory to nothing."""
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if str(entry.readlink()).startswith(f"/memfd:kafkapy:{name} "):
+                os.truncate(entry, 0)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_segment_that_cannot_be_read_for_a_worker_is_one_partitions_trouble(broker: Any, version: int) -> None:
+    """The records were there when the request was counted, and are not when the worker reads them."""
+    bad, good = broker.topic("t", 2)
+    for log in (bad, good):
+        log.append_as_leader(broker.batch())
+    exchange = broker.fetch_exchange([("t", 0, 0), ("t", 1, 0)], version=version)
+    assert exchange.asks_conversion
+    spoil_memory("t-0")
+    with pytest.raises(OSError, match="cannot be read"):
+        exchange.records_to_convert(0)
+    exchange.refuse_conversion(0, ErrorCode.KAFKA_STORAGE_ERROR)
+    _, data = exchange.records_to_convert(1)
+    exchange.give_message_set(1, b"message set", 1)
+    with pytest.raises(KeyError):
+        exchange.give_message_set(0, b"too late", 1)
+    found = broker.by_partition(broker.fetch_reply(exchange.resume(), version))
+    # Clients of these versions do not know KAFKA_STORAGE_ERROR.
+    assert (found["t", 0].error_code, found["t", 0].records) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+    assert (found["t", 1].error_code, bytes(found["t", 1].records)) == (0, b"message set")
+    assert len(data) == good.size
 
 
 # ---- hostile bytes ----

@@ -12,6 +12,8 @@ import pytest
 from kafkapy._speedups import produce_decode
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.produce import ProduceRequest
+from kafkapy.records.batches import iter_batches
+from kafkapy.types import TimestampType
 
 VERSIONS = range(14)
 
@@ -345,6 +347,21 @@ def test_a_full_segment_parks_and_finished_partitions_are_not_appended_again(bro
     assert offsets == [(("other", 0), 0, 0), (("full", 0), 0, 2)]
     assert (full.log_end_offset, other.log_end_offset) == (3, 1)
     assert b"y" * 150 in full.read(1)[0]
+
+
+def test_a_parked_batch_gets_the_time_of_its_append(broker: Any) -> None:
+    """It was stamped with LogAppendTime before it parked, and a batch that a client has marked so is refused."""
+    (full,) = broker.topic("full", segment_bytes=300, message_timestamp_type="LogAppendTime")
+    broker.produce({"full": [(0, broker.batch(b"x" * 150))]})
+    exchange = broker.send(broker.produce_request({"full": [(0, broker.batch(b"y" * 150))]}, version=9), 9)
+    assert exchange.kind == "parked"
+    assert exchange.resume().kind == "parked"
+    full.prepare_segment()
+    entry = broker.only(broker.produce_reply(exchange.resume(), 9))
+    assert (entry.error_code, entry.base_offset) == (0, 1)
+    (stored,) = iter_batches(full.read(1)[0], check_crc=True)
+    assert stored.timestamp_type == TimestampType.LOG_APPEND_TIME
+    assert entry.log_append_time_ms == stored.max_timestamp > 1_700_000_000_000
 
 
 def test_a_segment_that_never_comes_times_out_without_a_trace(broker: Any) -> None:
