@@ -6,6 +6,7 @@ The admin client is imported when a command runs, not before: help and completio
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -66,8 +67,12 @@ def cluster_options(command: F) -> F:
         help="A file with configuration of the client, one key=value per line.",
     )
     @click.option("-X", "properties", multiple=True, metavar="KEY=VALUE", help="One configuration key of the client.")
+    @click.option("--verbose", "-v", is_flag=True, help="The client's log on stderr.")
     @wraps(command)
-    def run(bootstrap: str, command_config: str | None, properties: tuple[str, ...], **arguments: Any) -> None:
+    def run(
+        bootstrap: str, command_config: str | None, properties: tuple[str, ...], verbose: bool, **arguments: Any
+    ) -> None:
+        _log_to_stderr(verbose)
         try:
             command(settings=_settings(bootstrap, command_config, properties), **arguments)
         except (KafkaError, ValueError) as error:
@@ -120,8 +125,17 @@ def _settings(bootstrap: str, command_config: str | None, properties: tuple[str,
     return settings | {"bootstrap.servers": bootstrap}
 
 
+def _log_to_stderr(verbose: bool) -> None:
+    """Without this a client's warnings would stand beside the one sentence that says what is wrong."""
+    if verbose:
+        logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    elif not logging.root.handlers:
+        logging.getLogger("kafkapy").addHandler(logging.NullHandler())
+
+
 def _sentence(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
+    text = text[0].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else text + "."
 
 

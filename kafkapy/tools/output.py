@@ -40,7 +40,7 @@ class Column:
         return self.heading or self.key.replace("_", " ")
 
 
-WIDE = 100
+WIDE = 120
 
 
 class Output:
@@ -49,6 +49,7 @@ class Output:
     def __init__(self, as_json: bool = False, console: Console | None = None) -> None:
         self.as_json = as_json
         self._console = console
+        self._headed = False
         self.terminal = not as_json and (console is not None or sys.stdout.isatty())
 
     @property
@@ -65,12 +66,12 @@ class Output:
         text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, default=_jsonable, ensure_ascii=False)
         print(text)
 
-    def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], title: str | None = None) -> None:
+    def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         """A table: JSON is an array of the rows with all their keys; lines begin with one that names the columns."""
         if self.as_json:
             self.json(rows)
         elif self.terminal:
-            self._table(rows, columns, title)
+            self._table(rows, columns)
         else:
             print("\t".join(column.key for column in columns))
             for row in rows:
@@ -92,24 +93,27 @@ class Output:
             print(text)
 
     def heading(self, text: str, *details: str) -> None:
-        """What a table is about, on a terminal only."""
+        """What the next table is about, on a terminal only; a blank line sets it off from the table before."""
         if self.terminal:
             from rich.text import Text
 
+            if self._headed:
+                self.console.print()
+            self._headed = True
             line = Text(text, style="bold")
             for detail in details:
                 line.append("  ")
                 line.append(detail, style="not bold dim")
             self.console.print(line, soft_wrap=True)
 
-    def _table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], title: str | None) -> None:
+    def _table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
         narrow = self.console.width < WIDE
         shown = [column for column in columns if not (narrow and column.quiet)]
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=title, title_justify="left", pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False)
         for column in shown:
             table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
         for row in rows:

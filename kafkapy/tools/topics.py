@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkapy.errors import KafkaError, error_for
+from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.tools.options import (
     TOPIC,
     cluster_options,
@@ -144,7 +144,7 @@ def create(
     }
     with connected(settings) as admin:
         created = admin.create_topics(wanted, validate_only=dry_run, raise_errors=False)["topics"]
-    exists = 36 if if_not_exists else 0
+    exists = ErrorCode.TOPIC_ALREADY_EXISTS if if_not_exists else ErrorCode.NONE
     done = "could be created" if dry_run else "created"
     rows = [_outcome(topic, done, ignored=exists, ignored_text="is there already") for topic in created]
     _report(rows, as_json)
@@ -179,7 +179,7 @@ def delete(settings: dict[str, object], names: tuple[str, ...], if_exists: bool,
         click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
     with connected(settings) as admin:
         deleted = admin.delete_topics(list(dict.fromkeys(names)), raise_errors=False)["topics"]
-    missing = 3 if if_exists else 0
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else ErrorCode.NONE
     _report([_outcome(topic, "deleted", ignored=missing, ignored_text="is not there") for topic in deleted], as_json)
 
 
@@ -229,7 +229,7 @@ def _known_topics(admin: KafkaAdminClient, names: Iterable[str]) -> list[Mapping
     found = {topic["name"]: topic for topic in admin.describe_topics(wanted or None)}
     if not wanted:
         return [found[name] for name in sorted(found) if not found[name]["is_internal"]]
-    unknown = [name for name in wanted if found[name]["error_code"] == 3]
+    unknown = [name for name in wanted if found[name]["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     if unknown:
         what = f"no topic {unknown[0]}" if len(unknown) == 1 else f"none of the topics {', '.join(unknown)}"
         raise KafkaError(f"The cluster has {what}.")
@@ -319,7 +319,9 @@ def _base64(topic_id: str) -> str:
 def _outcome(answer: Mapping[str, Any], done: str, ignored: int = 0, ignored_text: str = "") -> Row:
     code = answer["error_code"]
     error = None
-    if code and code != ignored:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and code != ignored:
+        error = "there is no such topic"
+    elif code and code != ignored:
         error = str(answer.get("error_message") or error_for(code))
     return {
         "topic": answer["name"],

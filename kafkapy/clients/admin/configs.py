@@ -258,7 +258,7 @@ class ConfigAdmin(AdminRouting):
             unknown = sorted(set(resource.configs or ()) - set(known))
             if unknown:
                 kind = resource.resource_type.name.lower().replace("_", " ")
-                raise ValueError(f"{_listed(unknown)} cannot be set for {kind} {resource.name}")
+                raise ValueError(f"{kind} {resource.name} has no configuration {', '.join(unknown)} that can be set")
 
     async def _serves_incremental(self) -> bool:
         deadline = self.deadline()
@@ -405,7 +405,3 @@ def _about(result: Any, error: Any) -> Any:
         return None
     kind = ConfigResourceType(result.resource_type).name.lower().replace("_", " ")
     return error_for(error.code, f"{kind.capitalize()} {result.resource_name}: {error}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
