@@ -69,7 +69,7 @@ def describe(settings: dict[str, object], broker_list: str | None, topic_list: s
         return
     output.rows(
         [row for broker, directories in found.items() for each in directories for row in _rows(broker, each)],
-        PARTITION_COLUMNS,
+        (*PARTITION_COLUMNS, Column("error")),
     )
 
 
@@ -243,7 +243,7 @@ def _rows(broker: int, directory: Row) -> list[Row]:
     """One per partition; one without a partition for a directory that has none or is offline."""
     about = {"broker": broker, "log_dir": directory["logDir"]}
     if not directory["partitions"]:
-        return [about | {"partition": None, "outcome": directory["error"]}]
+        return [about | {"partition": None, "error": directory["error"]}]
     return [
         about
         | {
