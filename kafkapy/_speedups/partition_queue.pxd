@@ -26,6 +26,7 @@ cdef class PartitionQueue:
     cdef public bint muted                  # one request at a time and one is under way
     # --- idempotence ---
     cdef public bint in_transaction         # the coordinator knows that the partition belongs to the transaction
+    cdef public bint joining                # it is being told so: records are taken, not sent
     cdef readonly int64_t producer_id       # what the sequence numbers below belong to
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t next_sequence

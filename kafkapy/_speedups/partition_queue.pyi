@@ -1,5 +1,5 @@
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import final
 from uuid import UUID
 
@@ -16,6 +16,7 @@ class PartitionQueue:
     leader_epoch: int
     muted: bool
     in_transaction: bool
+    joining: bool
     producer_id: int
     producer_epoch: int
     next_sequence: int
@@ -42,7 +43,7 @@ class TopicQueue:
     partitions: list[PartitionQueue]
     def __init__(self, name: str, sticky_limit: int, adaptive: bool) -> None: ...
     def __len__(self) -> int: ...
-    def update(self, leaders: Iterable[tuple[int, int]], topic_id: UUID | None = None) -> None: ...
+    def update(self, leaders: list[tuple[int, int]], topic_id: UUID | None = None) -> None: ...
     def set_leader(self, partition: int, leader: int, leader_epoch: int) -> None: ...
     def update_load(self, excluded: Collection[int]) -> None: ...
     def next_partition(self) -> int: ...

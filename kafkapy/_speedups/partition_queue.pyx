@@ -161,16 +161,22 @@ cdef class TopicQueue:
     def __len__(self):
         return len(self.partitions)
 
-    def update(self, object leaders, object topic_id=None):
-        """What the metadata says: (node id or -1, leader epoch) of every partition. Partitions are never taken away."""
+    def update(self, list leaders not None, object topic_id=None):
+        """What the metadata says: (node id or -1, leader epoch) of every partition. One that is gone stays while it has batches."""
         cdef PartitionQueue queue
         cdef int32_t leader, epoch
         cdef list partitions = list(self.partitions)
-        for index, _ in enumerate(leaders):
-            if index == len(partitions):
-                partitions.append(PartitionQueue(self, index))
+        while len(partitions) < len(leaders):
+            partitions.append(PartitionQueue(self, <int32_t>len(partitions)))
+        while len(partitions) > len(leaders):
+            queue = partitions[len(partitions) - 1]
+            queue.leader = NO_LEADER
+            if queue.batches or queue.sent or queue.unacked:
+                break
+            partitions.pop()
         self.topic_id = topic_id
         self.partitions = partitions
+        self.load_table.clear()
         self.available.clear()
         for index, (leader, epoch) in enumerate(leaders):
             queue = partitions[index]
@@ -179,8 +185,9 @@ cdef class TopicQueue:
                 queue.leader_epoch = epoch
             if leader != NO_LEADER:
                 self.available.push_back(index)
-        self.load_table.clear()
-        if self.sticky != ANY_PARTITION and (<PartitionQueue>partitions[self.sticky]).leader == NO_LEADER:
+        if self.sticky >= len(partitions) or (
+            self.sticky != ANY_PARTITION and (<PartitionQueue>partitions[self.sticky]).leader == NO_LEADER
+        ):
             self.sticky = ANY_PARTITION
 
     def set_leader(self, int32_t partition, int32_t leader, int32_t leader_epoch):

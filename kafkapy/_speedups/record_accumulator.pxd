@@ -18,7 +18,7 @@ from kafkapy._speedups.record_future cimport FutureRecordMetadata
 cdef enum Refusal:
     NOT_OPEN = 1            # closed, in an error, or no transaction is open
     NO_PARTITION = 2        # the topic or the partition is not known
-    NOT_IN_TRANSACTION = 3  # the coordinator has to be told of the partition
+    NOT_IN_TRANSACTION = 3  # the coordinator has to be told of the partition: `asked` is its queue
     NO_ROOM = 4             # in the buffer
 
 
@@ -27,6 +27,7 @@ cdef class RecordAccumulator:
     cdef readonly dict topics               # name -> TopicQueue
     cdef readonly set incomplete            # every batch without a result
     cdef object listed                      # deque of PartitionQueues that may hold batches
+    cdef list room_waiters                  # callables
     cdef readonly int64_t batch_size
     cdef readonly int64_t max_request_size
     cdef int64_t small                      # bytes of a record that is not looked at twice
@@ -48,6 +49,7 @@ cdef class RecordAccumulator:
     cdef public int64_t producer_id
     cdef public int16_t producer_epoch
     cdef public object backoff_ms           # list of ms by the number of attempts - 1; the last one for all further
+    cdef readonly PartitionQueue asked      # of the last NOT_IN_TRANSACTION
     # --- counters ---
     cdef readonly int64_t records_appended
     cdef readonly int64_t bytes_appended    # encoded, before compression

@@ -51,6 +51,7 @@ cdef class RecordAccumulator:
         self.topics = {}
         self.incomplete = set()
         self.listed = deque()
+        self.room_waiters = []
         self.open = True
         self.sending_allowed = True
         self.producer_id = -1
@@ -182,8 +183,9 @@ cdef class RecordAccumulator:
                 return None
             else:
                 queue = <PartitionQueue>queues.partitions[partition]
-            if self.transactional and not queue.in_transaction:
+            if self.transactional and not queue.in_transaction and not queue.joining:
                 refusal[0] = NOT_IN_TRANSACTION
+                self.asked = queue
                 return None
             appended = self.append_raw(
                 queue, timestamp, key_data, key_size, value_data, value_size, encoded.data, <int64_t>encoded.size, header_count
@@ -240,11 +242,48 @@ cdef class RecordAccumulator:
             raise KeyError(partition)
         return queues.partitions[partition]
 
+    def listed_topics(self):
+        """The names of topics that have got records lately."""
+        cdef PartitionQueue queue
+        return {queue.topic.name for queue in list(self.listed)}
+
     def has_room(self, int64_t size):
         """Whether a batch for a record of `size` bytes could be made now."""
         return max(self.batch_size, BATCH_HEADER_SIZE + MOST_OVERHEAD + size) <= self.pool.available
 
+    def wait_for_room(self, waiter):
+        """waiter() is called once there is room again, or nothing more that could make some. Everything is sent at once until then."""
+        self.room_waiters.append(waiter)
+        self.pool.waiting = <int>len(self.room_waiters)
+        self.ask_wake()
+
+    def stop_waiting(self, waiter):
+        """Undoes wait_for_room, when that has not been told yet."""
+        try:
+            self.room_waiters.remove(waiter)
+        except ValueError:
+            pass
+        self.pool.waiting = <int>len(self.room_waiters)
+
+    def tell_room(self, always=False):
+        """Tells those who wait, once an eighth of the buffer is free: to wake them for every batch would cost more than it gains."""
+        if not self.room_waiters:
+            return
+        if always or not self.incomplete or self.pool.available >= self.pool.total // 8:
+            waiters = self.room_waiters
+            self.room_waiters = []
+            self.pool.waiting = 0
+            for waiter in waiters:
+                waiter()
+
     # --- sending --------------------------------------------------------------------------------------------------
+
+    def update_loads(self, excluded):
+        """Weighs the partitions of topics with batches anew for records without a key; see TopicQueue.update_load."""
+        cdef PartitionQueue queue
+        if self.adaptive:
+            for topic in {queue.topic for queue in list(self.listed)}:
+                (<TopicQueue>topic).update_load(excluded)
 
     cdef int64_t backoff_of(self, ProducerBatch batch) except -1:
         """How long a batch that has failed waits before it is sent again, in ms."""
@@ -272,7 +311,7 @@ cdef class RecordAccumulator:
             if queue.leader == NO_LEADER:
                 leaderless.add(queue.topic.name)
                 continue
-            if queue.muted or queue.leader in nodes:
+            if queue.muted:
                 continue
             first.update_leader(queue.leader_epoch)
             waited = now - first.attempted_ms
@@ -284,7 +323,8 @@ cdef class RecordAccumulator:
             if not backing_off and (
                 everything or first.attempts > 0 or len(queue.batches) > 1 or first.is_full() or waited >= wait
             ):
-                nodes.append(queue.leader)
+                if queue.leader not in nodes:
+                    nodes.append(queue.leader)
             else:
                 next_ms = min(next_ms, max(wait - waited, 0))
         return nodes, None if next_ms == NEVER_MS else next_ms, leaderless
@@ -448,7 +488,7 @@ cdef class RecordAccumulator:
     def take_undrained(self):
         """The batches that were never sent, taken off their queues: what is left out when a transaction is aborted."""
         cdef ProducerBatch batch
-        undrained = [batch for batch in list(self.incomplete) if batch.drained_ms == 0]
+        undrained = [batch for batch in list(self.incomplete) if batch.drained_ms == 0 and batch.base_sequence == NO_SEQUENCE]
         undrained.sort(key=created)
         self.take_off(undrained)
         return undrained

@@ -1,0 +1,19 @@
+"""The way of a record from a user's send() into the accumulator: serialize, choose a partition, append.
+
+The base class of KafkaProducer. A send that finds its topic known and room in the buffer runs no Python code but serializers, and gives the GIL to nobody.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kafkapy._speedups.record_accumulator cimport RecordAccumulator
+from kafkapy._speedups.record_future cimport FutureRecordMetadata
+
+
+cdef class RecordSender:
+    cdef public RecordAccumulator accumulator
+    cdef public object key_serializer       # callable(topic, headers, data) or None
+    cdef public object value_serializer
+    cdef public object partitioner          # callable(topic, key, serialized_key, value, serialized_value) or None: the accumulator's own
+    cdef public object interceptors         # ProducerInterceptors or None
+
+    cdef FutureRecordMetadata send_one(self, object topic, object value, object key, object headers, object partition, int64_t timestamp)

@@ -1,0 +1,384 @@
+"""The producer's core: what it is made of, and everything of it that waits, as coroutines for any asyncio loop.
+
+    core = ProducerCore(ProducerConfig(bootstrap_servers="localhost:9092"))
+    await core.start()
+    future = core.accumulator.append("orders", None, None, None, b"value")   # None: await core.partitions("orders")
+    metadata = await future
+    await core.close()
+
+KafkaProducer and the asyncio producer are faces of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
+
+from kafkapy._speedups.partition_queue import PartitionQueue
+from kafkapy._speedups.producer_batch import ProducerBatch
+from kafkapy._speedups.record_accumulator import RecordAccumulator
+from kafkapy.clients.backoff import Backoff
+from kafkapy.clients.cluster import ClusterMetadata
+from kafkapy.clients.coordinator_lookup import CoordinatorLookup
+from kafkapy.clients.network_client import NetworkClient
+from kafkapy.clients.producer.interceptors import ProducerInterceptors
+from kafkapy.clients.producer.metrics import ProducerMetrics
+from kafkapy.clients.producer.sender import Sender
+from kafkapy.clients.producer.transaction_manager import TransactionManager
+from kafkapy.clients.producer.transactional_requests import GroupMetadata, TransactionalRequests
+from kafkapy.config.producer import ProducerConfig
+from kafkapy.errors import (
+    BufferExhaustedError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+)
+from kafkapy.types import ZERO_UUID, OffsetAndMetadata, TopicPartition
+
+__all__ = ["ProducerCore"]
+
+log = logging.getLogger("kafkapy.producer")
+
+BACKOFF_STEPS: Final = 16
+"""Waits that are told apart by the number of attempts; the last one holds for all further."""
+ROOM_CHECK_S: Final = 0.05
+WANT_AGAIN_S: Final = 1.0
+FOREVER_S: Final = 1e9
+
+
+class ProducerCore:
+    """One producer. Everything on one loop, but for the accumulator, which any thread appends to."""
+
+    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """`loop` is the one that start() will run on; only to be told apart from others. ConfigError."""
+        self.config = config
+        self.loop = loop
+        self.thread_id = 0
+        """Of the thread that the loop runs on."""
+        self.network = NetworkClient(config)
+        self.closed = False
+        self._backoff = Backoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"])
+        self._max_block_s: float = config["max.block.ms"] / 1000
+        self._ignore_keys, self.partitioner = _partitioning(config)
+        self.accumulator = RecordAccumulator(
+            config["buffer.memory"],
+            config["batch.size"],
+            config["linger.ms"],
+            config["max.request.size"],
+            [int(self._backoff.delay_ms(attempt)) for attempt in range(BACKOFF_STEPS)],
+            ignore_keys=self._ignore_keys,
+            adaptive=config["partitioner.adaptive.partitioning.enable"],
+        )
+        self.interceptors = ProducerInterceptors(config["interceptor.classes"])
+        self.metrics = ProducerMetrics(
+            self.accumulator, config["metrics.num.samples"], config["metrics.sample.window.ms"] / 1000
+        )
+        self.transactions: TransactionManager | None = None
+        if config["enable.idempotence"]:
+            self.transactions = TransactionManager(self.accumulator, config["transactional.id"])
+        self.sender = Sender(config, self.network, self.accumulator, self.metrics, self.transactions)
+        self._requests: TransactionalRequests | None = None
+        self._pending: asyncio.Task[None] | None = None
+        self._wanting: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Connects to the cluster. NoBrokersAvailableError; AuthenticationError."""
+        self.loop = asyncio.get_running_loop()
+        self.thread_id = threading.get_ident()
+        await self.network.start()
+        self.network.cluster.add_listener(self._metadata_changed)
+        if self.transactions is not None:
+            self._requests = TransactionalRequests(
+                self.network,
+                CoordinatorLookup(self.network, own_connections=False),
+                self.transactions,
+                transaction_timeout_ms=self.config["transaction.timeout.ms"],
+                backoff=self._backoff,
+                all_sent=self.sender.all_complete,
+            )
+            self.sender.requests = self._requests
+            self.transactions.wake = self.sender.wake
+        self.sender.start()
+        self._want_again()
+
+    # --- metadata -------------------------------------------------------------------------------------------------
+
+    def _metadata_changed(self, cluster: ClusterMetadata) -> None:
+        leaders: set[int] = set()
+        for name, queues in list(self.accumulator.topics.items()):
+            topic = cluster.topics.get(name)
+            if topic is None or topic.error or not topic.partitions:
+                continue
+            brokers = cluster.brokers()
+            known: list[tuple[int, int]] = []
+            for number in range(max(topic.partitions) + 1):
+                partition = topic.partitions.get(number)
+                if partition is None or partition.leader not in brokers:
+                    known.append((-1, -1))
+                else:
+                    known.append((partition.leader, partition.leader_epoch))
+                    leaders.add(partition.leader)
+            queues.update(known, topic.topic_id if topic.topic_id != ZERO_UUID else None)
+        self.sender.leaders_changed(leaders)
+
+    def _want_again(self) -> None:
+        """Topics that get records keep their metadata (metadata.max.idle.ms)."""
+        if self.loop is None or self.closed:
+            return
+        topics = self.accumulator.listed_topics()
+        if topics:
+            self.network.cluster.want(topics)
+        self._wanting = self.loop.call_later(WANT_AGAIN_S, self._want_again)
+
+    async def partitions(self, topic: str, timeout_s: float | None = None) -> set[int]:
+        """The partitions of a topic, waited for at most `timeout_s` (max.block.ms by default).
+
+        KafkaTimeoutError; TopicAuthorizationFailedError, InvalidTopicError and others that no retry mends.
+        """
+        await self.await_partition(topic, None, timeout_s)
+        return self.network.cluster.partitions_for_topic(topic) or set(range(len(self.accumulator.topics[topic])))
+
+    async def await_partition(self, topic: str, partition: int | None, timeout_s: float | None = None) -> None:
+        """Until the topic is known, and has the partition. Errors as of partitions()."""
+        deadline_s = time.monotonic() + (self._max_block_s if timeout_s is None else timeout_s)
+        cluster = self.network.cluster
+        queues = self.accumulator.topic(topic)
+        cluster.want({topic})
+        self._metadata_changed(cluster)
+        attempts = 0
+        last: BaseException | None = None
+        while not self._has_partition(topic, queues, partition):
+            self._require_open()
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise _unknown(topic, partition, len(queues), self._max_block_s) from last
+            try:
+                async with asyncio.timeout(left_s):
+                    await cluster.refresh()
+                    error = cluster.topic_error(topic)
+                    if error is not None and not error.retriable:
+                        raise error
+                    last = error or last
+                    if not self._has_partition(topic, queues, partition):
+                        await asyncio.sleep(self._backoff.delay_s(attempts))
+            except TimeoutError:
+                pass
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                last = error
+                await asyncio.sleep(min(self._backoff.delay_s(attempts), max(deadline_s - time.monotonic(), 0)))
+            attempts += 1
+
+    def _has_partition(self, topic: str, queues: Any, partition: int | None) -> bool:
+        error = self.network.cluster.topic_error(topic)
+        if error is not None and not error.retriable:
+            raise error
+        return len(queues) > (0 if partition is None else partition)
+
+    # --- room -----------------------------------------------------------------------------------------------------
+
+    async def wait_for_room(self, size: int = 0, timeout_s: float | None = None) -> None:
+        """Until the buffer has room for a batch with a record of `size` bytes. BufferExhaustedError."""
+        loop = asyncio.get_running_loop()
+        deadline_s = time.monotonic() + (self._max_block_s if timeout_s is None else timeout_s)
+        while not self.accumulator.has_room(size):
+            self._require_open()
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise no_room(self.accumulator, self._max_block_s)
+            told = asyncio.Event()
+
+            def tell(told: asyncio.Event = told) -> None:
+                loop.call_soon_threadsafe(told.set)
+
+            self.accumulator.wait_for_room(tell)
+            try:
+                async with asyncio.timeout(min(left_s, ROOM_CHECK_S)):
+                    await told.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self.accumulator.stop_waiting(tell)
+
+    # --- flush ----------------------------------------------------------------------------------------------------
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Sends what there is and waits for all of it. KafkaTimeoutError, which changes nothing about the records."""
+        accumulator = self.accumulator
+        accumulator.flushes += 1
+        try:
+            self.sender.schedule()
+            async with asyncio.timeout(timeout_s):
+                await self._all_done(list(accumulator.incomplete))
+        except TimeoutError:
+            raise KafkaTimeoutError(f"not every record was sent within {timeout_s:g} s") from None
+        finally:
+            accumulator.flushes -= 1
+
+    async def _all_done(self, batches: Iterable[ProducerBatch]) -> None:
+        loop = asyncio.get_running_loop()
+        left = list(batches)
+        if not left:
+            return
+        done = asyncio.Event()
+        count = len(left)
+
+        def one_done() -> None:
+            nonlocal count
+            count -= 1
+            if not count:
+                loop.call_soon_threadsafe(done.set)
+
+        for batch in left:
+            batch.on_done(one_done)
+        await done.wait()
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def _transactional(self) -> tuple[TransactionManager, TransactionalRequests]:
+        self._require_open()
+        if self.transactions is None or self._requests is None or not self.transactions.transactional:
+            raise IllegalStateError("transactions need a transactional_id in the producer's configuration")
+        return self.transactions, self._requests
+
+    async def _settle(self, operation: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs an operation to its end. After max.block.ms KafkaTimeoutError: then it goes on, and the same call waits for it
+        again; any other is an IllegalStateError until then."""
+        manager, _ = self._transactional()
+        manager.require_no_pending(operation)
+        if self._pending is None:
+            self._pending = asyncio.ensure_future(begin())
+            manager.pending = operation
+        task = self._pending
+        done, _ = await asyncio.wait({task}, timeout=self._max_block_s)
+        if not done:
+            raise KafkaTimeoutError(f"{operation}() has not come to its end within {self._max_block_s:g} s; call it again")
+        if self._pending is task:
+            self._pending = None
+            manager.pending = ""
+        if task.cancelled():
+            raise IllegalStateError("the producer was closed in the meantime")
+        task.result()
+
+    async def init_transactions(self) -> None:
+        """A producer id; transactions of earlier producers with the same transactional.id are ended first."""
+        _, requests = self._transactional()
+        await self._settle("init_transactions", requests.initialize)
+
+    def begin_transaction(self) -> None:
+        """Opens a transaction. IllegalStateError; ProducerFencedError and others that the producer does not survive."""
+        manager, _ = self._transactional()
+        manager.begin()
+
+    def join_transaction(self, queue: PartitionQueue) -> None:
+        """A partition gets its first record in the open transaction."""
+        manager, _ = self._transactional()
+        manager.add_partition(queue)
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
+        """Commits offsets of a consumer group with the open transaction."""
+        _, requests = self._transactional()
+        await self._settle("send_offsets_to_transaction", lambda: requests.send_offsets(offsets, group))
+
+    async def commit_transaction(self) -> None:
+        """Ends the open transaction; its records are there for readers of committed ones."""
+        _, requests = self._transactional()
+        await self._settle("commit_transaction", requests.commit)
+
+    async def abort_transaction(self) -> None:
+        """Ends the open transaction; its records are there for nobody."""
+        _, requests = self._transactional()
+        await self._settle("abort_transaction", requests.abort)
+
+    # --- end ------------------------------------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self.closed or self.accumulator.closed:
+            raise IllegalStateError("the producer is closed")
+
+    def refusal(self) -> BaseException:
+        """Why no records are taken now."""
+        if self.closed or self.accumulator.closed:
+            return IllegalStateError("the producer is closed")
+        if self.transactions is None:
+            return IllegalStateError("the producer takes no records")
+        return self.transactions.refusal()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Takes no more records, sends what there is for at most `timeout_s` (None: until delivery.timeout.ms has ended all
+        of it) and aborts an open transaction; what is left then fails. May be called again."""
+        if self.closed or self.accumulator.closed:
+            return
+        accumulator = self.accumulator
+        accumulator.closed = True
+        accumulator.open = False
+        accumulator.tell_room(always=True)
+        try:
+            if timeout_s is None or timeout_s > 0:
+                async with asyncio.timeout(timeout_s):
+                    await self._finish()
+        except TimeoutError:
+            log.info("The producer is closed with %d batches that were not sent", len(accumulator.incomplete))
+        except KafkaError as error:
+            log.info("The producer is closed while in an error: %s", error)
+        finally:
+            await self._end()
+
+    async def _finish(self) -> None:
+        manager = self.transactions
+        if self._pending is not None:
+            await asyncio.wait({self._pending})
+        if manager is not None and self._requests is not None and manager.transactional and manager.ongoing:
+            await self._requests.abort()
+        await self.sender.all_complete()
+
+    async def _end(self) -> None:
+        self.closed = True
+        self.sender.stop()
+        tasks = [] if self._pending is None else [self._pending]
+        for task in tasks:
+            task.cancel()
+        if self._requests is not None:
+            self._requests.cancel()
+        if self._wanting is not None:
+            self._wanting.cancel()
+        error = KafkaError("the producer was closed before this was sent")
+        for batch in self.accumulator.take_all():
+            self.accumulator.fail(batch, error)
+        await self.network.close()
+        self.accumulator.wake = None
+        self.interceptors.close()
+
+
+def no_room(accumulator: RecordAccumulator, waited_s: float) -> BufferExhaustedError:
+    """What a record that found no room fails with."""
+    return BufferExhaustedError(
+        f"no room in the buffer within {waited_s:g} s: {accumulator.pool.available} of {accumulator.pool.total} bytes are "
+        f"free (buffer.memory), {len(accumulator.incomplete)} batches wait for their results"
+    )
+
+
+def _unknown(topic: str, partition: int | None, count: int, waited_s: float) -> KafkaTimeoutError:
+    if partition is None or not count:
+        return KafkaTimeoutError(f"topic {topic} is not in the metadata after {waited_s:g} s")
+    return KafkaTimeoutError(f"topic {topic} has {count} partitions, and no partition {partition} after {waited_s:g} s")
+
+
+def _partitioning(config: ProducerConfig) -> tuple[bool, Any]:
+    """(whether the built-in partitioner ignores keys, another partitioner or None)."""
+    if config["partitioner.class"] is None:
+        return config["partitioner.ignore.keys"], None
+    # Plugins are only looked for when a partitioner is asked for.
+    from kafkapy.clients.producer.partitioners import BuiltInPartitioner, partitioner_for
+
+    partitioner = partitioner_for(config)
+    if isinstance(partitioner, BuiltInPartitioner):
+        return partitioner.ignore_keys or config["partitioner.ignore.keys"], None
+    return False, partitioner

@@ -1,0 +1,313 @@
+"""KafkaProducer: the synchronous producer, with kafka-python's constructor and methods.
+
+    with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
+        future = producer.send("orders", b"value", key=b"key")
+        print(future.get(timeout=10).offset)
+
+send() is C (`_speedups/record_sender`); everything that waits runs on the producer's own thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kafkapy._speedups.partition_queue import PartitionQueue
+from kafkapy._speedups.record_future import FutureRecordMetadata
+from kafkapy._speedups.record_sender import RecordSender, deliver_to
+from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.producer.core import ProducerCore, no_room
+from kafkapy.clients.producer.interceptors import ProducerRecord
+from kafkapy.clients.producer.transactional_requests import GroupMetadata
+from kafkapy.config.clients import ClientConfig
+from kafkapy.config.producer import PRODUCER, ProducerConfig
+from kafkapy.errors import IllegalStateError, KafkaError
+from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
+
+__all__ = ["KafkaProducer"]
+
+log = logging.getLogger("kafkapy.producer")
+
+ROOM_CHECK_S: Final = 0.05
+CLOSE_AT_EXIT_S: Final = 1.0
+MARGIN_S: Final = 5.0
+"""What is waited for the producer's thread beyond the time that it keeps to by itself."""
+
+
+class _Group(NamedTuple):
+    """A group of which only the name was given."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class KafkaProducer(RecordSender):
+    """Publishes records. Threads may share one producer; a forked child needs one of its own.
+
+    Keyword arguments are kafka-python's, or Kafka's keys with dots in a mapping: ``KafkaProducer({"linger.ms": 5})``.
+    The defaults are those of Kafka 4: acks=all, idempotent, linger.ms=5. docs/clients.md has all of them.
+    """
+
+    def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        """Connects to the cluster. NoBrokersAvailableError; ConfigError for keys and values that are not allowed."""
+        self._closed = True
+        config = ProducerConfig(PRODUCER, configs, **keywords)
+        self.config: ClientConfig = config
+        self._core = core = ProducerCore(config)
+        self._max_block_s: float = config["max.block.ms"] / 1000
+        self.accumulator = core.accumulator
+        self._serializers = [config["key.serializer"], config["value.serializer"]]
+        self.key_serializer, self.value_serializer = (_serialize_with(each) for each in self._serializers)
+        self.interceptors = core.interceptors or None
+        self._pid = os.getpid()
+        self._background = BackgroundLoop(f"kafkapy-{config['client.id']}")
+        try:
+            self._background.run(core.start())
+        except BaseException:
+            self._background.stop()
+            raise
+        if core.partitioner is not None:
+            from kafkapy.clients.producer.partitioners import bound
+
+            self.partitioner = bound(core.partitioner, core.accumulator, core.network.cluster)
+        self._closed = False
+        _open.add(self)
+
+    def __enter__(self) -> KafkaProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            with contextlib.suppress(Exception):
+                self.close(timeout=0)
+
+    def __repr__(self) -> str:
+        return (
+            f"<KafkaProducer client_id={self.config['client.id']} transactional_id={self.config['transactional.id']}>"
+        )
+
+    # --- what send() cannot do at once ----------------------------------------------------------------------------
+
+    def refuse(self) -> None:
+        """Raises why no records are taken."""
+        if os.getpid() != self._pid:
+            raise IllegalStateError("the producer belongs to the process that this one was forked from")
+        raise self._core.refusal()
+
+    def _deadline(self, deadline: float | None) -> tuple[float, float]:
+        """(the deadline of this send, s left)."""
+        now_s = time.monotonic()
+        if deadline is None:
+            deadline = now_s + self._max_block_s
+        return deadline, max(deadline - now_s, 0.0)
+
+    def await_topic(self, topic: str, partition: int | None, deadline: float | None) -> float:
+        """Until the metadata has the topic and the partition. Errors as of partitions_for()."""
+        deadline, left_s = self._deadline(deadline)
+        self._background.run(self._core.await_partition(topic, partition, left_s))
+        return deadline
+
+    def join_transaction(self, queue: PartitionQueue) -> None:
+        """The partition gets its first record in the open transaction."""
+        self._core.join_transaction(queue)
+
+    def await_room(self, size: int, deadline: float | None) -> float:
+        """Until the buffer may have room. BufferExhaustedError."""
+        deadline, left_s = self._deadline(deadline)
+        accumulator = self.accumulator
+        told = threading.Event()
+        accumulator.wait_for_room(told.set)
+        try:
+            if accumulator.has_room(size) or not accumulator.open:
+                return deadline
+            if left_s <= 0:
+                raise no_room(accumulator, self._max_block_s)
+            # Room may be there without being told: it is worth a look now and then.
+            told.wait(min(left_s, ROOM_CHECK_S))
+        finally:
+            accumulator.stop_waiting(told.set)
+        return deadline
+
+    def send_intercepted(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        callback: Callable[[RecordMetadata | None, BaseException | None], object] | None,
+    ) -> FutureRecordMetadata:
+        """send() with interceptors: they see the record first, and hear of its result, also when it is an error here."""
+        interceptors = self._core.interceptors
+        record = interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        try:
+            future = self.send_plain(
+                record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
+            )
+        except Exception as error:
+            interceptors.on_acknowledgement(None, error)
+            raise
+        deliver_to(future, interceptors.on_acknowledgement)
+        if callback is not None:
+            deliver_to(future, callback)
+        return future
+
+    # --- methods --------------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Sends everything that was handed to send() before and waits for the results.
+
+        timeout: seconds, None as long as it takes. KafkaTimeoutError; the records are still sent.
+        """
+        if self._closed:
+            return
+        self._background.run(self._core.flush(timeout))
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic. KafkaTimeoutError after max.block.ms; TopicAuthorizationFailedError; ..."""
+        self._require_open()
+        return self._background.run(self._core.partitions(topic))
+
+    def bootstrap_connected(self) -> bool:
+        """Whether the cluster has been reached."""
+        return not self._closed and not self._core.network.cluster.bootstrapping
+
+    def metrics(self, raw: bool = False) -> dict[str, Any]:
+        """{group: {name: value}} under Kafka's names; raw: {(group, name): value}."""
+        groups = self._core.network.metrics.snapshot("producer")
+        groups.setdefault("producer-metrics", {}).update(self._core.metrics.snapshot())
+        if raw:
+            return {(group, name): value for group, values in groups.items() for name, value in values.items()}  # type: ignore[misc]
+        return groups
+
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what there is, aborts an open transaction, and ends the producer's thread.
+
+        timeout: most seconds for that (None: as long as it takes, 0: not at all); what is not sent by then fails with a KafkaError.
+        May be called again. ValueError for a negative timeout. In a forked child nothing is sent.
+        """
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"timeout {timeout} is negative")
+        if self._closed:
+            return
+        self._closed = True
+        _open.discard(self)
+        if self._background.foreign:
+            self._background.stop()
+            return
+        try:
+            if threading.get_ident() == self._core.thread_id:
+                # From a callback: to wait for the thread that this runs on would be to wait for ever.
+                self._background.loop.create_task(self._close_here())
+                return
+            self._background.run(self._core.close(timeout), None if timeout is None else timeout + MARGIN_S)
+            self._background.stop()
+        finally:
+            for serializer in self._serializers:
+                close = getattr(serializer, "close", None)
+                if callable(close):
+                    close()
+
+    async def _close_here(self) -> None:
+        await self._core.close(0)
+        self._background.stop()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("the producer is closed")
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """Needed once before the first transaction: gets a producer id and ends what earlier producers with the same
+        transactional_id have left open. After a KafkaTimeoutError (max.block.ms) it may be called again.
+
+        IllegalStateError without a transactional_id; TransactionalIdAuthorizationFailedError; ...
+        """
+        self._require_open()
+        self._background.run(self._core.init_transactions())
+
+    def begin_transaction(self) -> None:
+        """Opens a transaction. IllegalStateError; ProducerFencedError: there is a newer producer with the id."""
+        self._require_open()
+        self._background.call(self._core.begin_transaction)
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: GroupMetadata | str
+    ) -> None:
+        """Commits the offsets of a consumer group with the open transaction.
+
+        group_metadata: KafkaConsumer.group_metadata(), which fences members that have left; or the group's name. CommitFailedError: the
+        member has; ProducerFencedError; KafkaTimeoutError; IllegalStateError.
+        """
+        self._require_open()
+        group = _Group(group_metadata) if isinstance(group_metadata, str) else group_metadata
+        self._background.run(self._core.send_offsets_to_transaction(offsets, group))
+
+    def commit_transaction(self) -> None:
+        """Sends what there is and commits. What made a record fail is raised: abort_transaction() is next then.
+
+        After a KafkaTimeoutError it may be called again. ProducerFencedError: only close() is left.
+        """
+        self._require_open()
+        self._background.run(self._core.commit_transaction())
+
+    def abort_transaction(self) -> None:
+        """Aborts: what was not sent yet is not sent, what was is hidden from readers of committed records."""
+        self._require_open()
+        self._background.run(self._core.abort_transaction())
+
+
+def _serialize_with(serializer: Any) -> Callable[[str, Any, Any], Any] | None:
+    """(topic, headers, data) -> bytes for any kind of serializer: an object or class with serialize(), or a callable of the data."""
+    if serializer is None:
+        return None
+    if isinstance(serializer, type) and hasattr(serializer, "serialize"):
+        serializer = serializer()
+    method = getattr(serializer, "serialize", None)
+    if callable(method):
+
+        def serialize(topic: str, headers: Any, data: Any) -> Any:
+            return method(topic, headers or [], data)
+
+        return serialize
+    if not callable(serializer):
+        raise TypeError(f"a serializer must be callable or have serialize(), not {serializer!r}")
+
+    def call(topic: str, headers: Any, data: Any) -> Any:
+        return serializer(data)
+
+    return call
+
+
+_open: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for producer in list(_open):
+        with contextlib.suppress(KafkaError):
+            producer.close(CLOSE_AT_EXIT_S)
+
+
+def _forked() -> None:
+    """In the child: whatever the parent's producers hold is the parent's to send."""
+    for producer in list(_open):
+        producer.accumulator.open = False
+        producer.accumulator.wake = None
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,167 @@
+"""Configuration of the producer: its keys beside those of every client, and what follows from them together.
+
+Names, types, defaults and checks are those of Kafka 4.1's ProducerConfig; kafka-python's keywords are accepted too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from kafkapy.config.clients import COMMON, ClientConfig, ClientConfigDef
+from kafkapy.config.config_def import MAX_INT, ConfigKey, Importance, at_least, between, checked_by, non_empty, one_of
+from kafkapy.errors import ConfigError
+from kafkapy.types import CompressionType, ConfigType
+
+__all__ = ["PRODUCER", "ProducerConfig"]
+
+log = logging.getLogger("kafkapy.producer")
+
+STRING, INT, LONG, LIST = ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
+BOOLEAN, CLASS = ConfigType.BOOLEAN, ConfigType.CLASS
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+K = ConfigKey
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+MOST_IN_FLIGHT_IDEMPOTENT: Final = 5
+"""Batches of a producer whose sequence numbers a broker remembers."""
+
+_ids = itertools.count(1)
+
+# fmt: off
+_KEYS: Final = [
+    K("acks", STRING, "all", one_of("all", "-1", "0", "1"), LOW,
+      "What a record has to reach before it counts as sent: 0 the socket, 1 the leader, all (-1) every replica in sync."),
+    K("batch.size", INT, 16384, at_least(0), MEDIUM,
+      "Size in bytes, before compression, that a batch of a partition is sent at; larger records have one of their own."),
+    K("buffer.memory", LONG, 32 * 1024 * 1024, at_least(1), HIGH,
+      "Bytes of records that wait to be sent; when they are used up, send() waits (max.block.ms)."),
+    K("compression.type", STRING, "none", one_of(*CODECS), HIGH, "Codec of the batches."),
+    K("compression.gzip.level", INT, -1,
+      checked_by(lambda level: level == -1 or 1 <= level <= 9, "-1 (the codec's choice) or between 1 and 9"), MEDIUM,
+      "Level of gzip, with compression.type=gzip."),
+    K("compression.lz4.level", INT, 9, between(1, 17), MEDIUM, "Level of lz4, with compression.type=lz4."),
+    K("compression.zstd.level", INT, 3, between(-131072, 22), MEDIUM, "Level of zstd, with compression.type=zstd."),
+    K("delivery.timeout.ms", INT, 120000, at_least(0), MEDIUM,
+      "Most ms from send() until a record's result is known, retries included."),
+    K("enable.idempotence", BOOLEAN, True, None, LOW,
+      "Each record is written exactly once and in order, whatever is sent again. Needs acks=all, retries and at most "
+      "5 requests in flight."),
+    K("interceptor.classes", LIST, [], None, LOW,
+      "Objects or classes with on_send(record), on_acknowledgement(metadata, exception) and close(), all optional."),
+    K("key.serializer", CLASS, None, None, HIGH,
+      "Callable, or object with serialize(topic, headers, data), that makes bytes of a key; none: keys are bytes."),
+    K("linger.ms", LONG, 5, at_least(0), MEDIUM,
+      "ms that a batch which is not full waits for more records before it is sent."),
+    K("max.block.ms", LONG, 60000, at_least(0), MEDIUM,
+      "Most ms that send(), partitions_for() and the transactional methods wait for metadata, memory or a coordinator."),
+    K("max.in.flight.requests.per.connection", INT, 5, at_least(1), LOW,
+      "Requests of a connection that wait for their response at a time. Without idempotence, more than 1 lets a retry "
+      "change the order."),
+    K("max.request.size", INT, 1024 * 1024, at_least(0), MEDIUM,
+      "Most bytes of a request, and so of a record, before compression."),
+    K("metadata.max.idle.ms", LONG, 300000, at_least(5000), LOW,
+      "ms without a record after which a topic's metadata is no longer kept."),
+    K("partitioner.adaptive.partitioning.enable", BOOLEAN, True, None, LOW,
+      "Records without a key go less to partitions whose broker is slow (KIP-794)."),
+    K("partitioner.availability.timeout.ms", LONG, 0, at_least(0), LOW,
+      "ms for which a broker takes nothing after which records without a key avoid it; 0: never."),
+    K("partitioner.class", CLASS, None, None, MEDIUM,
+      "A partitioner: an object with partition(...), a callable, or a registered name (default, round_robin, "
+      "uniform_sticky). None: murmur2 of the key, sticky without a key."),
+    K("partitioner.ignore.keys", BOOLEAN, False, None, LOW,
+      "Records with a key are spread over the partitions like those without one."),
+    K("retries", INT, MAX_INT, between(0, MAX_INT), HIGH,
+      "Most attempts after the first; better left alone and bounded by delivery.timeout.ms."),
+    K("transaction.timeout.ms", INT, 60000, at_least(1), LOW,
+      "ms after which the coordinator aborts a transaction that was not ended."),
+    K("transactional.id", STRING, None, non_empty(), LOW,
+      "Name of the producer across restarts; with it the producer writes in transactions."),
+    K("allow.auto.create.topics", BOOLEAN, True, None, LOW,
+      "Metadata requests may create topics, where the brokers do (kafka-python's allow_auto_create_topics)."),
+    K("value.serializer", CLASS, None, None, HIGH,
+      "Callable, or object with serialize(topic, headers, data), that makes bytes of a value; none: values are bytes."),
+]
+# fmt: on
+
+PRODUCER: Final[ClientConfigDef] = COMMON.with_keys(_KEYS, aliases={"partitioner": "partitioner.class"})
+"""Every key of the producer."""
+
+
+class ProducerConfig(ClientConfig):
+    """A producer's configuration: a ClientConfig whose acks are a number and whose idempotence is settled. Immutable."""
+
+    def __init__(
+        self,
+        definition: ClientConfigDef = PRODUCER,
+        configs: Mapping[str, object] | None = None,
+        /,
+        **keywords: object,
+    ) -> None:
+        """ConfigError, also for values that do not go together."""
+        super().__init__(definition, _plain(configs or {}), **_plain(keywords))
+
+    def _settle(self) -> None:
+        super()._settle()
+        values = self._values
+        acks = values["acks"]
+        values["acks"] = -1 if acks == "all" else int(acks)
+        if "delivery.timeout.ms" not in self.given:
+            # As KafkaProducer.configureDeliveryTimeout: a default gives way, what was asked for does not.
+            shortest = min(values["linger.ms"] + values["request.timeout.ms"], MAX_INT)
+            values["delivery.timeout.ms"] = max(values["delivery.timeout.ms"], shortest)
+        elif values["delivery.timeout.ms"] < values["linger.ms"] + values["request.timeout.ms"]:
+            raise ConfigError(
+                "delivery.timeout.ms",
+                values["delivery.timeout.ms"],
+                "must be equal to or larger than linger.ms + request.timeout.ms",
+            )
+        self._settle_idempotence()
+        if not values["client.id"]:
+            values["client.id"] = f"producer-{values['transactional.id'] or next(_ids)}"
+
+    def _settle_idempotence(self) -> None:
+        """Asked for, idempotence refuses what it cannot work with; as the default, it gives way to acks and retries."""
+        values = self._values
+        asked = "enable.idempotence" in self.given or values["transactional.id"] is not None
+        if values["transactional.id"] is not None and not values["enable.idempotence"]:
+            raise ConfigError("transactional.id", values["transactional.id"], "needs enable.idempotence")
+        if not values["enable.idempotence"]:
+            return
+        in_flight = values["max.in.flight.requests.per.connection"]
+        reason = ""
+        if values["retries"] == 0:
+            reason = "idempotence needs retries"
+        elif values["acks"] != -1:
+            reason = "idempotence needs acks=all"
+        elif in_flight > MOST_IN_FLIGHT_IDEMPOTENT:
+            key = "max.in.flight.requests.per.connection"
+            if asked:
+                raise ConfigError(key, in_flight, f"at most {MOST_IN_FLIGHT_IDEMPOTENT} with idempotence")
+            reason = f"idempotence needs {key} of at most {MOST_IN_FLIGHT_IDEMPOTENT}"
+        if reason:
+            if asked:
+                raise ConfigError("enable.idempotence", True, reason)
+            log.warning("Idempotence is off: %s", reason)
+            values["enable.idempotence"] = False
+
+    @property
+    def codec(self) -> int:
+        """The number of compression.type's codec, as in a batch's attributes."""
+        return CompressionType[self._values["compression.type"].upper()].value
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of the codec in use; None for the codec's own choice, or where it has no levels."""
+        level: int | None = self._values.get(f"compression.{self._values['compression.type']}.level")
+        return None if level == -1 and self._values["compression.type"] == "gzip" else level
+
+
+def _plain(configs: Mapping[str, object]) -> dict[str, object]:
+    """What kafka-python's users write that is no value of Kafka's: acks as a number, no compression as None."""
+    return {
+        name: str(value) if name == "acks" and isinstance(value, int) and not isinstance(value, bool) else value
+        for name, value in configs.items()
+    }
