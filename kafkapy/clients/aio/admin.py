@@ -1,0 +1,85 @@
+"""AIOKafkaAdminClient: administration of a cluster by coroutines, on the user's own event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+from kafkapy.clients.admin.core import AdminCore
+from kafkapy.config.admin import ADMIN
+from kafkapy.config.clients import ClientConfig
+from kafkapy.types import CoordinatorType, OffsetAndMetadata, TopicPartition
+
+__all__ = ["AIO_ADMIN", "AIOKafkaAdminClient", "RecordsToDelete"]
+
+AIO_ADMIN: Final = ADMIN.with_keys((), without_effect=("loop",))
+"""An admin client's keys; keywords that only aiokafka has mean nothing here."""
+
+
+@dataclass(frozen=True)
+class RecordsToDelete:
+    """Delete the records below this offset."""
+
+    before_offset: int
+
+
+class AIOKafkaAdminClient(AdminCore):
+    """Administers a cluster: every method of `KafkaAdminClient` as a coroutine, and those that aiokafka calls
+    otherwise. Results are KafkaAdminClient's.
+
+        async with AIOKafkaAdminClient(bootstrap_servers="localhost:9092") as admin:
+            await admin.create_topics([NewTopic("orders", num_partitions=6, replication_factor=1)])
+
+    Configuration as keywords, or in a dict called `configs` by Kafka's own names. ConfigError. Used on the loop that
+    `start` was awaited on.
+    """
+
+    def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        super().__init__(ClientConfig(AIO_ADMIN, configs, **keywords))
+
+    async def __aenter__(self) -> AIOKafkaAdminClient:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- names and arguments of aiokafka ----------------------------------------------------------------------------
+
+    async def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[str, str]]:
+        """(group, protocol type) of all groups that all brokers, or those named, coordinate."""
+        return [(group["group_id"], group["protocol_type"]) for group in await self.list_groups(broker_ids)]
+
+    async def list_consumer_group_offsets(
+        self,
+        group_id: str,
+        group_coordinator_id: int | None = None,
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's committed offsets, of all partitions that have one, or of those named (-1: it has none)."""
+        del group_coordinator_id  # found by itself
+        chosen = None if partitions is None else list(partitions)
+        return (await self.list_group_offsets({group_id: chosen}))[group_id]
+
+    async def find_coordinator(self, group_id: str, coordinator_type: int = CoordinatorType.GROUP) -> int:
+        """The id of the broker that coordinates a group, or with type 1 a transactional id."""
+        return await self.lookup.find(
+            group_id, CoordinatorType(coordinator_type), self.config["default.api.timeout.ms"]
+        )
+
+    async def delete_records(
+        self,
+        records_to_delete: Mapping[TopicPartition, int] | Mapping[TopicPartition, RecordsToDelete],
+        timeout_ms: int | None = None,
+        partition_leader_id: int | None = None,
+    ) -> dict[TopicPartition, dict[str, Any]]:
+        """As AdminCore.delete_records; offsets may be RecordsToDelete objects, too."""
+        offsets = {
+            partition: each.before_offset if isinstance(each, RecordsToDelete) else each
+            for partition, each in records_to_delete.items()
+        }
+        return await super().delete_records(offsets, timeout_ms, partition_leader_id)

@@ -1,0 +1,532 @@
+"""AIOKafkaConsumer: the consumer on the user's own event loop, as aiokafka's users know it.
+
+There is no thread of Python's: `ConsumerCore` runs on the loop that `start()` is awaited on, asyncio's or uvloop, and
+records are taken out of its buffers without a turn of the loop while there are any. Unlike the synchronous consumer it
+rebalances and commits in the background, whether or not somebody reads: records count as processed once they have been
+handed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import warnings
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy._speedups.consumer_record import ConsumerRecord
+from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation
+from kafkapy.clients.consumer.core import ConsumerCore
+from kafkapy.clients.consumer.subscription import EARLIEST, LATEST, ConsumerRebalanceListener, OffsetReset
+from kafkapy.config.clients import ClientConfig
+from kafkapy.config.consumer import CONSUMER
+from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
+
+__all__ = ["AIO_CONSUMER", "AIOKafkaConsumer"]
+
+AIO_CONSUMER: Final = CONSUMER.with_keys((), without_effect=("loop", "rebalance_timeout_ms", "consumer_timeout_ms"))
+"""A consumer's keys; keywords that only aiokafka has mean nothing here."""
+
+UNLIMITED: Final = (1 << 31) - 1
+
+CommitOffsets = Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata]
+
+
+class AIOKafkaConsumer:
+    """Reads records of topics, alone or as a member of a group.
+
+        async with AIOKafkaConsumer("orders", group_id="billing", bootstrap_servers="localhost:9092") as consumer:
+            async for record in consumer:
+                print(record.topic, record.partition, record.offset, record.key, record.value)
+
+    Arguments: topics to subscribe to; configuration as keywords, aiokafka's and kafka-python's names of Kafka's keys,
+    or in a dict called `configs` by Kafka's own names. Defaults are Kafka's; but max_poll_records has no limit where it
+    is not given. ConfigError.
+
+    Used on the loop that `start` was awaited on; several tasks may read.
+    """
+
+    def __init__(self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+        config = ClientConfig(AIO_CONSUMER, configs, **keywords)
+        self.config = config
+        self._max_records: int = config["max.poll.records"] if "max.poll.records" in config.given else UNLIMITED
+        self._api_timeout_ms: int = config["default.api.timeout.ms"]
+        self._started = False
+        self._stopped = False
+        self._bell = asyncio.Event()
+        self._waiting = 0
+        self._attending = False
+        self._leaving: asyncio.Task[None] | None = None
+        self._errors: deque[Exception] = deque()
+        self._intercepted: deque[ConsumerRecord] = deque()
+        self._core = ConsumerCore(config, post=_now, ring=self._ring, attended=False)
+        self._buffer = self._core.buffer
+        self._interceptors = self._core.interceptors
+        if topics:
+            self.subscribe(topics)
+
+    async def start(self) -> None:
+        """Reach the cluster and, with a group and a subscription, join it: partitions are assigned then.
+
+        NoBrokersAvailableError; what the group's coordinator says. Once: a consumer that was stopped stays so.
+        """
+        if self._stopped:
+            raise ConsumerStoppedError("This consumer has been stopped")
+        if self._started:
+            return
+        self._started = True
+        try:
+            await self._core.start()
+            self._attend()
+            await self._assigned()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _assigned(self) -> None:
+        """Returns when there is an assignment; at once when none is to come."""
+        core = self._core
+        if core.subscription.subscription and core.membership is None:
+            await core.refresh(self._api_timeout_ms)
+        while core.subscription.auto_assigned and core.membership is not None and not core.membership.ready:
+            self._raise_errors()
+            await self._ringing()
+
+    async def stop(self) -> None:
+        """Commit positions (with auto commit), leave the group, and close all connections. Calling it again does
+        nothing. Tasks that wait for records get ConsumerStoppedError.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        self._bell.set()
+        if self._started:
+            await self._finish_leaving()
+            await self._core.close(True, min(self.config["request.timeout.ms"], 30_000))
+        self._interceptors.close()
+        for name in ("key.deserializer", "value.deserializer"):
+            if hasattr(self.config[name], "deserialize") and hasattr(self.config[name], "close"):
+                self.config[name].close()
+
+    async def __aenter__(self) -> AIOKafkaConsumer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and not self._stopped:
+            warnings.warn(f"{self!r} was not stopped", ResourceWarning, source=self, stacklevel=2)
+
+    # --- the core asks for somebody -------------------------------------------------------------------------------
+
+    def _ring(self) -> None:
+        """There are records, or something has changed. On the loop, from within the core."""
+        self._bell.set()
+        if self._buffer.attention and not self._attending and not self._waiting and self._running:
+            self._attend_soon()
+
+    @property
+    def _running(self) -> bool:
+        return self._started and not self._stopped
+
+    def _attend_soon(self) -> None:
+        self._attending = True
+        asyncio.get_running_loop().call_soon(self._attend)
+
+    def _attend(self) -> None:
+        """Has the core do what waits for the user; what is to be raised is kept for the next call."""
+        self._attending = False
+        if not self._running or not self._buffer.attention:
+            return
+        work, error = self._core.enter_poll()
+        for each in work:
+            each()
+        if error is not None:
+            self._errors.append(error)
+            self._bell.set()
+
+    def _raise_errors(self) -> None:
+        if self._buffer.attention:
+            self._attend()
+        if self._errors:
+            raise self._errors.popleft()
+
+    async def _ringing(self) -> None:
+        """Until something has changed, or the consumer is stopped."""
+        self._bell.clear()
+        self._waiting += 1
+        self._core.user_waits = True
+        try:
+            await self._bell.wait()
+        finally:
+            self._waiting -= 1
+            self._core.user_waits = self._waiting > 0
+        if self._stopped:
+            raise ConsumerStoppedError("The consumer was stopped")
+
+    def _require_running(self) -> None:
+        if not self._running:
+            raise ConsumerStoppedError("The consumer was stopped" if self._stopped else "The consumer is not started")
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
+        """The next record, of these partitions or of all; waits for it. Raises what went wrong since the last call;
+        ConsumerStoppedError.
+        """
+        while True:
+            self._require_running()
+            self._raise_errors()
+            record = self._next(partitions)
+            if record is not None:
+                return record
+            await self._ringing()
+
+    def _next(self, partitions: tuple[TopicPartition, ...]) -> ConsumerRecord | None:
+        if not partitions and not self._interceptors:
+            record: ConsumerRecord | None = self._buffer.next()
+            return record
+        if not self._intercepted or partitions:
+            taken = self._take(partitions, 1)
+            self._intercepted.extend(record for records in taken.values() for record in records)
+        return self._intercepted.popleft() if self._intercepted else None
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records that are there, or that come within `timeout_ms`: by partition, in order, at most `max_records`
+        (max_poll_records) together; {} when none came. Of these partitions, or of all.
+
+        Raises what went wrong since the last call; ConsumerStoppedError; ValueError.
+        """
+        if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
+            raise ValueError("`max_records` must be a positive Integer")
+        if timeout_ms < 0:
+            raise ValueError("timeout_ms must not be negative")
+        limit = self._max_records if max_records is None else max_records
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        while True:
+            self._require_running()
+            self._raise_errors()
+            taken = self._take(partitions, limit)
+            if taken or timeout_ms == 0:
+                return taken
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._ringing()
+            except TimeoutError:
+                timeout_ms = 0
+
+    def _take(self, partitions: tuple[TopicPartition, ...], limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        taken: dict[TopicPartition, list[ConsumerRecord]]
+        if partitions:
+            # The others are out of sight meanwhile; there is no turn of the loop in between.
+            others = [
+                state.buffer
+                for state in self._core.subscription.all_states
+                if state.buffer.readable and state.topic_partition not in partitions
+            ]
+            for buffer in others:
+                buffer.readable = False
+            try:
+                taken = self._buffer.take(limit)
+            finally:
+                for buffer in others:
+                    buffer.readable = True
+        else:
+            taken = self._buffer.take(limit)
+        return self._interceptors.on_consume(taken) if taken and self._interceptors else taken
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        self._require_running()
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        if not self._buffer.attention and not self._interceptors and not self._errors and self._running:
+            record: ConsumerRecord | None = self._buffer.next()
+            if record is not None:
+                return record
+        try:
+            return await self.getone()
+        except ConsumerStoppedError:
+            raise StopAsyncIteration from None
+
+    # --- what is read ---------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Sequence[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, or those whose names match the pattern at their beginning, instead of those before. The
+        methods of `listener` may be coroutines; they are awaited during the rebalance.
+
+        ValueError without either, or with both; IllegalStateError after assign(); TypeError.
+        """
+        if bool(topics) == (pattern is not None):
+            raise ValueError("You should provide either `topics` or `pattern`")
+        if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
+            raise TypeError("topics must be a sequence of names")
+        if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
+            raise TypeError("listener must be a ConsumerRebalanceListener")
+        compiled = re.compile(pattern) if pattern is not None else None
+        self._when_left(lambda: self._core.subscribe(topics, compiled, listener))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions instead of those before, without a group's doing. IllegalStateError after
+        subscribe().
+        """
+        chosen = [_partition(each) for each in partitions]
+        self._when_left(lambda: self._core.assign(chosen))
+
+    def unsubscribe(self) -> None:
+        """Leave the group, in the background, and read nothing."""
+        if self._running:
+            before = self._leaving
+            self._core.subscription.mark_pending_revocation(self._core.subscription.assigned)
+
+            async def leave() -> None:
+                if before is not None:
+                    await before
+                await self._core.unsubscribe()
+
+            self._leaving = asyncio.get_running_loop().create_task(leave())
+        else:
+            self._core.subscription.unsubscribe()
+
+    def _when_left(self, action: Callable[[], None]) -> None:
+        """Does it now, or when an unsubscription under way is complete."""
+        leaving = self._leaving
+        if leaving is None or leaving.done():
+            action()
+            if self._running and not self._attending:
+                self._attend_soon()
+            return
+
+        async def do() -> None:
+            await leaving
+            if self._running:
+                action()
+                self._attend()
+
+        self._leaving = asyncio.get_running_loop().create_task(do())
+
+    async def _finish_leaving(self) -> None:
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            await leaving
+
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to."""
+        return frozenset(self._core.subscription.subscription)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read."""
+        return set(self._core.subscription.assigned)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these until resume(). IllegalStateError when one is not assigned."""
+        self._set_paused(partitions, True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """End a pause. IllegalStateError when one is not assigned."""
+        self._set_paused(partitions, False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return {state.topic_partition for state in self._core.subscription.all_states if state.paused}
+
+    def _set_paused(self, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
+        for state in [self._core.subscription.state_of(_partition(partition)) for partition in partitions]:
+            state.paused = paused
+        if self._running:
+            self._core.wake_fetcher()
+
+    # --- positions ------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """The next record of the partition is the one at `offset`. ValueError; IllegalStateError when the partition is
+        not assigned.
+        """
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise ValueError("Offset must be a positive integer")
+        self._core.seek(_partition(partition), offset)
+        self._intercepted.clear()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
+        """Go on with the oldest record of these, or of all assigned partitions. True; IllegalStateError,
+        KafkaTimeoutError.
+        """
+        return await self._reset(partitions, EARLIEST)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> bool:
+        """Go on after the newest record of these, or of all assigned partitions. True; IllegalStateError,
+        KafkaTimeoutError.
+        """
+        return await self._reset(partitions, LATEST)
+
+    async def _reset(self, partitions: tuple[TopicPartition, ...], to: OffsetReset) -> bool:
+        self._require_running()
+        chosen = [_partition(each) for each in partitions] or sorted(self._core.subscription.assigned)
+        self._core.reset(chosen, to)
+        self._intercepted.clear()
+        for partition in chosen:
+            await self._core.position(partition, self._api_timeout_ms)
+        return True
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
+        """Go on where was last committed; the committed offsets, None where there is none (the position stays).
+
+        IllegalOperation without a group; IllegalStateError when a partition is not assigned.
+        """
+        chosen = [_partition(each) for each in partitions] or sorted(self._core.subscription.assigned)
+        for partition in chosen:
+            self._core.subscription.state_of(partition)
+        self._require_group()
+        committed = await self._core.committed(chosen, self._api_timeout_ms)
+        offsets: dict[TopicPartition, int | None] = {}
+        for partition in chosen:
+            found = committed.get(partition)
+            offsets[partition] = None if found is None else found.offset
+            if found is not None:
+                self._core.seek(partition, found.offset, found.leader_epoch)
+        self._intercepted.clear()
+        return offsets
+
+    async def position(self, partition: TopicPartition) -> int:
+        """Offset of the next record to be returned; waits until it is known. IllegalStateError, KafkaTimeoutError."""
+        self._require_running()
+        self._raise_errors()
+        return await self._core.position(_partition(partition), self._api_timeout_ms)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of the partition as of the last fetch, None before one. IllegalStateError when it is not assigned."""
+        return self._core.subscription.state_of(_partition(partition)).high_watermark
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The end of what is committed as of the last fetch (-1 for read_uncommitted, None before a fetch).
+        IllegalStateError.
+        """
+        state = self._core.subscription.state_of(_partition(partition))
+        if state.high_watermark is None or self.config["isolation.level"].lower() == "read_committed":
+            return state.last_stable_offset
+        return -1
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When the last answer of a broker about this partition came, in ms since the epoch; None before one.
+        IllegalStateError.
+        """
+        return self._core.subscription.state_of(_partition(partition)).fetched_at_ms
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The oldest offset of each partition. KafkaTimeoutError."""
+        return await self._offsets_at(partitions, ListOffsetsTimestamp.EARLIEST)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the newest record of each partition; after the last stable one for read_committed."""
+        return await self._offsets_at(partitions, ListOffsetsTimestamp.LATEST)
+
+    async def _offsets_at(
+        self, partitions: Iterable[TopicPartition], at: ListOffsetsTimestamp
+    ) -> dict[TopicPartition, int]:
+        self._require_running()
+        asked = dict.fromkeys((_partition(each) for each in partitions), int(at))
+        listed = await self._core.list_offsets(asked, self._api_timeout_ms)
+        return {partition: found.offset for partition, found in listed.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each timestamp (ms since the epoch), None where there is none. ValueError,
+        KafkaTimeoutError.
+        """
+        self._require_running()
+        for partition, at in timestamps.items():
+            if at < 0:
+                raise ValueError(f"The target time for partition {partition} is {at}: it cannot be negative")
+        asked = {_partition(partition): int(at) for partition, at in timestamps.items()}
+        listed = await self._core.list_offsets(asked, self._api_timeout_ms)
+        return {
+            partition: OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
+            if found.offset >= 0
+            else None
+            for partition, found in listed.items()
+        }
+
+    # --- commits --------------------------------------------------------------------------------------------------
+
+    def _require_group(self) -> None:
+        if self._core.committer is None:
+            raise IllegalOperation("Requires group_id")
+
+    async def commit(self, offsets: CommitOffsets | None = None) -> None:
+        """Commit these offsets (the next to be read; a number, or a pair with metadata), or the positions.
+
+        CommitFailedError when the group has gone on without this member; IllegalOperation without a group;
+        IllegalStateError when a partition is not assigned; ValueError.
+        """
+        self._require_group()
+        self._require_running()
+        chosen = None if offsets is None else {_partition(tp): _offset(tp, each) for tp, each in offsets.items()}
+        for partition in chosen or ():
+            self._core.subscription.state_of(partition)
+        await self._core.commit(chosen, self._api_timeout_ms)
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        """The offset last committed, by whomever; None when there is none. IllegalOperation, KafkaTimeoutError."""
+        self._require_group()
+        self._require_running()
+        found = (await self._core.committed([_partition(partition)], self._api_timeout_ms)).get(partition)
+        return None if found is None else found.offset
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Which member of which group this is, for AIOKafkaProducer.send_offsets_to_transaction()."""
+        return self._core.group_metadata()
+
+    # --- the cluster ----------------------------------------------------------------------------------------------
+
+    async def topics(self) -> set[str]:
+        """The names of all topics that may be seen."""
+        self._require_running()
+        return set(await self._core.all_topics(self._api_timeout_ms))
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The numbers of a topic's partitions; None when nothing is known of the topic."""
+        return self._core.network.cluster.partitions_for_topic(topic)
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """What was counted and measured, by group and name; the names are Kafka's."""
+        return self._core.all_metrics()
+
+
+def _now(function: Any) -> None:
+    """The core's own loop is the user's: what it posts to itself runs at the end of this turn."""
+    asyncio.get_running_loop().call_soon(function)
+
+
+def _partition(partition: TopicPartition) -> TopicPartition:
+    """TypeError for what is no pair of a topic and a number."""
+    if not isinstance(partition, tuple) or len(partition) != 2:
+        raise TypeError(f"{partition!r} is not a TopicPartition")
+    return partition if isinstance(partition, TopicPartition) else TopicPartition(*partition)
+
+
+def _offset(partition: TopicPartition, offset: Any) -> OffsetAndMetadata:
+    if isinstance(offset, int) and not isinstance(offset, bool):
+        offset = (offset, "")
+    if not isinstance(offset, tuple) or len(offset) not in (2, 3):
+        raise ValueError(f"{offset!r} of {partition} is neither an offset nor a pair of an offset and metadata")
+    number, metadata = offset[:2]
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0 or not isinstance(metadata, str):
+        raise ValueError(f"{offset!r} of {partition} is neither an offset nor a pair of an offset and metadata")
+    return OffsetAndMetadata(*offset)
