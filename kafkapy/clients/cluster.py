@@ -89,6 +89,7 @@ class ClusterMetadata:
         self.version = 0
         """Grows with every update."""
         self._brokers: dict[int, BrokerNode] = {}
+        self._former: dict[int, BrokerNode] = {}
         self._extra: dict[int, BrokerNode] = {}
         self._topic_names: dict[uuid.UUID, str] = {}
         self._epochs: dict[TopicPartition, int] = {}
@@ -120,8 +121,8 @@ class ClusterMetadata:
         return self._brokers
 
     def node(self, node_id: int) -> BrokerNode | None:
-        """A broker, or a node that `add_node` added."""
-        return self._brokers.get(node_id) or self._extra.get(node_id)
+        """A broker, or a node that `add_node` added; in a new beginning the brokers of before, too."""
+        return self._brokers.get(node_id) or self._extra.get(node_id) or self._former.get(node_id)
 
     def broker_metadata(self, broker_id: int) -> BrokerNode | None:
         """As in kafka-python."""
@@ -280,6 +281,7 @@ class ClusterMetadata:
 
     def bootstrap(self, servers: Iterable[BrokerNode]) -> None:
         """Begins (again) with nothing but the bootstrap servers; topics are kept until there is something newer."""
+        self._former = {**self._former, **self._brokers}
         self._brokers = {server.node_id: server for server in servers}
         self._full_due = True
 
@@ -365,6 +367,7 @@ class ClusterMetadata:
             broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
+        self._former = {}
         self.controller_id = response.controller_id
         if response.cluster_id != self.cluster_id:
             log.info("Cluster id: %s", response.cluster_id)

@@ -164,12 +164,7 @@ async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_
     """
     loop = asyncio.get_running_loop()
     if not connection.addresses:
-        connection.addresses = [
-            (family, address)
-            for family, _, _, _, address in await loop.getaddrinfo(
-                connection.host, connection.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-            )
-        ]
+        connection.addresses = await _resolved(connection.host, connection.port)
     error: OSError | None = None
     while connection.addresses:
         family, address = connection.addresses.pop(0)
@@ -186,6 +181,17 @@ async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_
             made.close()
             raise
     raise error or OSError(f"{connection.host} has no address")
+
+
+async def _resolved(host: str, port: int) -> list[tuple[Any, ...]]:
+    """(family, address) pairs. socket.gaierror."""
+    options = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
+    try:
+        # An address in numbers needs no thread that might wait for a name server.
+        found = socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, **options)
+    except socket.gaierror:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, **options)
+    return [(family, address) for family, _, _, _, address in found]
 
 
 def _set_options(made: socket.socket, config: ClientConfig) -> None:
@@ -230,10 +236,10 @@ async def canonical_names(addresses: Iterable[Address]) -> list[Address]:
     found: dict[Address, None] = {}
     for host, port in addresses:
         try:
-            known = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+            known = await _resolved(host, port)
         except OSError:
             continue
-        for _, _, _, _, address in known:
+        for _, address in known:
             try:
                 name, _ = await loop.getnameinfo((str(address[0]), port))
             except OSError:

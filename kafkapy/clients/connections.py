@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -283,9 +284,7 @@ class Connections:
 
     def _not_connected(self, connection: NodeConnection, error: Exception) -> None:
         if isinstance(error, OSError):
-            slow = isinstance(error, TimeoutError) and not error.strerror
-            why = "the connection was not made in time" if slow else (error.strerror or str(error)).lower()
-            error = KafkaConnectionError(f"{connection} cannot be reached: {why}")
+            error = KafkaConnectionError(f"{connection} cannot be reached: {_why(error)}")
         connection.error = error
         log.log(logging.DEBUG if self.closed else logging.WARNING, "%s", error)
         if connection.channel:
@@ -386,6 +385,14 @@ class Connections:
             else:
                 next_s = min([next_s, *(deadlines or [idle_s])])
         self._sweep_at(next_s, now_s)
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, TimeoutError) and not error.errno:
+        return "the connection was not made in time"
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return (error.strerror or str(error)).lower()
+    return os.strerror(error.errno).lower()
 
 
 def _again(connection: NodeConnection) -> KafkaError:
