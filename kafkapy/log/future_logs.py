@@ -72,6 +72,8 @@ class FutureLog:
     copy: FutureLogCopy | None = None
     """None until the partition's log is known."""
     stopped: bool = False
+    swapping: bool = False
+    """It is being put in the log's place: until that is over the table keeps it. Under LogManager's lock."""
     written_epochs: list[tuple[int, int]] = field(default_factory=list)
     unflushed: int = 0
     """Bytes copied since the last flush."""
@@ -227,7 +229,8 @@ class FutureLogs:
             place = self._manager.place(future.tp)
             if future.place.log_dir.path == path:
                 self._stop(future)
-                self._drop(future)
+                if not future.swapping:
+                    self._drop(future)
                 offline.append(future.log)
             elif place is not None and place.log_dir.path == path:
                 self._stop(future)
@@ -351,12 +354,12 @@ class FutureLogs:
             old = manager.place(tp)
             if old is None or manager.get(tp) is not log or self._futures.get(tp) is not future or future.stopped:
                 return False
-            try:
-                if not future.copy.begin_swap():
-                    return False
-            except OSError as error:
-                logger.warning("%s cannot be moved now: %s", tp, error)
-                manager.log_failed(tp, error)
+            # Deletion waits while the future log is in the table, and a directory that fails leaves it there.
+            future.swapping = True
+        renamed = ""
+        failures: list[tuple[Path, OSError]] = []
+        try:
+            if not self._begin_swap(future):
                 return False
             try:
                 if copy.recovery_point < log.recovery_point or log.config.flush_messages != NEVER:
@@ -365,14 +368,35 @@ class FutureLogs:
             except BaseException:
                 future.copy.cancel_swap(log.storage)
                 raise
-            if renamed:
-                manager.replaced(tp, Place(future.place.log_dir, str(tp), future.place.backend))
-                del self._futures[tp]
-            for path, failure in failures:
-                manager.fail_dir(path, failure)
+        finally:
+            self._swap_ended(future, bool(renamed))
+        for path, failure in failures:
+            manager.fail_dir(path, failure)
         if renamed:
             self._after_swap(tp, log, old, renamed)
         return bool(renamed)
+
+    def _begin_swap(self, future: FutureLog) -> bool:
+        assert future.copy is not None
+        try:
+            return future.copy.begin_swap()
+        except OSError as error:
+            logger.warning("%s cannot be moved now: %s", future.tp, error)
+            self._manager.log_failed(future.tp, error)
+            return False
+
+    def _swap_ended(self, future: FutureLog, swapped: bool) -> None:
+        """Puts into the tables what has become of the swap, and of directories that failed while it went on."""
+        manager, tp = self._manager, future.tp
+        with manager.lock:
+            future.swapping = False
+            if swapped:
+                manager.replaced(tp, Place(future.place.log_dir, str(tp), future.place.backend))
+                del self._futures[tp]
+            elif future.place.log_dir.failure is not None:
+                self._drop(future)
+        if swapped:
+            manager.fail_late(tp)
 
     def _rename(self, future: FutureLog, log: PartitionLog, old: Place) -> tuple[str, list[tuple[Path, OSError]]]:
         """The two renames, and the end of the swap: what the old directory is called now, "" when all is as before,

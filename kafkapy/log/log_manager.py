@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import RLock
@@ -59,8 +59,7 @@ class Scheduler(Protocol):
 
 class LogManager:
     """Owns the log directories and all PartitionLogs of the broker, under one lock that is held for table work only,
-    except that creating, deleting and moving one log holds it through a few file calls, so that no partition is made
-    twice.
+    except that creating and deleting one log holds it through a few file calls, so that no partition is made twice.
 
     `load`, `get_or_create`, `delete` and `shutdown` block on files: callers run them on worker threads. The `on_...`
     methods take the data plane's events on the control loop and return at once.
@@ -536,10 +535,22 @@ class LogManager:
         if not self.live_dirs:
             paths = ", ".join(str(each.path) for each in self.dirs)
             logger.critical("Shutdown broker because all log dirs in %s have failed", paths)
+        self._take_offline(path, error, affected, logs)
+
+    def fail_late(self, tp: TopicPartition) -> None:
+        """Takes the partition's log offline if it was moved into a directory that failed meanwhile."""
+        with self.lock:
+            log, place = self._logs[tp], self._places[tp]
+        if place.log_dir.failure is not None:
+            self._take_offline(place.log_dir.path, place.log_dir.failure, [tp], [log])
+
+    def _take_offline(
+        self, path: Path, error: OSError, partitions: list[TopicPartition], logs: Sequence[PartitionLog]
+    ) -> None:
         for log in logs:
             log.go_offline(error.errno or 5)
         if self._on_log_dir_failure is not None:
-            self._on_log_dir_failure(path, affected)
+            self._on_log_dir_failure(path, partitions)
 
     def log_failed(self, tp: TopicPartition, error: OSError) -> None:
         """A file of the partition's log could not be read or written: its directory goes offline. Any thread."""

@@ -708,6 +708,63 @@ def test_a_rename_that_may_not_outlive_a_power_failure_is_taken_back(
     assert everything(manager.get(TP)) == expected
 
 
+def test_the_tables_are_free_while_directories_are_renamed(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control loop wants them; a disk may take its time."""
+    manager = manage()
+    log = lead(manager)
+    log.append_as_leader(batch(), api_version=9)
+    rename = LocalBackend.rename_log
+    seen: list[int] = []
+
+    def look(self: LocalBackend, log_dir: Path, old: str, new: str) -> None:
+        thread = threading.Thread(target=lambda: seen.append(len(manager.logs())))
+        thread.start()
+        thread.join(20)
+        rename(self, log_dir, old, new)
+
+    monkeypatch.setattr(LocalBackend, "rename_log", look)
+    manager.futures.create(TP, elsewhere(manager))
+    count = len(seen)
+    assert move(manager) is Progress.DONE
+    assert seen[count:] == [1, 1]
+
+
+@pytest.mark.parametrize("failing", ("source", "target"))
+@pytest.mark.parametrize("at", ("-delete", "t-0"))
+def test_a_directory_fails_while_directories_are_renamed(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch, failing: str, at: str
+) -> None:
+    told: list[tuple[Path, list[TopicPartition]]] = []
+    manager = manage(on_log_dir_failure=lambda path, partitions: told.append((path, partitions)))
+    log = lead(manager)
+    log.append_as_leader(batch(), api_version=9)
+    expected = everything(log)
+    source, target = manager.dir_of(TP), elsewhere(manager)
+    fails = source if failing == "source" else target
+    rename = LocalBackend.rename_log
+
+    def fail(self: LocalBackend, log_dir: Path, old: str, new: str) -> None:
+        if new.endswith(at):
+            manager.fail_dir(fails, OSError(5, "gone"))
+        rename(self, log_dir, old, new)
+
+    monkeypatch.setattr(LocalBackend, "rename_log", fail)
+    manager.futures.create(TP, target)
+    assert move(manager) is Progress.DONE
+    monkeypatch.undo()
+    assert manager.dir_of(TP) == target
+    assert manager.futures.get(TP) is None
+    assert log.offline_errno == 5
+    assert TP in told[-1][1]
+    assert (target / "t-0").is_dir()
+    manager = manage()
+    assert manager.dir_of(TP) == target
+    assert everything(manager.get(TP)) == expected
+    assert directories(manager) == [f"{target.name}/t-0"]
+
+
 # --- a kill at every point ------------------------------------------------------------------------------------------
 
 
