@@ -389,6 +389,7 @@ class ClassicMembership:
         self._coordinator.answered(code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self._generation = Generation(member_id=response.member_id)
+            self._rejoin_reason = f"need to re-join with the given member-id: {response.member_id}"
         elif code is ErrorCode.UNKNOWN_MEMBER_ID and sent == self._generation:
             self._reset("JoinGroup was answered UNKNOWN_MEMBER_ID", member_id_too=True)
         else:
