@@ -291,6 +291,8 @@ class NetworkClient:
         connection = self._connections.by_node.get(node_id)
         if connection is None:
             return 0.0
+        if connection.closing:
+            return float(self.config["reconnect.backoff.ms"]) / 1000
         if connection.state is ConnectionState.READY:
             return max(connection.throttled_until_s - time.monotonic(), 0.0)
         if connection.state is ConnectionState.DISCONNECTED:
