@@ -152,6 +152,31 @@ def kafka_python(journal: Journal, bootstrap: str, group: str, topic: str, proto
             break
         except kafka.errors.KafkaTimeoutError:
             continue  # the broker is just away
+    read_as_kafka_python(kafka, kafka.errors, consumer, journal, topic)
+
+
+def our_own(journal: Journal, bootstrap: str, group: str, topic: str, protocol: str) -> None:
+    """kafkapy."""
+    import kafkapy
+    import kafkapy.errors
+
+    config = python_config(bootstrap, group)
+    if protocol == "consumer":
+        del config["session_timeout_ms"], config["heartbeat_interval_ms"]
+        config["group_protocol"] = "consumer"
+    else:
+        config["partition_assignment_strategy"] = protocol
+    while True:
+        try:
+            consumer = kafkapy.KafkaConsumer(**config)
+            break
+        except kafkapy.errors.NoBrokersAvailableError:
+            continue  # the broker is just away
+    read_as_kafka_python(kafkapy, kafkapy.errors, consumer, journal, topic)
+
+
+def read_as_kafka_python(kafka: Any, errors: Any, consumer: Any, journal: Journal, topic: str) -> None:
+    """Reads until it is told to stop, with the methods that kafka-python's consumer and ours have."""
 
     def told(event: str, partitions: Iterable[Any]) -> None:
         metadata = consumer.group_metadata()
@@ -181,7 +206,7 @@ def kafka_python(journal: Journal, bootstrap: str, group: str, topic: str, proto
             try:
                 consumer.commit(offsets, timeout_ms=5_000)
                 journal.pending.clear()
-            except kafka.errors.KafkaError as refused:
+            except errors.KafkaError as refused:
                 journal.write("refused", why=type(refused).__name__)
     consumer.close()
 
@@ -240,7 +265,7 @@ async def _aio_kafka(journal: Journal, bootstrap: str, group: str, topic: str, p
     await consumer.stop()
 
 
-KINDS = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aio_kafka}
+KINDS = {"kafkapy": our_own, "confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aio_kafka}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Foreign consumers of several kinds come, go and are killed at random in one group, under load and over a killed
-broker: no record is missed, no commit is undone, no partition is shared, and the group settles.
+"""Consumers of several kinds, our own among them, come, go and are killed at random in one group, under load and over
+a killed broker: no record is missed, no commit is undone, no partition is shared, and the group settles.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from interop.conftest import make_broker
 from peers.apache_kafka import VERSIONS, PeerMissingError, compiled, jars
 
 CLIENTS = {
-    "range": ["confluent-kafka", "kafka-python", "aiokafka"],
-    "sticky": ["kafka-python", "aiokafka"],
-    "cooperative-sticky": ["confluent-kafka", "kafka-python"],
-    "consumer": ["confluent-kafka"],
+    "range": ["kafkapy", "confluent-kafka", "kafka-python", "aiokafka"],
+    "sticky": ["kafkapy", "kafka-python", "aiokafka"],
+    "cooperative-sticky": ["kafkapy", "confluent-kafka", "kafka-python"],
+    "consumer": ["kafkapy", "confluent-kafka"],
 }
 """Those that have each protocol."""
 NO_MIGRATION = {"range": ["aiokafka"], "cooperative-sticky": ["confluent-kafka"]}
@@ -47,13 +48,24 @@ def churn(folder: Path, name: str, kinds: dict[str, tuple[Command, str]], second
         broker.remove()
 
 
-def members(protocol: str) -> dict[str, tuple[Command, str]]:
-    return {client: (partial(python_member, client), protocol) for client in CLIENTS[protocol]}
+def members(protocol: str, clients: Sequence[str] = ()) -> dict[str, tuple[Command, str]]:
+    return {client: (partial(python_member, client), protocol) for client in clients or CLIENTS[protocol]}
 
 
 @pytest.mark.parametrize("protocol", ["range", "consumer"])
 def test_a_group_survives_members_that_come_and_go(tmp_path: Path, protocol: str) -> None:
     churn(tmp_path, protocol, members(protocol), 2)
+
+
+@pytest.mark.parametrize("protocol", ["cooperative-sticky", "consumer"])
+def test_our_own_consumers_come_and_go(tmp_path: Path, protocol: str) -> None:
+    churn(tmp_path, protocol, members(protocol, ["kafkapy"]), 2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", CLIENTS)
+def test_our_own_consumers_come_and_go_for_a_minute(tmp_path: Path, protocol: str) -> None:
+    churn(tmp_path, protocol, members(protocol, ["kafkapy"]), 60)
 
 
 @pytest.mark.soak
