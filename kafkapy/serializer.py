@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["DefaultSerializer", "Deserializer", "JsonSerializer", "Serializer"]
+__all__ = ["DefaultSerializer", "Deserializer", "JsonSerializer", "Serializer", "serialize_with"]
 
 Headers = Sequence[tuple[str, bytes | None]]
+Serialize = Callable[[str, Any, Any], Any]
+"""(topic, headers or None, data) -> bytes or None."""
 
 
 class Serializer(ABC):
@@ -67,3 +69,27 @@ class JsonSerializer(DefaultSerializer):
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:
         """What the JSON says, None for null."""
         return None if data is None else json.loads(bytes(data).decode(self.encoding))
+
+
+def serialize_with(serializer: Any) -> Serialize | None:
+    """How a producer calls a configured serializer: an object or a class with serialize(), or a function of the data.
+    None for none. TypeError.
+    """
+    if serializer is None:
+        return None
+    if isinstance(serializer, type) and hasattr(serializer, "serialize"):
+        serializer = serializer()
+    method = getattr(serializer, "serialize", None)
+    if callable(method):
+
+        def serialize(topic: str, headers: Any, data: Any) -> Any:
+            return method(topic, headers or [], data)
+
+        return serialize
+    if not callable(serializer):
+        raise TypeError(f"a serializer must be callable or have serialize(), not {serializer!r}")
+
+    def call(topic: str, headers: Any, data: Any) -> Any:
+        return serializer(data)
+
+    return call

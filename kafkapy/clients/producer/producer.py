@@ -29,6 +29,7 @@ from kafkapy.clients.producer.transactional_requests import GroupMetadata
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalStateError, KafkaError
+from kafkapy.serializer import serialize_with
 from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 __all__ = ["KafkaProducer"]
@@ -66,7 +67,7 @@ class KafkaProducer(RecordSender):
         self._max_block_s: float = config["max.block.ms"] / 1000
         self.accumulator = core.accumulator
         self._serializers = [config["key.serializer"], config["value.serializer"]]
-        self.key_serializer, self.value_serializer = (_serialize_with(each) for each in self._serializers)
+        self.key_serializer, self.value_serializer = (serialize_with(each) for each in self._serializers)
         self.interceptors = core.interceptors or None
         self._pid = os.getpid()
         self._background = BackgroundLoop(f"kafkapy-{config['client.id']}")
@@ -269,28 +270,6 @@ class KafkaProducer(RecordSender):
         """Aborts: what was not sent yet is not sent, what was is hidden from readers of committed records."""
         self._require_open()
         self._background.run(self._core.abort_transaction())
-
-
-def _serialize_with(serializer: Any) -> Callable[[str, Any, Any], Any] | None:
-    """(topic, headers, data) -> bytes for any kind of serializer: an object or class with serialize(), or a callable of the data."""
-    if serializer is None:
-        return None
-    if isinstance(serializer, type) and hasattr(serializer, "serialize"):
-        serializer = serializer()
-    method = getattr(serializer, "serialize", None)
-    if callable(method):
-
-        def serialize(topic: str, headers: Any, data: Any) -> Any:
-            return method(topic, headers or [], data)
-
-        return serialize
-    if not callable(serializer):
-        raise TypeError(f"a serializer must be callable or have serialize(), not {serializer!r}")
-
-    def call(topic: str, headers: Any, data: Any) -> Any:
-        return serializer(data)
-
-    return call
 
 
 _open: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
