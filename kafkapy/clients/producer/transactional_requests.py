@@ -54,10 +54,21 @@ _FATAL: Final = frozenset(
 class GroupMetadata(Protocol):
     """What a consumer's group_metadata() gives, as far as a commit within a transaction needs it."""
 
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
+    @property
+    def group_id(self) -> str:
+        """The group's name."""
+
+    @property
+    def generation_id(self) -> int:
+        """The generation, or the member's epoch."""
+
+    @property
+    def member_id(self) -> str:
+        """The member's name."""
+
+    @property
+    def group_instance_id(self) -> str | None:
+        """Of a static member."""
 
 
 class TransactionalRequests:
