@@ -11,15 +11,24 @@ pyarrow: `pip install "kafkapy[arrow]"`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from kafkapy._speedups.arrow_columns import ArrowColumns
 from kafkapy._speedups.fetched_partition import FetchedPartition
+from kafkapy.clients.consumer.consumer import KafkaConsumer
+from kafkapy.errors import KafkaTimeoutError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkapy.types import TopicPartition
 
-__all__ = ["COLUMNS", "SCHEMA", "TableBuilder"]
+__all__ = ["COLUMNS", "MAX_TABLE_BYTES", "SCHEMA", "TableBuilder", "read", "stream"]
+
+Place = int | datetime | Literal["earliest", "latest"]
+"""A place in a partition: an offset, the first record at or after a time, the first record, or behind the last one."""
+Stretch = tuple[Place, Place]
+"""From the first place up to, but without, the second."""
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 
@@ -37,44 +46,201 @@ SCHEMA: Final = pa.schema(
 )
 """All columns. timestamp is null where a record has none; timestamp_type is 0 CreateTime, 1 LogAppendTime, -1 none."""
 
+MAX_TABLE_BYTES: Final = 64 << 20
+"""What a table is about to hold at most that `poll_arrow` returns, or a batch of `stream`."""
+
 COLUMNS: Final[tuple[str, ...]] = tuple(SCHEMA.names)
+
+
+_READ_DEFAULTS: Final = {
+    "group.id": None,
+    "enable.auto.commit": False,
+    "auto.offset.reset": "none",
+    "max.partition.fetch.bytes": 8 << 20,
+}
+
+
+def read(
+    topic: str,
+    offsets: Stretch | Mapping[int, Stretch] = ("earliest", "latest"),
+    *,
+    columns: Sequence[str] | None = None,
+    timeout_ms: float = 60_000,
+    configs: Mapping[str, object] | None = None,
+    **keywords: Any,
+) -> pa.Table:
+    """A stretch of a topic in one table, as long as memory lasts; `stream` for more than that.
+
+    The rows of a partition are in order; partitions come in turns. Arguments and errors are those of `stream`.
+    """
+    return stream(topic, offsets, columns=columns, timeout_ms=timeout_ms, configs=configs, **keywords).read_all()
+
+
+def stream(
+    topic: str,
+    offsets: Stretch | Mapping[int, Stretch] = ("earliest", "latest"),
+    *,
+    columns: Sequence[str] | None = None,
+    timeout_ms: float = 60_000,
+    batch_bytes: int = MAX_TABLE_BYTES,
+    configs: Mapping[str, object] | None = None,
+    **keywords: Any,
+) -> pa.RecordBatchReader:
+    """A stretch of a topic in record batches of about `batch_bytes` at most, read while they are asked for.
+
+    topic       its name
+    offsets     (start, end) for all partitions, or by partition (only those are read). The end is not included, and
+                stands where the partition ends now when it lies behind that. An offset; a datetime with a time zone;
+                "earliest"; "latest". With isolation_level="read_committed" a partition ends at its last stable offset.
+    columns     names out of COLUMNS, None for all
+    timeout_ms  how long nothing may come
+    configs, keywords
+                configuration as KafkaConsumer takes it, bootstrap_servers among it
+
+    UnknownTopicOrPartitionError; OffsetOutOfRangeError for a start that is not in the partition (any more);
+    KafkaTimeoutError; ValueError for what is no place or column; while reading what KafkaConsumer.poll raises.
+    """
+    builder = TableBuilder(columns)
+    known = {str(key).replace("_", ".") for key in (*(configs or {}), *keywords)}
+    defaults = {key: value for key, value in _READ_DEFAULTS.items() if key not in known}
+    reader = _StretchReader(configs={**defaults, **(configs or {})}, **keywords)
+    try:
+        reader.begin(topic, offsets)
+    except BaseException:
+        reader.close()
+        raise
+    return pa.RecordBatchReader.from_batches(builder.schema, reader.batches(builder, batch_bytes, timeout_ms / 1000))
+
+
+class _StretchReader(KafkaConsumer):
+    """A consumer without a group that reads each partition up to an end."""
+
+    def begin(self, topic: str, offsets: Stretch | Mapping[int, Stretch]) -> None:
+        """Finds the partitions, their starts and their ends, and begins to fetch."""
+        numbers = self.partitions_for_topic(topic)
+        if not numbers:
+            raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
+        stretches = offsets if isinstance(offsets, Mapping) else dict.fromkeys(sorted(numbers), offsets)
+        missing = set(stretches) - numbers
+        if missing:
+            raise UnknownTopicOrPartitionError(f"topic {topic} has no partition {min(missing)}")
+        wanted = {TopicPartition(topic, number): stretch for number, stretch in stretches.items()}
+        first, last = self.beginning_offsets(wanted), self.end_offsets(wanted)
+        starts = self._places({partition: start for partition, (start, _) in wanted.items()}, first, last)
+        ends = self._places({partition: end for partition, (_, end) in wanted.items()}, first, last)
+        for partition, start in starts.items():
+            if not first[partition] <= start <= last[partition]:
+                raise OffsetOutOfRangeError(
+                    f"{partition} has offsets {first[partition]} to {last[partition]}; {start} is none to start from"
+                )
+        self._ends = {
+            partition: min(end, last[partition])
+            for partition, end in ends.items()
+            if min(end, last[partition]) > starts[partition]
+        }
+        self._left = set(self._ends)
+
+        def place() -> None:
+            self._core.assign(list(self._ends))
+            for partition in self._ends:
+                self._core.seek(partition, starts[partition])
+            self._positions = {
+                partition: self._core.subscription.state_of(partition).buffer for partition in self._ends
+            }
+
+        if self._ends:
+            self._background.call(place)
+
+    def _places(
+        self, places: dict[TopicPartition, Place], first: dict[TopicPartition, int], last: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        times = {partition: _milliseconds(place) for partition, place in places.items() if isinstance(place, datetime)}
+        found = self.offsets_for_times(times) if times else {}
+        out = {}
+        for partition, place in places.items():
+            if isinstance(place, datetime):
+                at = found[partition]
+                out[partition] = last[partition] if at is None else at.offset
+            elif place in ("earliest", "latest"):
+                out[partition] = (first if place == "earliest" else last)[partition]
+            elif isinstance(place, int) and not isinstance(place, bool) and place >= 0:
+                out[partition] = place
+            else:
+                raise ValueError(f"{place!r} is no offset, datetime, 'earliest' or 'latest'")
+        return out
+
+    def batches(self, builder: TableBuilder, batch_bytes: int, timeout_s: float) -> Iterator[pa.RecordBatch]:
+        """Reads until every partition is at its end, then closes."""
+
+        def take() -> bool:
+            rows = self.fetch_buffer.take_columns(builder.columns, 1 << 62, batch_bytes, self._ends)
+            return rows > 0 or self._ended()
+
+        try:
+            while self._left:
+                self._acquire()
+                try:
+                    taken = self._wait_for(take, timeout_s)
+                finally:
+                    self._lock.release()
+                if not taken:
+                    raise KafkaTimeoutError(f"nothing more of {min(self._left)} has come within {timeout_s:g} s")
+                yield from builder.batches()
+                self._ended()
+        finally:
+            self.close()
+
+    def _ended(self) -> bool:
+        """Ends the fetching of partitions that are at their ends; whether that are all."""
+        done = [partition for partition in self._left if self._positions[partition].position >= self._ends[partition]]
+        if done:
+            self._left.difference_update(done)
+            self._background.call(self._set_paused, done, True)
+        return not self._left
+
+
+def _milliseconds(time: datetime) -> int:
+    if time.tzinfo is None:
+        raise ValueError(f"{time!r} has no time zone")
+    return max(int(time.timestamp() * 1000), 0)
 
 
 class TableBuilder:
     """Collects records of fetched partitions as rows of one table. Used by one thread at a time.
 
     columns: names out of COLUMNS, in the order that the table has; None for all. ValueError for others or none.
+    `columns` takes the records, of a FetchedPartition (`append`) or out of a consumer's buffer (`take_columns`).
     """
 
     def __init__(self, columns: Sequence[str] | None = None) -> None:
         names = COLUMNS if columns is None else tuple(columns)
         if not names or len(set(names)) != len(names):
             raise ValueError(f"columns {list(names)} are none, or one of them is named twice")
-        self._columns = ArrowColumns(names)
+        self.columns = ArrowColumns(names)
         self.schema = pa.schema([SCHEMA.field(name) for name in names])
 
     @property
     def rows(self) -> int:
         """Rows collected."""
-        return self._columns.rows
+        return self.columns.rows
 
     @property
     def bytes(self) -> int:
         """Bytes that they take."""
-        return self._columns.bytes
+        return self.columns.bytes
 
     def add(self, partition: FetchedPartition, max_records: int) -> int:
         """Takes up to so many records of a started partition, and returns how many (see ArrowColumns.append)."""
-        return self._columns.append(partition, max_records)
+        return self.columns.append(partition, max_records)
 
     def batches(self) -> list[pa.RecordBatch]:
         """What was collected, in as many record batches as Arrow's 32-bit offsets need; the builder is empty then."""
-        topics = pa.array(self._columns.topics, pa.string())
+        topics = pa.array(self.columns.topics, pa.string())
         return [
             pa.RecordBatch.from_arrays(
                 [_array(name, rows, buffers[name], topics) for name in self.schema.names], schema=self.schema
             )
-            for rows, buffers in self._columns.finish()
+            for rows, buffers in self.columns.finish()
         ]
 
     def table(self) -> pa.Table:

@@ -17,7 +17,7 @@ batch; nobody else may use the partition or the columns meanwhile.
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport int8_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, uint8_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
@@ -232,19 +232,26 @@ cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int
 
 
 cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batch, Cursor* cursor, int32_t* left, int64_t* next_offset,
-                        int64_t max_records, int32_t topic, int32_t partition, bint* good) noexcept nogil:
-    """Adds records of the batch from next_offset on; returns how many. `good` False: the record at the cursor is malformed."""
+                        int64_t end_offset, int64_t max_records, int32_t topic, int32_t partition, bint* good) noexcept nogil:
+    """Adds records of the batch from next_offset on and below end_offset; returns how many. At the end, next_offset is the end and records may be
+    left. `good` False: the record at the cursor is malformed."""
     cdef RecordView record
+    cdef Cursor before
     cdef ByteBuffer* b = chunk.buffers
     cdef int64_t offset, timestamp
     cdef int64_t rows = 0
     good[0] = True
     while left[0] > 0 and rows < max_records:
+        before = cursor[0]
         if record_read(cursor, &record) != BATCH_OK:
             good[0] = False
             break
-        left[0] -= 1
         offset = batch.base_offset + record.offset_delta
+        if offset >= end_offset:
+            cursor[0] = before
+            next_offset[0] = max(next_offset[0], end_offset)
+            break
+        left[0] -= 1
         if offset < next_offset[0]:
             continue
         next_offset[0] = offset + 1
@@ -405,22 +412,27 @@ cdef class ArrowColumns:
             raise MemoryError(f"there is no memory for {records} more rows")
         return chunk
 
-    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False) except -1:
-        """Takes up to so many records of a started partition, and returns how many: fewer only at its end, or before an error, which the next
-        call raises (as FetchedPartition.take). MemoryError."""
+    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False,
+                         int64_t end_offset=INT64_MAX) except -1:
+        """Takes up to so many records of a started partition, all of them below end_offset, and returns how many: fewer only at the end, or
+        before an error, which the next call raises (as FetchedPartition.take). MemoryError.
+
+        partition.next_offset is end_offset or more once there is nothing left below it in the partition.
+        """
         cdef ColumnChunk* chunk
         cdef const FetchedBatch* batch
         cdef int64_t taken = 0
         cdef int64_t rows, size
         cdef int64_t limit
         cdef int64_t next_offset
-        cdef int32_t left, topic
+        cdef int32_t left, topic, number
         cdef Cursor cursor
         cdef bint good
         if partition.topic is None:
             raise ValueError("the partition has not been started")
+        number = partition.data.partition
         topic = self.topic_indexes.setdefault(partition.topic, len(self.topic_indexes))
-        while taken < max_records:
+        while taken < max_records and partition.next_offset < end_offset:
             if partition.origin is None:
                 try:
                     if not partition.enter_batch():
@@ -438,9 +450,9 @@ cdef class ArrowColumns:
             size = chunk_bytes_of(chunk)
             if release_gil:
                 with nogil:
-                    rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, limit, topic, partition.data.partition, &good)
+                    rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, end_offset, limit, topic, number, &good)
             else:
-                rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, limit, topic, partition.data.partition, &good)
+                rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, end_offset, limit, topic, number, &good)
             partition.cursor = cursor
             partition.left = left
             partition.next_offset = next_offset

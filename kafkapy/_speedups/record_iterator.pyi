@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any, Self
 
+from kafkapy._speedups.arrow_columns import ArrowColumns
 from kafkapy._speedups.fetched_partition import FetchedPartition
 from kafkapy.types import TopicPartition
 
@@ -44,6 +45,9 @@ class FetchBuffer:
     def next(self) -> Any: ...
     def take(self, max_records: int) -> dict[TopicPartition, list[Any]]: ...
     def take_list(self, max_records: int) -> list[Any]: ...
+    def take_columns(
+        self, columns: ArrowColumns, max_records: int, max_bytes: int, ends: dict[TopicPartition, int] | None = None
+    ) -> int: ...
 
 class RecordIterator:
     def __init__(self, fetch_buffer: FetchBuffer) -> None: ...

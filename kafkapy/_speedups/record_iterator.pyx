@@ -18,6 +18,8 @@ from collections import deque
 
 from libc.stdint cimport int64_t
 
+from kafkapy._speedups.arrow_columns cimport ArrowColumns
+
 
 cdef class PartitionBuffer:
     """The chunks of one assigned partition, and its position. `offset` -1: there is no position yet."""
@@ -262,6 +264,35 @@ cdef class FetchBuffer:
             if not self.advance():
                 break
         self.records += max_records - left
+        return taken
+
+    def take_columns(self, ArrowColumns columns not None, int64_t max_records, int64_t max_bytes, dict ends=None):
+        """Appends up to so many records to `columns`, chunk by chunk until these have grown to max_bytes; returns how many. Errors as `take`.
+
+        ends: {topic-partition: offset} to read below, for a consumer without a group, whose chunks nobody takes away: the GIL is let go.
+        """
+        cdef PartitionBuffer partition
+        cdef int64_t taken = 0
+        cdef int64_t rows
+        self.calls += 1
+        while taken < max_records and columns.bytes < max_bytes:
+            partition = self.current
+            if partition is not None:
+                try:
+                    if ends is None:
+                        rows = columns.append(self.chunk, max_records - taken)
+                    else:
+                        rows = columns.append(self.chunk, max_records - taken, True, ends[partition.topic_partition])
+                except Exception:
+                    if taken:
+                        break
+                    raise
+                if rows:
+                    taken += rows
+                    continue
+            if not self.advance():
+                break
+        self.records += taken
         return taken
 
 

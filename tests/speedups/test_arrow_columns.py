@@ -187,7 +187,7 @@ def test_chunks_follow_each_other_where_one_is_full() -> None:
     assert len(chunks) > 4
     assert sum(rows for rows, _ in chunks) == 120
     builder = arrow.TableBuilder(["value", "offset", "headers"])
-    builder._columns = ArrowColumns(["value", "offset", "headers"], chunk_bytes=25_000)
+    builder.columns = ArrowColumns(["value", "offset", "headers"], chunk_bytes=25_000)
     builder.add(partition_of(b"".join(batch(10 * i, rows) for i in range(12))), 1 << 40)
     table = builder.table()
     table.validate(full=True)
@@ -255,7 +255,7 @@ def test_without_the_gil_in_threads_of_their_own() -> None:
             while columns.append(partition, 700, True):
                 pass
             builder = arrow.TableBuilder(["key", "value", "headers"])
-            builder._columns = columns
+            builder.columns = columns
             if builder.table()["value"].to_pylist() != wanted:
                 wrong.append(1)
 

@@ -31,6 +31,8 @@ from kafkapy.errors import IllegalStateError, WakeupError
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
 
 __all__ = ["KafkaConsumer"]
@@ -210,6 +212,28 @@ class KafkaConsumer(RecordIterator):
             if self._interceptors:
                 return [record for records in self.poll(timeout_ms, limit).values() for record in records]
             return self._wait_for(lambda: self.fetch_buffer.take_list(limit), timeout_ms / 1000) or []
+        finally:
+            self._lock.release()
+
+    def poll_arrow(
+        self, timeout_ms: float = 0, max_records: int | None = None, columns: Sequence[str] | None = None
+    ) -> pyarrow.Table:
+        """As `poll`, in a pyarrow table with these columns (kafkapy.arrow.COLUMNS, None for all): what is there, or
+        what comes within `timeout_ms`; at most `max_records` rows (None: no limit) and about 64 MiB. No rows when none
+        came.
+
+        Deserializers and interceptors are not called. Needs pyarrow (the extra `arrow`).
+        """
+        from kafkapy.arrow import MAX_TABLE_BYTES, TableBuilder
+
+        limit = self._max_records(timeout_ms, MAX_LONG if max_records is None else max_records)
+        builder = TableBuilder(columns)
+        self._acquire()
+        try:
+            self._wait_for(
+                lambda: self.fetch_buffer.take_columns(builder.columns, limit, MAX_TABLE_BYTES), timeout_ms / 1000
+            )
+            return builder.table()
         finally:
             self._lock.release()
 
