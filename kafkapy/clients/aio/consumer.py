@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy._speedups.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation
+from kafkapy.clients.aio.offsets import CommitOffsets, commit_offsets, topic_partition
 from kafkapy.clients.consumer.core import ConsumerCore
 from kafkapy.clients.consumer.subscription import EARLIEST, LATEST, ConsumerRebalanceListener, OffsetReset
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.consumer import CONSUMER
-from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from kafkapy.types import ListOffsetsTimestamp, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
@@ -33,8 +34,6 @@ AIO_CONSUMER: Final = CONSUMER.with_keys((), without_effect=("loop", "rebalance_
 """A consumer's keys; keywords that only aiokafka has mean nothing here."""
 
 UNLIMITED: Final = (1 << 31) - 1
-
-CommitOffsets = Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata]
 
 
 class AIOKafkaConsumer:
@@ -286,7 +285,7 @@ class AIOKafkaConsumer:
         """Read these partitions instead of those before, without a group's doing. IllegalStateError after
         subscribe().
         """
-        chosen = [_partition(each) for each in partitions]
+        chosen = [topic_partition(each) for each in partitions]
         self._when_left(lambda: self._core.assign(chosen))
 
     def unsubscribe(self) -> None:
@@ -347,7 +346,7 @@ class AIOKafkaConsumer:
         return {state.topic_partition for state in self._core.subscription.all_states if state.paused}
 
     def _set_paused(self, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
-        for state in [self._core.subscription.state_of(_partition(partition)) for partition in partitions]:
+        for state in [self._core.subscription.state_of(topic_partition(partition)) for partition in partitions]:
             state.paused = paused
         if self._running:
             self._core.wake_fetcher()
@@ -360,7 +359,7 @@ class AIOKafkaConsumer:
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise ValueError("Offset must be a positive integer")
-        self._core.seek(_partition(partition), offset)
+        self._core.seek(topic_partition(partition), offset)
         self._intercepted.clear()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
@@ -377,7 +376,7 @@ class AIOKafkaConsumer:
 
     async def _reset(self, partitions: tuple[TopicPartition, ...], to: OffsetReset) -> bool:
         self._require_running()
-        chosen = [_partition(each) for each in partitions] or sorted(self._core.subscription.assigned)
+        chosen = [topic_partition(each) for each in partitions] or sorted(self._core.subscription.assigned)
         self._core.reset(chosen, to)
         self._intercepted.clear()
         for partition in chosen:
@@ -389,7 +388,7 @@ class AIOKafkaConsumer:
 
         IllegalOperation without a group; IllegalStateError when a partition is not assigned.
         """
-        chosen = [_partition(each) for each in partitions] or sorted(self._core.subscription.assigned)
+        chosen = [topic_partition(each) for each in partitions] or sorted(self._core.subscription.assigned)
         for partition in chosen:
             self._core.subscription.state_of(partition)
         self._require_group()
@@ -407,17 +406,17 @@ class AIOKafkaConsumer:
         """Offset of the next record to be returned; waits until it is known. IllegalStateError, KafkaTimeoutError."""
         self._require_running()
         self._raise_errors()
-        return await self._core.position(_partition(partition), self._api_timeout_ms)
+        return await self._core.position(topic_partition(partition), self._api_timeout_ms)
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The end of the partition as of the last fetch, None before one. IllegalStateError when it is not assigned."""
-        return self._core.subscription.state_of(_partition(partition)).high_watermark
+        return self._core.subscription.state_of(topic_partition(partition)).high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The end of what is committed as of the last fetch (-1 for read_uncommitted, None before a fetch).
         IllegalStateError.
         """
-        state = self._core.subscription.state_of(_partition(partition))
+        state = self._core.subscription.state_of(topic_partition(partition))
         if state.high_watermark is None or self.config["isolation.level"].lower() == "read_committed":
             return state.last_stable_offset
         return -1
@@ -426,7 +425,7 @@ class AIOKafkaConsumer:
         """When the last answer of a broker about this partition came, in ms since the epoch; None before one.
         IllegalStateError.
         """
-        return self._core.subscription.state_of(_partition(partition)).fetched_at_ms
+        return self._core.subscription.state_of(topic_partition(partition)).fetched_at_ms
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The oldest offset of each partition. KafkaTimeoutError."""
@@ -440,7 +439,7 @@ class AIOKafkaConsumer:
         self, partitions: Iterable[TopicPartition], at: ListOffsetsTimestamp
     ) -> dict[TopicPartition, int]:
         self._require_running()
-        asked = dict.fromkeys((_partition(each) for each in partitions), int(at))
+        asked = dict.fromkeys((topic_partition(each) for each in partitions), int(at))
         listed = await self._core.list_offsets(asked, self._api_timeout_ms)
         return {partition: found.offset for partition, found in listed.items()}
 
@@ -454,7 +453,7 @@ class AIOKafkaConsumer:
         for partition, at in timestamps.items():
             if at < 0:
                 raise ValueError(f"The target time for partition {partition} is {at}: it cannot be negative")
-        asked = {_partition(partition): int(at) for partition, at in timestamps.items()}
+        asked = {topic_partition(partition): int(at) for partition, at in timestamps.items()}
         listed = await self._core.list_offsets(asked, self._api_timeout_ms)
         return {
             partition: OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
@@ -477,7 +476,7 @@ class AIOKafkaConsumer:
         """
         self._require_group()
         self._require_running()
-        chosen = None if offsets is None else {_partition(tp): _offset(tp, each) for tp, each in offsets.items()}
+        chosen = None if offsets is None else commit_offsets(offsets)
         for partition in chosen or ():
             self._core.subscription.state_of(partition)
         await self._core.commit(chosen, self._api_timeout_ms)
@@ -486,7 +485,7 @@ class AIOKafkaConsumer:
         """The offset last committed, by whomever; None when there is none. IllegalOperation, KafkaTimeoutError."""
         self._require_group()
         self._require_running()
-        found = (await self._core.committed([_partition(partition)], self._api_timeout_ms)).get(partition)
+        found = (await self._core.committed([topic_partition(partition)], self._api_timeout_ms)).get(partition)
         return None if found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -512,21 +511,3 @@ class AIOKafkaConsumer:
 def _now(function: Any) -> None:
     """The core's own loop is the user's: what it posts to itself runs at the end of this turn."""
     asyncio.get_running_loop().call_soon(function)
-
-
-def _partition(partition: TopicPartition) -> TopicPartition:
-    """TypeError for what is no pair of a topic and a number."""
-    if not isinstance(partition, tuple) or len(partition) != 2:
-        raise TypeError(f"{partition!r} is not a TopicPartition")
-    return partition if isinstance(partition, TopicPartition) else TopicPartition(*partition)
-
-
-def _offset(partition: TopicPartition, offset: Any) -> OffsetAndMetadata:
-    if isinstance(offset, int) and not isinstance(offset, bool):
-        offset = (offset, "")
-    if not isinstance(offset, tuple) or len(offset) not in (2, 3):
-        raise ValueError(f"{offset!r} of {partition} is neither an offset nor a pair of an offset and metadata")
-    number, metadata = offset[:2]
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0 or not isinstance(metadata, str):
-        raise ValueError(f"{offset!r} of {partition} is neither an offset nor a pair of an offset and metadata")
-    return OffsetAndMetadata(*offset)

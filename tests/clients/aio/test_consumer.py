@@ -6,11 +6,9 @@ import asyncio
 import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-import uvloop
 from interop.clients import ConfluentClient, Record
 
 from kafkapy.clients.aio.consumer import AIOKafkaConsumer
@@ -19,38 +17,6 @@ from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener
 from kafkapy.errors import ConfigError, IllegalStateError, NoBrokersAvailableError, NoOffsetForPartitionError
 from kafkapy.testing import Broker
 from kafkapy.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-
-Main = Callable[[], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Main], None]:
-    """Runs a test's coroutine on either loop, with a limit."""
-
-    def on(main: Main) -> None:
-        async def limited() -> None:
-            async with asyncio.timeout(60):
-                await main()
-
-        factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(limited())
-
-    return on
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, broker: Broker) -> Iterator[str]:
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
-    broker.create_topic(name, 2)
-    yield name
-    broker.delete_topic(name)
 
 
 def fill(broker: Broker, topic: str, count: int, partition: int = 0, begin: int = 0) -> list[Record]:

@@ -1,0 +1,38 @@
+"""The asyncio clients, with aiokafka's names: change the import, and little else.
+
+    from kafkapy.aio import AIOKafkaConsumer, AIOKafkaProducer
+
+They run on the user's own event loop, asyncio's or uvloop. docs/clients.md has the differences.
+"""
+
+from kafkapy._speedups.consumer_record import ConsumerRecord
+from kafkapy.clients.admin.configs import ConfigResource
+from kafkapy.clients.admin.topics import NewPartitions, NewTopic
+from kafkapy.clients.aio.admin import AIOKafkaAdminClient, RecordsToDelete
+from kafkapy.clients.aio.batch_builder import BatchBuilder
+from kafkapy.clients.aio.consumer import AIOKafkaConsumer
+from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation, ProducerClosed
+from kafkapy.clients.aio.producer import AIOKafkaProducer, TransactionContext
+from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener
+from kafkapy.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+
+__all__ = [
+    "AIOKafkaAdminClient",
+    "AIOKafkaConsumer",
+    "AIOKafkaProducer",
+    "BatchBuilder",
+    "ConfigResource",
+    "ConsumerRebalanceListener",
+    "ConsumerRecord",
+    "ConsumerStoppedError",
+    "IllegalOperation",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "ProducerClosed",
+    "RecordMetadata",
+    "RecordsToDelete",
+    "TopicPartition",
+    "TransactionContext",
+]

@@ -1,0 +1,366 @@
+"""AIOKafkaProducer: the producer on the user's own event loop, as aiokafka's users know it.
+
+There is no thread of Python's: `ProducerCore` runs on the loop that `start()` is awaited on, asyncio's or uvloop, and a
+record is put into its batch without a turn of the loop where the topic is known and there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Final
+
+from kafkapy._speedups.partition_queue import PartitionQueue
+from kafkapy._speedups.record_future import FutureRecordMetadata
+from kafkapy._speedups.record_sender import RecordSender, deliver_to
+from kafkapy.clients.aio.batch_builder import BatchBuilder
+from kafkapy.clients.aio.errors import IllegalOperation, ProducerClosed
+from kafkapy.clients.aio.offsets import CommitOffsets, commit_offsets
+from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
+from kafkapy.clients.producer.core import ProducerCore
+from kafkapy.clients.producer.interceptors import ProducerRecord
+from kafkapy.clients.producer.transaction_manager import State
+from kafkapy.config.config_def import ConfigKey, Importance, at_least
+from kafkapy.config.producer import PRODUCER, ProducerConfig
+from kafkapy.serializer import serialize_with
+from kafkapy.types import ConfigType, RecordMetadata
+
+__all__ = ["AIO_PRODUCER", "AIOKafkaProducer", "TransactionContext"]
+
+_LINGER: Final = ConfigKey(
+    "linger.ms",
+    ConfigType.LONG,
+    0,
+    at_least(0),
+    Importance.MEDIUM,
+    "ms that a batch which is not full waits for more records before it is sent.",
+)
+AIO_PRODUCER: Final = PRODUCER.with_keys((_LINGER,), aliases={"max.batch.size": "batch.size"}, without_effect=("loop",))
+"""A producer's keys. linger.ms is 0 as in aiokafka: whoever awaits each record would wait so long for each."""
+
+Headers = Iterable[tuple[str, bytes | None]]
+
+
+class _Wait(Exception):
+    """No error: how the sender says what a coroutine is to await."""
+
+    def __init__(self, topic: str | None, partition: int | None = None, size: int = 0) -> None:
+        super().__init__()
+        self.topic = topic
+        self.partition = partition
+        self.size = size
+
+
+class _Sender(RecordSender):
+    """Appends records; where one has to wait, it says for what by _Wait."""
+
+    def __init__(self, core: ProducerCore, serialized: bool) -> None:
+        self.accumulator = core.accumulator
+        if not serialized:
+            self.key_serializer = serialize_with(core.config["key.serializer"])
+            self.value_serializer = serialize_with(core.config["value.serializer"])
+        self._core = core
+
+    def refuse(self) -> None:
+        """Why no records are taken."""
+        raise self._core.refusal()
+
+    def await_topic(self, topic: str, partition: int | None, deadline: float | None) -> float:
+        """The topic, or the partition, is not known."""
+        raise _Wait(topic, partition)
+
+    def await_room(self, size: int, deadline: float | None) -> float:
+        """The buffer is full."""
+        raise _Wait(None, size=size)
+
+    def join_transaction(self, queue: PartitionQueue) -> None:
+        """The partition gets its first record in the open transaction."""
+        self._core.join_transaction(queue)
+
+
+class AIOKafkaProducer:
+    """Publishes records.
+
+        async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
+            metadata = await producer.send_and_wait("orders", b"value", key=b"key")
+
+    Configuration as keywords, aiokafka's and kafka-python's names of Kafka's keys, or in a dict called `configs` by
+    Kafka's own names. Defaults are Kafka's (acks=all, idempotent), but for linger_ms=0. ConfigError.
+
+    Used on the loop that `start` was awaited on.
+    """
+
+    def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+        self.config = config = ProducerConfig(AIO_PRODUCER, configs, **keywords)
+        self._core = core = ProducerCore(config)
+        self._sender = _Sender(core, serialized=False)
+        self._raw = _Sender(core, serialized=True)
+        self._interceptors = core.interceptors
+        self._started = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """Reach the cluster; with a transactional_id, get a producer id and end what earlier producers have left open.
+
+        NoBrokersAvailableError, TransactionalIdAuthorizationFailedError, KafkaTimeoutError.
+        """
+        if self._closed:
+            raise ProducerClosed("This producer has been stopped")
+        if self._started:
+            return
+        self._started = True
+        core = self._core
+        try:
+            await core.start()
+            if core.partitioner is not None:
+                # Partitioners of plugins are looked for only when one is asked for.
+                from kafkapy.clients.producer.partitioners import bound
+
+                chosen = bound(core.partitioner, core.accumulator, core.network.cluster)
+                self._sender.partitioner = self._raw.partitioner = chosen
+            if self.config["transactional.id"] is not None:
+                await core.init_transactions()
+        except BaseException:
+            self._closed = True
+            await core.close(0)
+            raise
+
+    async def stop(self) -> None:
+        """Send what there is, abort an open transaction, and close all connections. Calling it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._started:
+            await self._core.close()
+        for name in ("key.serializer", "value.serializer"):
+            close = getattr(self.config[name], "close", None)
+            if callable(close):
+                close()
+
+    async def __aenter__(self) -> AIOKafkaProducer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and not self._closed:
+            warnings.warn(f"{self!r} was not stopped", ResourceWarning, source=self, stacklevel=2)
+
+    def _require_running(self) -> None:
+        if not self._started or self._closed:
+            raise ProducerClosed("The producer was stopped" if self._closed else "The producer is not started")
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Have a record sent; the future of its RecordMetadata. Waits only while the topic is not known or the buffer
+        is full (max_block_ms). Cancelling the future does not keep the record from being sent.
+
+        Serializers may be called again for a record that had to wait.
+        KafkaTimeoutError: no metadata, or no room (BufferExhaustedError). RecordTooLargeError. TypeError.
+        IllegalStateError: no transaction is open. TopicAuthorizationFailedError, InvalidTopicError. ProducerClosed.
+        """
+        return _as_asyncio(await self._append(topic, value, key, partition, timestamp_ms, headers))
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordMetadata:
+        """`send`, and wait for its result."""
+        return await _as_asyncio(await self._append(topic, value, key, partition, timestamp_ms, headers))
+
+    async def _append(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers | None,
+    ) -> FutureRecordMetadata:
+        self._require_running()
+        if not self._interceptors:
+            return await self._send_with(self._sender, topic, value, key, headers, partition, timestamp_ms)
+        record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        try:
+            future = await self._send_with(
+                self._sender,
+                record.topic,
+                record.value,
+                record.key,
+                record.headers,
+                record.partition,
+                record.timestamp_ms,
+            )
+        except Exception as error:
+            self._interceptors.on_acknowledgement(None, error)
+            raise
+        deliver_to(future, self._interceptors.on_acknowledgement)
+        return future
+
+    async def _send_with(self, sender: _Sender, topic: str, *record: Any) -> FutureRecordMetadata:
+        """A record's future, once it is in a batch."""
+        deadline: float | None = None
+        while True:
+            try:
+                return sender.send_plain(topic, *record)
+            except _Wait as wanted:
+                now = asyncio.get_running_loop().time()
+                if deadline is None:
+                    deadline = now + self.config["max.block.ms"] / 1000
+                left = max(deadline - now, 0.0)
+                if wanted.topic is not None:
+                    await self._core.await_partition(wanted.topic, wanted.partition, left)
+                else:
+                    await self._core.wait_for_room(wanted.size, left)
+
+    async def flush(self) -> None:
+        """Send everything at once, and return when each record sent before has its result."""
+        self._require_running()
+        await self._core.flush()
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic. KafkaTimeoutError after max_block_ms; TopicAuthorizationFailedError, ..."""
+        self._require_running()
+        return await self._core.partitions(topic)
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """What was counted and measured, by group and name; the names are Kafka's."""
+        groups = self._core.network.metrics.snapshot("producer")
+        groups.setdefault("producer-metrics", {}).update(self._core.metrics.snapshot())
+        return groups
+
+    # --- batches --------------------------------------------------------------------------------------------------
+
+    def create_batch(self) -> BatchBuilder:
+        """An empty batch of max_batch_size bytes, to be filled and given to `send_batch`."""
+        return BatchBuilder(
+            self.config["batch.size"],
+            serialize_with(self.config["key.serializer"]),
+            serialize_with(self.config["value.serializer"]),
+        )
+
+    async def send_batch(
+        self, batch: BatchBuilder, topic: str, *, partition: int
+    ) -> asyncio.Future[RecordMetadata]:
+        """Have a batch's records sent, one behind the other; the future of the first one's RecordMetadata, which has a
+        result when all of them have.
+
+        ValueError for an empty batch, or one that was sent; otherwise as `send`.
+        """
+        self._require_running()
+        records = batch.take()
+        await self._core.await_partition(topic, partition)
+        await self._core.wait_for_room(batch.size())
+        futures = [
+            await self._send_with(self._raw, topic, each.value, each.key, each.headers, partition, each.timestamp)
+            for each in records
+        ]
+        return asyncio.ensure_future(_first([_as_asyncio(each) for each in futures]))
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def _require_transactional(self) -> None:
+        self._require_running()
+        if self.config["transactional.id"] is None:
+            raise IllegalOperation("You need to configure transactional_id to use transactions")
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction. IllegalOperation, IllegalStateError, ProducerFencedError."""
+        self._require_transactional()
+        self._core.begin_transaction()
+
+    async def commit_transaction(self) -> None:
+        """Send what there is and commit. What made a record fail is raised: abort_transaction() is next then."""
+        self._require_transactional()
+        await self._core.commit_transaction()
+
+    async def abort_transaction(self) -> None:
+        """Abort: what was not sent yet is not sent, what was is hidden from readers of committed records."""
+        self._require_transactional()
+        await self._core.abort_transaction()
+
+    def transaction(self) -> TransactionContext:
+        """A block that is a transaction: `async with producer.transaction():`."""
+        return TransactionContext(self)
+
+    async def send_offsets_to_transaction(
+        self, offsets: CommitOffsets, group_id: str | ConsumerGroupMetadata
+    ) -> None:
+        """Commit the offsets of a consumer group with the open transaction.
+
+        `group_id`: AIOKafkaConsumer.group_metadata(), which fences members that have left; or the group's name.
+        CommitFailedError, ProducerFencedError, IllegalStateError.
+        """
+        self._require_transactional()
+        group = ConsumerGroupMetadata(group_id) if isinstance(group_id, str) else group_id
+        await self._core.send_offsets_to_transaction(commit_offsets(offsets), group)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the producer is in an error that it does not survive: only stop() is left."""
+        manager = self._core.transactions
+        return manager is not None and manager.state is State.FATAL_ERROR
+
+
+class TransactionContext:
+    """Begins a transaction, and commits it at the end of the block, or aborts it when the block raises."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> TransactionContext:
+        await self._producer.begin_transaction()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self._producer.commit_transaction()
+        elif not self._producer.fenced:
+            await self._producer.abort_transaction()
+
+
+def _as_asyncio(record: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:
+    """The record's future as one of the running loop, where its batch is completed too."""
+    future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+    record.add_done_callback_threadless(partial(_settle, future))
+    return future
+
+
+def _settle(future: asyncio.Future[RecordMetadata], record: FutureRecordMetadata) -> None:
+    if future.done():
+        return
+    error, value = record.exception, record.value
+    if error is not None:
+        future.set_exception(error)
+    elif value is not None:
+        future.set_result(value)
+
+
+async def _first(futures: list[asyncio.Future[RecordMetadata]]) -> RecordMetadata:
+    """The first one's result; the first error, when there is one. Returns when all are done."""
+    await asyncio.wait(futures)
+    results = [future.result() for future in futures]
+    return results[0]
