@@ -291,9 +291,10 @@ class ClusterMetadata:
 
         KafkaConnectionError, NoBrokersAvailableError and others of one attempt at each broker: the caller retries.
         """
-        while self._refreshing is not None:
+        # A task that is done is forgotten by a callback, which awaiting it would not let run.
+        while (under_way := self._refreshing) is not None and not under_way.done():
             covered = self._refreshing_new is None or self._new <= self._refreshing_new
-            await asyncio.shield(self._refreshing)
+            await asyncio.shield(under_way)
             if covered and not self._new:
                 return
         if not self._new:
@@ -315,7 +316,8 @@ class ClusterMetadata:
         return [self._refreshing]
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
-        self._refreshing = None
+        if self._refreshing is task:
+            self._refreshing = None
         if not task.cancelled():
             task.exception()  # whoever waits for it hears of it
 
