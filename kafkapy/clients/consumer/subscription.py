@@ -320,6 +320,8 @@ class SubscriptionState:
         self.group_topics: frozenset[str] = frozenset()
         """Topics the whole group needs metadata of, while this member is its leader."""
         self.pattern: re.Pattern[str] | None = None
+        self.server_pattern: str | None = None
+        """An expression (RE2) that the broker resolves, in the consumer protocol (KIP-848)."""
         self.listener: ConsumerRebalanceListener | None = None
         self.version = 0
         self._make_buffer = make_buffer
@@ -384,7 +386,7 @@ class SubscriptionState:
         """Back to nothing."""
         self._replace({})
         self.topics = self.group_topics = frozenset()
-        self.pattern = None
+        self.pattern = self.server_pattern = None
         self.listener = None
         self.type = SubscriptionType.NONE
 
