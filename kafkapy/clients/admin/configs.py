@@ -333,10 +333,12 @@ def _described(resource: ConfigResource) -> DescribeConfigsRequest.Resource:
 
 def _shown_configs(result: Any, shown: ConfigFilterType) -> dict[str, dict[str, Any]]:
     kind = ConfigResourceType(result.resource_type)
+    # What stands for all brokers was given its dynamic defaults; one broker was not.
+    given = (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,) if not result.resource_name else ()
     configs = {}
     for config in result.configs:
         source = _source(config, kind)
-        if _is_left_out(source, config.read_only, shown):
+        if _is_left_out(source, config.read_only, shown, given):
             continue
         row = as_dict(config, "name", "is_default")
         row["config_source"] = source.name
@@ -355,14 +357,17 @@ def _source(config: Any, kind: ConfigResourceType) -> ConfigSource:
     return ConfigSource.DEFAULT_CONFIG if config.is_default else DYNAMIC_SOURCE.get(kind, ConfigSource.UNKNOWN)
 
 
-def _is_left_out(source: ConfigSource, read_only: bool, shown: ConfigFilterType) -> bool:
+def _is_left_out(
+    source: ConfigSource, read_only: bool, shown: ConfigFilterType, given: tuple[ConfigSource, ...]
+) -> bool:
     if shown is ConfigFilterType.DYNAMIC:
         return read_only
     if shown is ConfigFilterType.STATIC:
         return source is not ConfigSource.STATIC_BROKER_CONFIG
     if shown is ConfigFilterType.ALL:
         return False
-    return (source in NOT_MODIFIED) is (shown is ConfigFilterType.MODIFIED)
+    modified = source in given or source not in NOT_MODIFIED
+    return modified is not (shown is ConfigFilterType.MODIFIED)
 
 
 def _operations(configs: Any) -> dict[str, tuple[AlterConfigOp, str | None]]:

@@ -1,0 +1,250 @@
+"""`kafkapy consume`: print records, from one place to another or as they come. Counterpart of
+kafka-console-consumer.sh and kcat -C."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected
+from kafkapy.tools.output import Progress, progress
+from kafkapy.tools.record_format import FormatError, as_json_line, compile_format
+from kafkapy.types import ListOffsetsTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+    from kafkapy.clients.consumer.consumer import KafkaConsumer
+
+__all__ = ["consume"]
+
+AT_ONCE = 5000
+"""Records per poll."""
+POLL_MS = 200
+Lines = Callable[[Any], bytes]
+Offsets = dict[TopicPartition, int]
+
+
+@click.command("consume")
+@click.argument("places", nargs=-1, required=True, metavar="TOPIC[:PARTITIONS]...", type=TOPIC)
+@click.option(
+    "--from",
+    "-o",
+    "first",
+    default="beginning",
+    show_default=True,
+    metavar="PLACE",
+    help="Where to begin: beginning, end, an offset, -N (N records before the end), @TIME (ISO 8601, or ms).",
+)
+@click.option("--until", "-u", "last", metavar="PLACE", help="Where to end: a place as above; end when left out.")
+@click.option("--follow", "-F", is_flag=True, help="Go on with new records as they come.")
+@click.option("--count", "-c", type=click.IntRange(0), metavar="N", help="At most so many records.")
+@click.option(
+    "--group", "-G", metavar="GROUP", type=GROUP, help="As a member of a group, from its offsets, which move on."
+)
+@click.option("--format", "-f", "format_", metavar="FORMAT", help=r"As kcat: '%p %o %k %s\n'; see below.")
+@click.option("--json", "-J", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--null", "-Z", "null", default="", metavar="TEXT", help="What stands for keys and values that are null.")
+@click.option("--committed", is_flag=True, help="Leave out records of transactions that are open or aborted.")
+@click.option("--output", type=click.File("wb", lazy=True), default="-", metavar="FILE", help="Write into a file.")
+@cluster_options
+def consume(
+    settings: dict[str, object],
+    places: tuple[str, ...],
+    first: str,
+    last: str | None,
+    follow: bool,
+    count: int | None,
+    group: str | None,
+    format_: str | None,
+    as_json: bool,
+    null: str,
+    committed: bool,
+    output: BinaryIO,
+) -> None:
+    r"""Print the records of topics: what is there, or with --follow what comes as well.
+
+    \b
+    Formats:  %t topic    %p partition    %o offset    %T timestamp in ms    %h headers
+              %k key      %K its size     %s value     %S its size           \n \t \xHH
+
+    Example: kafkapy consume orders:0 --from @2024-05-01T12:00:00 -c 10 -f '%o %k: %s\n'
+    """
+    if as_json and format_ is not None:
+        raise click.UsageError("--json and --format exclude each other.")
+    if follow and last is not None:
+        raise click.UsageError("--follow and --until exclude each other.")
+    if group is not None and (last is not None or any(":" in place for place in places)):
+        raise click.UsageError(
+            "A group's members get their partitions: --until and TOPIC:PARTITIONS do not go with it."
+        )
+    try:
+        lines = as_json_line if as_json else compile_format(r"%s\n" if format_ is None else format_, null.encode())
+    except FormatError as error:
+        raise click.UsageError(str(error)) from None
+    wanted = {"isolation.level": "read_committed"} if committed else {}
+    configs = settings | wanted | {"enable.auto.commit": False}
+    if group is not None:
+        _from_group(configs | {"group.id": group}, places, first, count, follow, lines, output)
+        return
+    with connected(settings) as admin:
+        starts, ends = _range(admin, places, first, last, committed)
+    _from_partitions(configs, starts, None if follow else ends, count, lines, output)
+
+
+def _from_partitions(
+    configs: Mapping[str, object],
+    starts: Offsets,
+    ends: Offsets | None,
+    count: int | None,
+    lines: Lines,
+    output: BinaryIO,
+) -> None:
+    from kafkapy.clients.consumer.consumer import KafkaConsumer
+
+    if ends is not None:
+        starts = {partition: offset for partition, offset in starts.items() if offset < ends[partition]}
+    if not starts:
+        return
+    total = None if ends is None else sum(ends[partition] - offset for partition, offset in starts.items())
+    consumer = KafkaConsumer(dict(configs))
+    try:
+        consumer.assign(list(starts))
+        for partition, offset in starts.items():
+            consumer.seek(partition, offset)
+        with _shown(total if count is None else min(count, total or count), output) as bar:
+            _copy(consumer, None if ends is None else dict(ends), count, lines, output, bar)
+    finally:
+        consumer.close()
+
+
+def _from_group(
+    configs: dict[str, object],
+    topics: tuple[str, ...],
+    first: str,
+    count: int | None,
+    follow: bool,
+    lines: Lines,
+    output: BinaryIO,
+) -> None:
+    from kafkapy.clients.consumer.consumer import KafkaConsumer
+
+    resets = {"beginning": "earliest", "end": "latest"}
+    if first not in resets:
+        raise click.UsageError(
+            "With --group, --from is beginning or end: where to begin without an offset of the group."
+        )
+    consumer = KafkaConsumer(configs | {"auto.offset.reset": resets[first]})
+    try:
+        consumer.subscribe(list(topics))
+        # What the first poll returns is kept: it comes with the assignment.
+        while not consumer.assignment():
+            if _write(consumer.poll(POLL_MS, max_records=0 if count == 0 else 1), lines, output) and count is not None:
+                count -= 1
+        ends = None if follow else dict(consumer.end_offsets(list(consumer.assignment())))
+        with _shown(count, output) as bar:
+            _copy(consumer, ends, count, lines, output, bar)
+        consumer.commit()
+    finally:
+        consumer.close()
+
+
+def _copy(
+    consumer: KafkaConsumer,
+    ends: Offsets | None,
+    count: int | None,
+    lines: Lines,
+    output: BinaryIO,
+    bar: Progress,
+) -> None:
+    """Until every partition is at its end, or so many records are written; a partition at its end is paused."""
+    grouped = consumer.config["group.id"] is not None
+    written = 0
+    while count is None or written < count:
+        if ends is not None:
+            reached = [partition for partition, end in ends.items() if consumer.position(partition) >= end]
+            consumer.pause(*reached)
+            ends = {partition: end for partition, end in ends.items() if partition not in reached}
+            if not ends:
+                return
+        most = AT_ONCE if count is None else min(AT_ONCE, count - written)
+        polled = consumer.poll(POLL_MS, max_records=most)
+        if ends is not None and not grouped:
+            polled = {
+                partition: [record for record in records if record.offset < ends[partition]]
+                for partition, records in polled.items()
+                if partition in ends
+            }
+        got = _write(polled, lines, output)
+        written += got
+        bar.advance(got)
+
+
+def _write(polled: Mapping[TopicPartition, list[Any]], lines: Lines, output: BinaryIO) -> int:
+    records = [record for each in polled.values() for record in each]
+    if records:
+        output.write(b"".join(map(lines, records)))
+        output.flush()
+    return len(records)
+
+
+@contextmanager
+def _shown(total: int | None, output: BinaryIO) -> Iterator[Progress]:
+    """A bar where the records themselves do not run over the terminal."""
+    to_terminal = output is sys.stdout.buffer and sys.stdout.isatty()
+    with progress("consumed", total, shown=not to_terminal) as bar:
+        yield bar
+
+
+# --- places ---------------------------------------------------------------------------------------------------------
+
+
+def _range(
+    admin: KafkaAdminClient, places: tuple[str, ...], first: str, last: str | None, committed: bool
+) -> tuple[Offsets, Offsets]:
+    """(where to begin, the offset to end before) of each partition. KafkaError; click.UsageError."""
+    from kafkapy.tools.topics import partitions_of
+
+    partitions = partitions_of(admin, places)
+    level = "read_committed" if committed else "read_uncommitted"
+    earliest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.EARLIEST), level)
+    latest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.LATEST), level)
+    lows = {partition: earliest[partition].offset for partition in partitions}
+    highs = {partition: latest[partition].offset for partition in partitions}
+    starts = _places(admin, first, "--from", lows, highs)
+    return starts, highs if last is None else _places(admin, last, "--until", lows, highs)
+
+
+def _places(admin: KafkaAdminClient, text: str, option: str, lows: Offsets, highs: Offsets) -> Offsets:
+    if text == "beginning":
+        return lows
+    if text == "end":
+        return highs
+    if text.startswith("@"):
+        found = admin.list_partition_offsets(dict.fromkeys(lows, _timestamp(text[1:], option)))
+        return {
+            partition: found[partition].offset if found[partition].offset >= 0 else highs[partition]
+            for partition in lows
+        }
+    try:
+        number = int(text)
+    except ValueError:
+        raise click.UsageError(
+            f"{option} {text!r} is no place: beginning, end, an offset, -N or @TIME is expected."
+        ) from None
+    wanted = {partition: highs[partition] + number if number < 0 else number for partition in lows}
+    return {partition: min(max(offset, lows[partition]), highs[partition]) for partition, offset in wanted.items()}
+
+
+def _timestamp(text: str, option: str) -> int:
+    from kafkapy.tools.reset_offsets import parse_datetime
+
+    if text.isdecimal():
+        return int(text)
+    try:
+        return parse_datetime(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {error}") from None

@@ -1,0 +1,137 @@
+r"""Records as text: format strings as kcat has them, and JSON objects, one per line.
+
+    %t topic   %p partition   %o offset   %T timestamp (ms)   %h headers (name=value,...)
+    %k key     %K its size    %s value    %S its size         %% a percent sign
+    \n \r \t \0 \\ \xHH escapes
+
+Keys and values come out as the bytes they are. In JSON they are text where they are UTF-8, else {"base64": "..."}.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["FormatError", "as_json_line", "compile_format", "from_json_line", "unescape"]
+
+Part = Callable[[Any], bytes]
+
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)?", re.DOTALL)
+NULL_SIZE = b"-1"
+
+
+class FormatError(ValueError):
+    """A format string or a line that cannot be read; the message says what is allowed."""
+
+
+def unescape(text: str) -> bytes:
+    r"""The bytes of a text with \n, \t, \xHH and so on. FormatError."""
+
+    def replaced(match: re.Match[str]) -> str:
+        code = match[1] or ""
+        if code.startswith("x") and len(code) == 3:
+            return chr(0xDC00 + int(code[1:], 16)) if int(code[1:], 16) >= 0x80 else chr(int(code[1:], 16))
+        if code not in ESCAPES:
+            raise FormatError(rf"'\{code}' is no escape: \n \r \t \0 \\ and \xHH are.")
+        return ESCAPES[code]
+
+    return ESCAPE.sub(replaced, text).encode("utf-8", "surrogateescape")
+
+
+def compile_format(text: str, null: bytes = b"") -> Callable[[Any], bytes]:
+    """A function from a record (key, value: bytes or None) to its line; `null` stands for keys and values that are
+    None. FormatError names a sign that means nothing."""
+    parts: list[bytes | Part] = []
+    signs: dict[str, Part] = {
+        "t": lambda record: record.topic.encode(),
+        "p": lambda record: b"%d" % record.partition,
+        "o": lambda record: b"%d" % record.offset,
+        "T": lambda record: b"%d" % record.timestamp,
+        "k": lambda record: null if record.key is None else record.key,
+        "s": lambda record: null if record.value is None else record.value,
+        "K": lambda record: NULL_SIZE if record.key is None else b"%d" % len(record.key),
+        "S": lambda record: NULL_SIZE if record.value is None else b"%d" % len(record.value),
+        "h": lambda record: _headers(record, null),
+        "%": lambda record: b"%",
+    }
+    for literal, sign in re.findall(r"([^%]*)(%.?)?", text, re.DOTALL):
+        if literal:
+            parts.append(unescape(literal))
+        if sign:
+            if sign[1:] not in signs:
+                raise FormatError(f"{sign!r} means nothing in a format: %t %p %o %T %k %K %s %S %h and %% do.")
+            parts.append(signs[sign[1:]])
+    return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+
+def as_json_line(record: Any) -> bytes:
+    """A record as one line of JSON."""
+    fields = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [[name, _text(value)] for name, value in record.headers],
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def from_json_line(line: bytes) -> dict[str, Any]:
+    """{value, key, headers, partition, timestamp_ms} of a line as `as_json_line` writes it; only what it has, and topic
+    and offset are left out. FormatError."""
+    try:
+        given = json.loads(line)
+    except ValueError as error:
+        raise FormatError(f"it is no JSON ({error})") from None
+    if not isinstance(given, dict):
+        raise FormatError("it is no JSON object")
+    unknown = sorted(set(given) - {"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
+    if unknown:
+        raise FormatError(f"{unknown[0]!r} is none of key, value, headers, partition and timestamp")
+    record: dict[str, Any] = {"value": _bytes(given.get("value")), "key": _bytes(given.get("key"))}
+    for name, argument in (("partition", "partition"), ("timestamp", "timestamp_ms")):
+        number = given.get(name)
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
+            raise FormatError(f"{name} is a number, not {number!r}")
+        if number is not None:
+            record[argument] = number
+    headers = given.get("headers") or []
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    try:
+        record["headers"] = [(str(name), _bytes(value)) for name, value in pairs]
+    except (TypeError, ValueError):
+        raise FormatError("headers are an object, or an array of [name, value]") from None
+    return record
+
+
+def _headers(record: Any, null: bytes) -> bytes:
+    return b",".join(b"%s=%s" % (name.encode(), null if value is None else value) for name, value in record.headers)
+
+
+def _text(data: bytes | None) -> Any:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Text, null, {"base64": ...}; any other JSON value stands for its own JSON text."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (ValueError, TypeError):
+            raise FormatError("base64 holds what is no base64") from None
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
