@@ -59,6 +59,11 @@ cdef class RecordAccumulator:
     # RecordTooLargeError, MemoryError (-2).
     cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size, const uint8_t* value,
                         int64_t value_size, const uint8_t* headers, int64_t headers_size, int32_t header_count) except -2
+    # append_raw to the partition (ANY_PARTITION: the built-in partitioner chooses) of a topic: the record's batch, and its index in that; or None
+    # and a Refusal, and nothing has changed.
+    cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key, int64_t key_size,
+                                     const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
+                                     int32_t header_count, int32_t* index, int* refusal)
     # A record's future, or None and a Refusal.
     cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key, object value, object headers,
                                          int* refusal)

@@ -14,6 +14,7 @@ from kafkapy._speedups.record_future cimport new_future
 from kafkapy._speedups.wire cimport ByteBuffer, buffer_free, buffer_init, write_raw, write_varint
 
 from collections import deque
+from operator import attrgetter
 
 from kafkapy.errors import KafkaError, RecordTooLargeError
 
@@ -24,6 +25,9 @@ cdef enum:
     INT32_MAX = 0x7FFFFFFF
     MOST_OVERHEAD = 21 + 5 * 5      # of a record around key, value and headers: attributes and varints
     NEVER_MS = 0x7FFFFFFFFFFF
+
+
+by_age = attrgetter("age")
 
 
 cdef int64_t now_ms() noexcept:
@@ -121,13 +125,55 @@ cdef class RecordAccumulator:
             self.wake()
         return 0
 
-    cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key, object value, object headers,
-                                         int* refusal):
-        """A record's future; or None with a Refusal, and nothing has changed. TypeError; RecordTooLargeError."""
+    cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key, int64_t key_size,
+                                     const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
+                                     int32_t header_count, int32_t* index, int* refusal):
+        """The queues are looked at and changed: no Python code runs, but where append_raw says so."""
         cdef PyObject* found
         cdef TopicQueue queues
         cdef PartitionQueue queue
-        cdef FutureRecordMetadata future
+        cdef ProducerBatch batch
+        cdef int appended
+        cdef bint sticky = False
+        if not self.open:
+            refusal[0] = NOT_OPEN
+            return None
+        found = PyDict_GetItem(self.topics, topic)
+        if found == NULL:
+            refusal[0] = NO_PARTITION
+            return None
+        queues = <TopicQueue>found
+        if partition == ANY_PARTITION:
+            if not queues.partitions:
+                refusal[0] = NO_PARTITION
+                return None
+            sticky = key == NULL or self.ignore_keys
+            queue = queues.choose(key, key_size, self.ignore_keys)
+        elif partition < 0 or partition >= len(queues.partitions):
+            refusal[0] = NO_PARTITION
+            return None
+        else:
+            queue = <PartitionQueue>queues.partitions[partition]
+        if self.transactional and not queue.in_transaction and not queue.joining:
+            refusal[0] = NOT_IN_TRANSACTION
+            self.asked = queue
+            return None
+        appended = self.append_raw(queue, timestamp, key, key_size, value, value_size, headers, headers_size, header_count)
+        if not appended:
+            refusal[0] = NO_ROOM
+            return None
+        batch = queue.tail
+        index[0] = batch.record_count - 1
+        if sticky:
+            queues.appended(queue, max(key_size, 0) + max(value_size, 0) + headers_size + MIN_RECORD_SIZE)
+        if appended == 2:
+            self.ask_wake()
+        return batch
+
+    cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key, object value, object headers,
+                                         int* refusal):
+        """A record's future; or None with a Refusal, and nothing has changed. TypeError; RecordTooLargeError."""
+        cdef ProducerBatch batch
         cdef Py_buffer key_view
         cdef Py_buffer value_view
         cdef ByteBuffer encoded
@@ -137,10 +183,9 @@ cdef class RecordAccumulator:
         cdef int64_t value_size = -1
         cdef int64_t headers_size = -1
         cdef int32_t header_count = 0
-        cdef int appended
+        cdef int32_t index = 0
         cdef bint key_held = False
         cdef bint value_held = False
-        cdef bint sticky = False
         buffer_init(&encoded)
         try:
             if key is not None:
@@ -163,44 +208,13 @@ cdef class RecordAccumulator:
                     value_size = value_view.len
             if headers is not None:
                 header_count = encode_headers(headers, &encoded, &headers_size)
-            # From here on the queues are looked at and changed: no Python code runs, but where append_raw says so.
-            if not self.open:
-                refusal[0] = NOT_OPEN
-                return None
-            found = PyDict_GetItem(self.topics, topic)
-            if found == NULL:
-                refusal[0] = NO_PARTITION
-                return None
-            queues = <TopicQueue>found
-            if partition == ANY_PARTITION:
-                if not queues.partitions:
-                    refusal[0] = NO_PARTITION
-                    return None
-                sticky = key_data == NULL or self.ignore_keys
-                queue = queues.choose(key_data, key_size, self.ignore_keys)
-            elif partition < 0 or partition >= len(queues.partitions):
-                refusal[0] = NO_PARTITION
-                return None
-            else:
-                queue = <PartitionQueue>queues.partitions[partition]
-            if self.transactional and not queue.in_transaction and not queue.joining:
-                refusal[0] = NOT_IN_TRANSACTION
-                self.asked = queue
-                return None
-            appended = self.append_raw(
-                queue, timestamp, key_data, key_size, value_data, value_size, encoded.data, <int64_t>encoded.size, header_count
+            batch = self.append_chosen(
+                topic, partition, timestamp, key_data, key_size, value_data, value_size, encoded.data, <int64_t>encoded.size, header_count, &index,
+                refusal,
             )
-            if not appended:
-                refusal[0] = NO_ROOM
+            if batch is None:
                 return None
-            future = new_future(
-                queue.tail, queue.tail.record_count - 1, timestamp, <int32_t>key_size, <int32_t>value_size, <int32_t>headers_size
-            )
-            if sticky:
-                queues.appended(queue, max(key_size, 0) + max(value_size, 0) + <int64_t>encoded.size + MIN_RECORD_SIZE)
-            if appended == 2:
-                self.ask_wake()
-            return future
+            return new_future(batch, index, timestamp, <int32_t>key_size, <int32_t>value_size, <int32_t>headers_size)
         finally:
             if key_held:
                 PyBuffer_Release(&key_view)
@@ -481,7 +495,7 @@ cdef class RecordAccumulator:
                 expired.append(batch)
             else:
                 oldest = min(oldest, batch.created_ms)
-        expired.sort(key=created)
+        expired.sort(key=by_age)
         self.take_off(expired)
         return expired, None if oldest == NEVER_MS else max(oldest + delivery_timeout_ms - now, 0)
 
@@ -489,13 +503,13 @@ cdef class RecordAccumulator:
         """The batches that were never sent, taken off their queues: what is left out when a transaction is aborted."""
         cdef ProducerBatch batch
         undrained = [batch for batch in list(self.incomplete) if batch.drained_ms == 0 and batch.base_sequence == NO_SEQUENCE]
-        undrained.sort(key=created)
+        undrained.sort(key=by_age)
         self.take_off(undrained)
         return undrained
 
     def take_all(self):
         """Every batch without a result, taken off the queues."""
-        batches = sorted(self.incomplete, key=created)
+        batches = sorted(self.incomplete, key=by_age)
         self.take_off(batches)
         return batches
 
@@ -512,10 +526,6 @@ cdef class RecordAccumulator:
             except ValueError:
                 pass    # it is on its way
         return 0
-
-
-def created(ProducerBatch batch not None):
-    return batch.created_ms
 
 
 cdef int hold(object data, Py_buffer* view, str what) except -1:
