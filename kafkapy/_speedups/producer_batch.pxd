@@ -28,6 +28,7 @@ cdef class ProducerBatch:
     cdef readonly int32_t partition
     cdef ByteBuffer payload             # the records; `data` belongs to the pool
     cdef BufferPool pool
+    cdef int64_t serial                 # the order of making
     cdef int64_t limit                  # bytes of the batch, its header included
     cdef int lent
     cdef readonly int32_t record_count

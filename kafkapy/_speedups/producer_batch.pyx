@@ -239,6 +239,11 @@ cdef class ProducerBatch:
                 self.event = event
         return self.event
 
+    @property
+    def age(self):
+        """What batches are ordered by, the oldest first; those that one was split into stand where it stood."""
+        return self.created_ms, self.serial
+
     def on_done(self, callback):
         """callback() once the batch has a result, on the loop's thread; at once when it has one. Splits are followed."""
         if self.state == BATCH_INCOMPLETE_YET:
@@ -271,14 +276,20 @@ cdef enum:
     MOST_GROWTH = 32        # what a record's varints may grow by when its deltas are others
 
 
+cdef int64_t last_serial = 0
+
+
 cdef ProducerBatch new_batch(str topic, int32_t partition, BufferPool pool, int64_t capacity, int64_t limit, int64_t now_ms, bint forced):
     """An empty batch in a buffer of `capacity` bytes, or None when the pool has no room. MemoryError when it was forced."""
+    global last_serial
     cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
     cdef uint8_t* data = pool.allocate(capacity, forced)
     if data == NULL:
         if forced:
             raise MemoryError
         return None
+    last_serial += 1
+    batch.serial = last_serial
     batch.topic = topic
     batch.partition = partition
     batch.pool = pool
