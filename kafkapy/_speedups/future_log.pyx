@@ -193,6 +193,7 @@ cdef class FutureLogCopy:
             # Snapshots that the old directory had do not count any more.
             log.own.history.producers.snapshot_offset = future.own.history.producers.snapshot_offset
             log.recovery_point = future.recovery_point
+            log.own.flushed = future.recovery_point     # in these files
             forget_batches_locked(log, 0)
             log.own.rolling = False
             take_waiters_locked(log, False, &woken)

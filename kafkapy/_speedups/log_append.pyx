@@ -39,6 +39,7 @@ from kafkapy._speedups.log_state cimport (
     switch_segment_locked,
     take_waiters_locked,
     update_last_stable_offset_locked,
+    want_flush_locked,
     want_segment_locked,
 )
 from kafkapy._speedups.partition_log cimport (
@@ -411,6 +412,9 @@ cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_
                               position + batch.at, batch.header.size, active.base_offset)
     log.log_end_offset = offset
     log.own.unflushed_messages += messages[0]
+    if log.own.unflushed_messages >= log.config.flush_messages:
+        log.own.flush_due = offset
+        want_flush_locked(log)
     if active.size > log.config.segment_bytes // 2:
         want_segment_locked(log)
     return 0

@@ -28,8 +28,8 @@ cdef void remove_segments_below(LogState* log, int64_t offset, vector[int64_t]* 
 # Syncs everything up to `limit` (the log end at most) and moves the recovery point there: data, indexes and transaction indexes of closed segments,
 # the names of new ones. 0 or an errno.
 cdef int flush_log(LogState* log, int64_t limit) noexcept nogil
-# After an append, by its thread: syncs when flush.messages messages wait for it, or waits for the thread that syncs them. 0 or an errno, then the
-# log is offline.
+# Syncs when flush.messages messages wait for it, or waits for the thread that syncs them: after an append by its thread, or by a worker. 0 or an
+# errno, then the log is offline.
 cdef int flush_if_due(LogState* log) noexcept nogil
 # Cuts the indexes of closed segments to size (answer to SEGMENT_ROLLED). 0 or an errno.
 cdef int seal_closed_segments(LogState* log) noexcept nogil

@@ -50,6 +50,14 @@ cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
         log.own.unwritten.pop_back()
     while not log.own.snapshots.empty() and log.own.snapshots.back().offset > offset:
         log.own.snapshots.pop_back()
+    cut_flushes_locked(log, offset)
+
+
+cdef void cut_flushes_locked(LogState* log, int64_t offset) noexcept nogil:
+    if log.own.flush_due > offset:
+        log.own.flush_due = offset
+    if log.own.flushed > offset:
+        log.own.flushed = offset
 
 
 cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int64_t]* removed) noexcept nogil:
@@ -145,6 +153,7 @@ cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noe
     log.own.history.aborted.clear()
     log.own.snapshots.clear()
     log.own.unwritten.clear()
+    cut_flushes_locked(log, 0)
     log.own.truncations += 1
     producer_clear(log.own.history.producers, offset)
     log.high_watermark = -1
@@ -236,30 +245,22 @@ cdef int flush_log(LogState* log, int64_t limit) noexcept nogil:
 
 
 cdef int flush_if_due(LogState* log) noexcept nogil:
-    cdef int64_t unflushed
     cdef int failure
-    if log.config.flush_messages == NEVER:
-        return 0
+    cdef bint due
     pthread_mutex_lock(&log.mutex)
-    unflushed = log.own.unflushed_messages
-    pthread_mutex_unlock(&log.mutex)
-    if unflushed >= log.config.flush_messages:
-        return sync_segments(log, NEVER, True)
-    if unflushed == 0:
-        # Another thread has taken this append along: it is on disk when that thread lets go of the segments.
-        pthread_mutex_lock(&log.own.sealing)
-        pthread_mutex_unlock(&log.own.sealing)
-    pthread_mutex_lock(&log.mutex)
+    log.own.flush_wanted = False
+    due = log.own.flush_due > log.own.flushed
     failure = log.offline_errno
     pthread_mutex_unlock(&log.mutex)
-    return failure
+    # Where another thread has taken these appends along, the first thing is to wait for it.
+    return sync_segments(log, NEVER, True) if due else failure
 
 
 cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nogil:
     """`appended`: for an append that must be on disk, and may be already. The recovery point stays, because files that Python writes belong to it."""
     cdef vector[SegmentState*] held
     cdef vector[Waiter] woken
-    cdef int64_t end, recovery_point, truncations
+    cdef int64_t end, recovery_point, truncations, written
     cdef size_t i
     cdef bint new_names = False, closing
     cdef int failure = 0
@@ -270,6 +271,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     pthread_mutex_lock(&log.own.sealing)
     lock_settled(log)
     end = limit if limit < log.log_end_offset else log.log_end_offset
+    written = log.log_end_offset
     recovery_point = log.recovery_point
     truncations = log.own.truncations
     closing = log.own.closed
@@ -281,6 +283,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
                 held.push_back(log.segments[i])
                 new_names = new_names or log.segments[i].base_offset >= recovery_point
         log.own.unflushed_messages = 0
+        log.own.flush_wanted = False
     pthread_mutex_unlock(&log.mutex)
     for i in range(held.size()):
         if failure == 0 and held[i].size > 0:
@@ -301,8 +304,12 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     elif failure:
         set_offline_locked(log, failure, "flush failed")
         take_waiters_locked(log, True, &woken)
-    elif log.recovery_point < end and held.size() and not appended and truncations == log.own.truncations:
-        log.recovery_point = end
+    elif held.size() and truncations == log.own.truncations:
+        if log.recovery_point < end and not appended:
+            log.recovery_point = end
+        if log.own.flushed < written:
+            log.own.flushed = written
+            take_waiters_locked(log, False, &woken)
     pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&log.own.sealing)
     fire(&woken)

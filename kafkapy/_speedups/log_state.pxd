@@ -41,6 +41,8 @@ cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil
 # Moves the waiters whose condition holds (or all of them) to `out`; call fire() with it after the mutex is released.
 cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil
 cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil
+# Whether no flush that flush.messages has made due is missing for the record at `offset`.
+cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil
 cdef void fire(vector[Waiter]* waiters) noexcept nogil
 cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size, int64_t segment_base) noexcept nogil
 # The remembered batch that holds `offset` in the segment.
@@ -49,6 +51,7 @@ cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_bas
 cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil
 cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil
 cdef void want_segment_locked(LogState* log) noexcept nogil
+cdef void want_flush_locked(LogState* log) noexcept nogil
 # Makes the prepared segment the active one, at `base_offset`. Releases the mutex around the rename and takes it again. 0 or an errno.
 cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_ms) noexcept nogil
 # Largest epoch <= the one given and where it ends (KIP-101); epoch -1 when nothing is known.

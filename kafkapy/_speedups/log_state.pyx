@@ -8,6 +8,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.event_queue cimport (
+    EVENT_FLUSH_WANTED,
     EVENT_HIGH_WATERMARK,
     EVENT_LOG_OFFLINE,
     EVENT_SEGMENT_ROLLED,
@@ -16,6 +17,7 @@ from kafkapy._speedups.event_queue cimport (
 )
 from kafkapy._speedups.log_recovery cimport EpochEntry
 from kafkapy._speedups.partition_log cimport (
+    WAIT_FLUSHED,
     WAIT_HIGH_WATERMARK,
     WAIT_LAST_STABLE_OFFSET,
     WAIT_LOG_END,
@@ -89,6 +91,9 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.epochs_version = 0
     own.unflushed_messages = 0
     own.truncations = 0
+    own.flush_due = 0
+    own.flushed = 0
+    own.flush_wanted = False
     pthread_mutex_init(&own.sealing, NULL)
     pthread_mutex_init(&own.aborted_file, NULL)
     own.random = <uint64_t>wall_clock_ms() * 2862933555777941757ULL + <uint64_t>id * 3037000493ULL
@@ -194,7 +199,13 @@ cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept n
         return log.last_stable_offset > waiter.threshold
     if waiter.kind == WAIT_LOG_END:
         return log.log_end_offset > waiter.threshold
+    if waiter.kind == WAIT_FLUSHED:
+        return is_flushed_locked(log, waiter.threshold)
     return log.prepared != NULL and not log.own.rolling
+
+
+cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil:
+    return offset >= log.own.flush_due or offset < log.own.flushed
 
 
 cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil:
@@ -278,6 +289,12 @@ cdef void want_segment_locked(LogState* log) noexcept nogil:
         log.own.segment_wanted = True
         if log.events != NULL:
             event_post(log.events, EVENT_SEGMENT_WANTED, log.id, log.log_end_offset, NULL, 0)
+
+
+cdef void want_flush_locked(LogState* log) noexcept nogil:
+    if not log.own.flush_wanted and log.events != NULL:
+        log.own.flush_wanted = True
+        event_post(log.events, EVENT_FLUSH_WANTED, log.id, log.log_end_offset, NULL, 0)
 
 
 cdef int64_t roll_jitter(LogState* log) noexcept nogil:

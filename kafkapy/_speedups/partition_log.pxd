@@ -24,6 +24,7 @@ cdef enum WaitKind:
     WAIT_LAST_STABLE_OFFSET = 1
     WAIT_LOG_END = 2            # follower fetch: until log end offset > threshold
     WAIT_SEGMENT = 3            # until a prepared segment is installed
+    WAIT_FLUSHED = 4            # until no flush is due (flush.messages) for the offset `threshold`
 
 # Called outside the mutex, from whichever thread made the condition true; also when the log goes offline, is deleted, or loses
 # leadership, so a woken request must look again. Must not block and must not call log_* functions.
@@ -162,6 +163,9 @@ cdef cppclass LogPrivate:       # of the log_*.pyx kernels and partition_log.pyx
     pthread_mutex_t sealing     # held while closed segments are cut to size and synced, so that no truncation opens one again meanwhile
     pthread_mutex_t aborted_file    # held while .txnindex is written; taken before the log's mutex
     vector[AbortedWrite] unwritten  # aborted transactions not in .txnindex yet
+    int64_t flush_due           # what is below has to be on disk before it is acknowledged: flush.messages was reached there
+    int64_t flushed             # what is below is on disk; the recovery point may be lower, because files that Python writes belong to it
+    bint flush_wanted           # FLUSH_WANTED was posted and not answered yet
 
 cdef cppclass LogState:
     pthread_mutex_t mutex
@@ -203,6 +207,11 @@ cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const A
 # A snapshot of what may be read from `offset`: at most max_bytes, except that with min_one_batch the first batch comes whole.
 cdef void log_read(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
                    int32_t current_leader_epoch, int32_t last_fetched_epoch, ReadResult* result) noexcept nogil
+
+# Whether flush.messages has ever made a flush due here; without the mutex, for who has just appended.
+cdef bint log_was_flush_due(LogState* log) noexcept nogil
+# Mutex held: whether the record at that offset may be acknowledged as far as flush.messages is concerned.
+cdef bint log_is_flushed_locked(LogState* log, int64_t offset) noexcept nogil
 
 # 1 when the condition already holds (nothing registered), else 0 and the waiter stays until it fires once or is removed.
 cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil

@@ -44,6 +44,7 @@ from kafkapy._speedups.log_state cimport (
     condition_holds_locked,
     end_offset_for_epoch_locked,
     fire,
+    is_flushed_locked,
     lock_settled,
     log_new,
     set_high_watermark_locked,
@@ -52,6 +53,7 @@ from kafkapy._speedups.log_state cimport (
 )
 from kafkapy._speedups.posix cimport (
     atomic_add,
+    atomic_load,
     pthread_mutex_destroy,
     pthread_mutex_lock,
     pthread_mutex_unlock,
@@ -97,7 +99,8 @@ cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const A
                              AppendResult* result) noexcept nogil:
     cdef AppendStatus status = append_batches(log, data, size, options, waiter, ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR,
                                               result)
-    if status == LOG_APPENDED and flush_if_due(log):
+    # With a control plane, a worker does it, and whoever needs the acknowledgement waits for WAIT_FLUSHED.
+    if status == LOG_APPENDED and log.events == NULL and flush_if_due(log):
         result.error = ERROR_KAFKA_STORAGE_ERROR
         result.message = "The log directory met a disk error."
         return LOG_REFUSED
@@ -107,6 +110,14 @@ cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const A
 cdef void log_read(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
                    int32_t current_leader_epoch, int32_t last_fetched_epoch, ReadResult* result) noexcept nogil:
     read_batches(log, offset, max_bytes, min_one_batch, isolation, current_leader_epoch, last_fetched_epoch, True, result)
+
+
+cdef bint log_was_flush_due(LogState* log) noexcept nogil:
+    return atomic_load(&log.own.flush_due) > 0
+
+
+cdef bint log_is_flushed_locked(LogState* log, int64_t offset) noexcept nogil:
+    return is_flushed_locked(log, offset)
 
 
 cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil:
@@ -513,6 +524,15 @@ cdef class PartitionLog:
         """
         sync_files(self)
         return self.recovery_point
+
+    def flush_due(self):
+        """Syncs the messages of which flush.messages are there, and lets the appends go on that wait for it: the answer to FLUSH_WANTED. OSError,
+        then the log is offline. The recovery point stays."""
+        cdef int failure
+        with nogil:
+            failure = flush_if_due(self.state)
+        if failure:
+            raise OSError(failure, strerror(failure).decode(), self.storage.directory)
 
     def seal_segments(self):
         """Cuts the indexes of closed segments to size and writes the snapshots taken at their end: the answer to SEGMENT_ROLLED. OSError."""

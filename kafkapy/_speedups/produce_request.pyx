@@ -62,6 +62,7 @@ from kafkapy._speedups.partition_log cimport (
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
     LOG_PARK_VERIFY,
+    WAIT_FLUSHED,
     WAIT_HIGH_WATERMARK,
     WAIT_SEGMENT,
     AppendOptions,
@@ -70,9 +71,11 @@ from kafkapy._speedups.partition_log cimport (
     LogState,
     Waiter,
     log_append,
+    log_is_flushed_locked,
     log_remove_waiters,
     log_unref,
     log_wait,
+    log_was_flush_due,
 )
 from kafkapy._speedups.partition_table cimport (
     LOOKUP_NOT_HOSTED,
@@ -383,7 +386,9 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         if status == LOG_APPENDED:
             partition.result = result
             partition.result.error = ERROR_NONE
-            partition.stage = PARTITION_WAITING if state.acks == ACKS_ALL else PARTITION_DONE
+            partition.stage = PARTITION_DONE
+            if state.acks == ACKS_ALL or (state.acks == ACKS_LEADER and log_was_flush_due(partition.log)):
+                partition.stage = PARTITION_WAITING
         elif status == LOG_PARK_SEGMENT:
             wants_segment = True
             parked.push_back(i)
@@ -441,23 +446,29 @@ cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:
     state.ask.questions.push_back(to_string(index))
 
 
-# ---- stage 3: acks=-1 -----------------------------------------------------------------------------------------------------------
+# ---- stage 3: flush.messages, and acks=-1 ---------------------------------------------------------------------------------------
 
-cdef void check_acks(ProducePartition* partition) noexcept nogil:
-    """Kafka's Partition.checkEnoughReplicasReachOffset: done when the high watermark has passed the batch or this broker leads no more."""
+cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept nogil:
+    """Whether a flush is waited for that flush.messages has made due; Kafka does it in the thread that appends.
+
+    Then Kafka's Partition.checkEnoughReplicasReachOffset: done when the high watermark has passed the batch or this broker leads no more.
+    """
     cdef LogState* log = partition.log
     cdef int16_t error = ERROR_NONE
-    cdef bint done = True
+    cdef bint done = True, flushed
     pthread_mutex_lock(&log.mutex)
+    flushed = log_is_flushed_locked(log, partition.result.last_offset)
     if log.offline_errno:
         error = ERROR_KAFKA_STORAGE_ERROR
     elif log.deleted:
         error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+    elif flushed and state.acks == ACKS_LEADER:
+        pass
     elif not log.leader:
         error = ERROR_NOT_LEADER_OR_FOLLOWER
         partition.result.leader_id = log.leader_id
         partition.result.leader_epoch = log.leader_epoch
-    elif log.high_watermark >= partition.result.required_high_watermark:
+    elif flushed and log.high_watermark >= partition.result.required_high_watermark:
         if log.in_sync_replicas < log.config.min_in_sync_replicas:
             error = ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND
     else:
@@ -466,6 +477,7 @@ cdef void check_acks(ProducePartition* partition) noexcept nogil:
     if done:
         partition.result.error = error
         partition.stage = PARTITION_DONE
+    return not done and not flushed
 
 
 cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) noexcept nogil:
@@ -478,20 +490,26 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
     cdef Waiter waiter
     cdef size_t i
     cdef size_t waiting = 0
+    cdef bint flushing = False
+    cdef int64_t deadline_ns
     for i in range(state.partitions.size()):
         if state.partitions[i].stage == PARTITION_WAITING:
-            check_acks(&state.partitions[i])
+            flushing = check_acks(state, &state.partitions[i]) or flushing
             waiting += state.partitions[i].stage == PARTITION_WAITING
     if waiting == 0:
         return True
-    if timed_out or state.timeout_ms <= 0:
+    if timed_out or (state.timeout_ms <= 0 and not flushing):
         for i in range(state.partitions.size()):
             if state.partitions[i].stage == PARTITION_WAITING:
                 fail_partition(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
         return True
-    if state.acks_deadline_ns == 0:
-        state.acks_deadline_ns = monotonic_ns() + <int64_t>state.timeout_ms * NS_PER_MS
-    waiter.kind = WAIT_HIGH_WATERMARK
+    if flushing:
+        # The client's timeout is for other replicas, not for our disk.
+        deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
+    else:
+        if state.acks_deadline_ns == 0:
+            state.acks_deadline_ns = monotonic_ns() + <int64_t>state.timeout_ms * NS_PER_MS
+        deadline_ns = state.acks_deadline_ns
     waiter.wake = state.frame.wake
     waiter.owner = state.frame.wake_owner
     waiter.token = state.frame.token
@@ -499,12 +517,16 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
         if partition.stage == PARTITION_WAITING:
-            waiter.threshold = partition.result.required_high_watermark - 1
-            log_wait(partition.log, &waiter)
+            waiter.kind = WAIT_FLUSHED
+            waiter.threshold = partition.result.last_offset
+            if log_wait(partition.log, &waiter):
+                waiter.kind = WAIT_HIGH_WATERMARK
+                waiter.threshold = partition.result.required_high_watermark - 1
+                log_wait(partition.log, &waiter)
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
         if partition.stage == PARTITION_WAITING:
-            check_acks(partition)
+            check_acks(state, partition)
             if partition.stage == PARTITION_WAITING:
                 waiting += 1
             else:
@@ -513,7 +535,7 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
         return True
     outcome.kind = OUTCOME_PARKED
     outcome.parked = state
-    outcome.deadline_ns = state.acks_deadline_ns
+    outcome.deadline_ns = deadline_ns
     return False
 
 

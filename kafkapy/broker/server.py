@@ -30,6 +30,7 @@ from kafkapy._speedups.connection import LOGGER_NAMES
 from kafkapy._speedups.data_plane import DataPlane
 from kafkapy._speedups.event_queue import (
     CONNECTION_CLOSED,
+    FLUSH_WANTED,
     HIGH_WATERMARK,
     LOG_OFFLINE,
     REQUEST,
@@ -369,6 +370,7 @@ class KafkaServer:
         channel = self.socket_server.request_channel
         events.on(SEGMENT_WANTED, log_manager.on_segment_wanted)
         events.on(SEGMENT_ROLLED, log_manager.on_segment_rolled)
+        events.on(FLUSH_WANTED, log_manager.on_flush_wanted)
         events.on(LOG_OFFLINE, log_manager.on_log_offline)
         events.on(HIGH_WATERMARK, self.context.coordinators.writer.high_watermark_moved)
         events.on(CONNECTION_CLOSED, lambda handle, _argument, _text: channel.connection_closed(handle))

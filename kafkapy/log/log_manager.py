@@ -409,6 +409,12 @@ class LogManager:
         """A log has a new active segment: the closed one is cut to size and, in the background, synced."""
         self._on_segment_worker(handle, self._after_roll)
 
+    def on_flush_wanted(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
+        """Produces wait for a flush that flush.messages has made due."""
+        log = self._by_id.get(handle)
+        if log is not None and self._scheduler is not None and not self._closed:
+            self._scheduler.schedule("flush-log", lambda: self._guarded(log, lambda each: each.flush_due()))
+
     def on_log_offline(self, handle: int, argument: int, text: bytes = b"") -> None:
         """A log met a disk error; `argument` is the errno. Its whole directory goes offline."""
         log = self._by_id.get(handle)

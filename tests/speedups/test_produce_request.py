@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from kafkapy._speedups import produce_decode
+from kafkapy._speedups.event_queue import FLUSH_WANTED
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.records.batches import iter_batches
@@ -347,6 +348,72 @@ def test_a_full_segment_parks_and_finished_partitions_are_not_appended_again(bro
     assert offsets == [(("other", 0), 0, 0), (("full", 0), 0, 2)]
     assert (full.log_end_offset, other.log_end_offset) == (3, 1)
     assert b"y" * 150 in full.read(1)[0]
+
+
+@pytest.mark.parametrize("acks", (1, -1))
+@pytest.mark.parametrize("timeout_ms", (0, 30_000))
+def test_a_flush_that_is_due_is_waited_for(broker: Any, acks: int, timeout_ms: int) -> None:
+    """A worker does it (Kafka: the thread that appends); the client's timeout is for replicas, not for the disk."""
+    (log,) = broker.topic("t", flush_messages=2)
+    (other,) = broker.topic("other")
+    assert broker.only(broker.produce({"t": [(0, broker.batch())]}, acks=acks, timeout_ms=timeout_ms)).error_code == 0
+    assert flushes_wanted(broker) == 0
+    request = broker.produce_request(
+        {"t": [(0, broker.batch())], "other": [(0, broker.batch())]}, version=9, acks=acks, timeout_ms=timeout_ms
+    )
+    exchange = broker.send(request, 9)
+    assert exchange.kind == "parked"
+    assert (log.log_end_offset, other.log_end_offset) == (2, 1)
+    assert flushes_wanted(broker) == 1
+    assert exchange.resume().kind == "parked"
+    assert exchange.wakes == 0
+    log.flush_due()
+    assert exchange.wakes == 1
+    assert log.unflushed_messages == 0
+    found = broker.by_partition(broker.produce_reply(exchange.resume(), 9))
+    assert {key: (entry.error_code, entry.base_offset) for key, entry in found.items()} == {
+        ("t", 0): (0, 1), ("other", 0): (0, 0)
+    }  # fmt: skip
+    assert broker.only(broker.produce({"t": [(0, broker.batch())]}, acks=acks, timeout_ms=timeout_ms)).error_code == 0
+    # A batch that comes again waits for the flush of the first one, and acks=0 for nothing.
+    batch = broker.batch(producer_id=5, producer_epoch=0, base_sequence=0)
+    assert broker.send(broker.produce_request({"t": [(0, batch)]}, version=9, acks=0), 9).kind == "no_reply"
+    again = broker.send(broker.produce_request({"t": [(0, batch)]}, version=9, acks=acks), 9)
+    assert again.kind == "parked"
+    log.flush_due()
+    assert broker.only(broker.produce_reply(again.resume(), 9)).base_offset == 3
+
+
+def test_a_flush_that_fails_or_never_comes_is_told(broker: Any) -> None:
+    (log,) = broker.topic("t", flush_messages=1)
+    exchange = broker.send(broker.produce_request({"t": [(0, broker.batch())]}, version=9), 9)
+    assert exchange.kind == "parked"
+    entry = broker.only(broker.produce_reply(exchange.resume(timed_out=True), 9))
+    assert entry.error_code == ErrorCode.REQUEST_TIMED_OUT
+    exchange = broker.send(broker.produce_request({"t": [(0, broker.batch())]}, version=9), 9)
+    log.go_offline(5)
+    assert exchange.wakes == 1
+    entry = broker.only(broker.produce_reply(exchange.resume(), 9))
+    assert entry.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_what_was_truncated_is_not_waited_for(broker: Any) -> None:
+    (log,) = broker.topic("t", flush_messages=2)
+    for _ in range(2):
+        exchange = broker.send(broker.produce_request({"t": [(0, broker.batch())]}, version=9), 9)
+    assert exchange.kind == "parked"
+    log.become_follower(2, 1)
+    assert exchange.wakes == 1
+    assert broker.only(broker.produce_reply(exchange.resume(), 9)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    log.truncate_to(0)
+    log.update_config(broker.log_config())
+    log.become_leader(1, 2, [1])
+    assert broker.only(broker.produce({"t": [(0, broker.batch())]})).base_offset == 0
+
+
+def flushes_wanted(broker: Any) -> int:
+    """How often the control plane was asked since the last call."""
+    return [event[0] for event in broker.events.drain()].count(FLUSH_WANTED)
 
 
 def test_a_parked_batch_gets_the_time_of_its_append(broker: Any) -> None:
