@@ -8,6 +8,7 @@ busy.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import threading
@@ -23,7 +24,7 @@ from kafkapy._speedups.record_iterator import RecordIterator
 from kafkapy.clients.background import BackgroundLoop
 from kafkapy.clients.consumer.core import ConsumerCore
 from kafkapy.clients.consumer.offset_commit import OffsetCommitFuture
-from kafkapy.clients.consumer.subscription import EARLIEST, LATEST, ConsumerRebalanceListener
+from kafkapy.clients.consumer.subscription import EARLIEST, LATEST, ConsumerRebalanceListener, SubscriptionPattern
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.config_def import MAX_LONG
 from kafkapy.config.consumer import CONSUMER
@@ -40,6 +41,8 @@ __all__ = ["KafkaConsumer"]
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], Any]
+
+logger = logging.getLogger("kafka.consumer")
 
 FOREVER: Final = 86_400.0
 """Seconds of one wait at most; then it is looked again."""
@@ -305,15 +308,16 @@ class KafkaConsumer(RecordIterator):
             raise WakeupError
         work, error = self._background.call(self._core.enter_poll)
         while work:
-            pending, work = work, []
-            while pending:
-                each = pending.pop(0)
-                try:
-                    each()
-                except BaseException:
-                    for left in pending:
-                        self._background.call(self._core.attendance.callback, left)
-                    raise
+            try:
+                work.pop(0)()
+            except Exception as raised:
+                if error is not None:
+                    logger.error("An error is followed by another one, which is raised", exc_info=error)
+                error = raised
+            except BaseException:
+                for left in work:
+                    self._background.call(self._core.attendance.callback, left)
+                raise
         if error is not None:
             raise error
 
@@ -328,10 +332,11 @@ class KafkaConsumer(RecordIterator):
     def subscribe(
         self,
         topics: Sequence[str] = (),
-        pattern: str | re.Pattern[str] | None = None,
+        pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Reads these topics, or those whose names match the pattern at their beginning, instead of those before.
+        """Reads these topics, or those whose names match the pattern at their beginning, instead of those before. A
+        `SubscriptionPattern` is matched by the broker (group.protocol=consumer).
 
         ValueError without either; IllegalStateError with both, or after assign(); TypeError.
         """
@@ -343,8 +348,8 @@ class KafkaConsumer(RecordIterator):
             raise TypeError("topics must be a sequence of names")
         if listener is not None and not hasattr(listener, "on_partitions_assigned"):
             raise TypeError("listener must be a ConsumerRebalanceListener")
-        compiled = re.compile(pattern) if pattern is not None else None
-        self._call(self._core.subscribe, topics, compiled, listener)
+        chosen = pattern if pattern is None or isinstance(pattern, SubscriptionPattern) else re.compile(pattern)
+        self._call(self._core.subscribe, topics, chosen, listener)
 
     def unsubscribe(self) -> None:
         """Leaves the group and reads nothing."""

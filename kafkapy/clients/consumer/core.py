@@ -17,6 +17,7 @@ only within poll(), so that records returned by earlier polls count as processed
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
 from collections import Counter
@@ -39,6 +40,7 @@ from kafkapy.clients.consumer.subscription import (
     FetchState,
     OffsetReset,
     PartitionState,
+    SubscriptionPattern,
     SubscriptionState,
     SubscriptionType,
 )
@@ -61,12 +63,20 @@ POLL_CHECK_S: Final = 1.0
 FATAL_FOR_TOPICS: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
 
+_numbers = itertools.count(1)
+
+
 def _with_room_for_fetches(config: ClientConfig) -> ClientConfig:
     """receive.message.max.bytes has to let a full Fetch response pass, and a batch larger than a partition's share."""
     least = config["fetch.max.bytes"] + config["max.partition.fetch.bytes"]
     if config["receive.message.max.bytes"] >= least or "receive.message.max.bytes" in config.given:
         return config
     return config.replaced(receive_message_max_bytes=least)
+
+
+def _next_client_id(group_id: str | None) -> str:
+    """As Kafka names consumers that have no client.id."""
+    return f"consumer-{group_id or 'kafkapy'}-{next(_numbers)}"
 
 
 def _membership(core: ConsumerCore) -> Membership:
@@ -97,7 +107,7 @@ class ConsumerCore:
         attended: bool = True,
     ) -> None:
         config = self.config = _with_room_for_fetches(config)
-        self.network = NetworkClient(config)
+        self.network = NetworkClient(config, client_id=config["client.id"] or _next_client_id(config["group.id"]))
         self.buffer = FetchBuffer(lambda: post(self.wake_fetcher), ring)
         self.subscription = SubscriptionState(OffsetReset.of(config["auto.offset.reset"]), self.buffer.partition)
         self.attendance = Attendance(self.buffer, self.subscription, ring, attended)
@@ -181,10 +191,18 @@ class ConsumerCore:
     # --- what is read ---------------------------------------------------------------------------------------------
 
     def subscribe(
-        self, topics: Iterable[str], pattern: re.Pattern[str] | None, listener: ConsumerRebalanceListener | None
+        self,
+        topics: Iterable[str],
+        pattern: re.Pattern[str] | SubscriptionPattern | None,
+        listener: ConsumerRebalanceListener | None,
     ) -> None:
         """Subscribes by name, or by pattern. IllegalStateError while partitions are assigned by hand."""
-        if pattern is not None:
+        if isinstance(pattern, SubscriptionPattern):
+            if self.membership is None or self.config["group.protocol"].lower() != "consumer":
+                raise IllegalStateError("A SubscriptionPattern needs a group with group.protocol=consumer")
+            self.subscription.subscribe_server_pattern(pattern.pattern, listener)
+            self._want_metadata()
+        elif pattern is not None:
             self.subscription.subscribe_pattern(pattern, listener)
             self._want_metadata()
             self._match_pattern()
@@ -218,7 +236,7 @@ class ConsumerCore:
 
     def _want_metadata(self) -> None:
         cluster = self.network.cluster
-        if self.subscription.type is SubscriptionType.PATTERN:
+        if self.subscription.type in (SubscriptionType.PATTERN, SubscriptionType.SERVER_PATTERN):
             cluster.want_all(True)
         else:
             cluster.want_only(self.subscription.metadata_topics | set(self._transient))
@@ -527,7 +545,7 @@ class ConsumerCore:
 
     def all_metrics(self) -> dict[str, dict[str, Any]]:
         """What was counted, by group and name."""
-        return self.network.metrics.snapshot("consumer") | self.metrics.read()
+        return self.network.metrics_snapshot("consumer") | self.metrics.read()
 
     async def all_topics(self, timeout_ms: int) -> set[str]:
         """The names of all topics that may be seen, asked of the cluster now. KafkaTimeoutError."""

@@ -35,6 +35,7 @@ __all__ = [
     "NotAssignedError",
     "OffsetReset",
     "PartitionState",
+    "SubscriptionPattern",
     "SubscriptionState",
     "SubscriptionType",
 ]
@@ -64,12 +65,19 @@ class ConsumerRebalanceListener(ABC):
         self.on_partitions_revoked(lost)
 
 
+class SubscriptionPattern(NamedTuple):
+    """An RE2 expression that the broker matches against topic names (KIP-848); group.protocol=consumer only."""
+
+    pattern: str
+
+
 class SubscriptionType(Enum):
     """How partitions come to be assigned."""
 
     NONE = "none"
     TOPICS = "topics"
     PATTERN = "pattern"
+    SERVER_PATTERN = "pattern of the broker"
     ASSIGNED = "assigned by the user"
 
 
@@ -143,6 +151,7 @@ class PartitionState:
         "_pending_assigned",
         "_pending_revocation",
         "_state",
+        "_subscribed",
         "buffer",
         "expire_replica_at",
         "failed",
@@ -180,6 +189,7 @@ class PartitionState:
         self._paused = False
         self._pending_revocation = False
         self._pending_assigned = False
+        self._subscribed = True
         self._state = FetchState.INITIALIZING
 
     def __repr__(self) -> str:
@@ -203,6 +213,7 @@ class PartitionState:
             and not self._paused
             and not self._pending_revocation
             and not self._pending_assigned
+            and self._subscribed
         )
 
     @property
@@ -233,6 +244,16 @@ class PartitionState:
     @pending_assigned.setter
     def pending_assigned(self, pending: bool) -> None:
         self._pending_assigned = pending
+        self.buffer.readable = self.fetchable
+
+    @property
+    def subscribed(self) -> bool:
+        """Its topic is subscribed to; else it is only here until the group has given it to nobody or somebody else."""
+        return self._subscribed
+
+    @subscribed.setter
+    def subscribed(self, subscribed: bool) -> None:
+        self._subscribed = subscribed
         self.buffer.readable = self.fetchable
 
     def enter(self, state: FetchState) -> None:
@@ -333,13 +354,22 @@ class SubscriptionState:
         """Subscribes to topics by name instead of those before; whether they differ. IllegalStateError."""
         self._become(SubscriptionType.TOPICS)
         self.listener = listener
-        return self._change_topics(topics)
+        changed = self._change_topics(topics)
+        for state in self._assignment.values():
+            state.subscribed = state.topic_partition.topic in self.topics
+        return changed
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: ConsumerRebalanceListener | None) -> None:
         """Subscribes to all topics whose names the pattern matches at their beginning. IllegalStateError."""
         self._become(SubscriptionType.PATTERN)
         self.listener = listener
         self.pattern = pattern
+
+    def subscribe_server_pattern(self, pattern: str, listener: ConsumerRebalanceListener | None) -> None:
+        """Subscribes to what the broker says that the expression matches. IllegalStateError."""
+        self._become(SubscriptionType.SERVER_PATTERN)
+        self.listener = listener
+        self.server_pattern = pattern
 
     def subscribe_matching(self, topics: Iterable[str]) -> bool:
         """Chooses those of the topics that the pattern matches; whether that changes the subscription."""
@@ -399,7 +429,7 @@ class SubscriptionState:
     @property
     def auto_assigned(self) -> bool:
         """Whether partitions follow from a subscription."""
-        return self.type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
+        return self.type not in (SubscriptionType.NONE, SubscriptionType.ASSIGNED)
 
     @property
     def subscription(self) -> set[str]:
