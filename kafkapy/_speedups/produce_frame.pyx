@@ -297,7 +297,8 @@ cdef class ProduceResponseFrame(ResponseFrame):
             else:
                 result.topic = read_string(&c, flexible, &result.topic_size)
             partitions = read_array_length(&c, flexible)
-            if c.error or result.topic == NULL:
+            if c.error or result.topic == NULL or partitions < 0:
+                plain = False
                 break
             for j in range(partitions):
                 result.partition = read_int32(&c)
@@ -307,9 +308,9 @@ cdef class ProduceResponseFrame(ResponseFrame):
                 if self.version >= LOG_START_OFFSET_VERSION:
                     read_int64(&c)
                 if self.version >= RECORD_ERRORS_VERSION:
-                    if read_array_length(&c, flexible) > 0:
-                        plain = False
-                    read_string(&c, flexible, &length)
+                    # Neither errors of records nor a text; a null list of them is no list at all.
+                    plain = read_array_length(&c, flexible) == 0 and plain
+                    plain = read_string(&c, flexible, &length) == NULL and plain
                 plain = plain and length_is_zero(&c, flexible)
                 if c.error or not plain:
                     break
