@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import Any, Final
 
 from kafkapy.config.config_def import (
@@ -229,6 +230,8 @@ def _parsed(key: ConfigKey, name: str, raw: object) -> Any:
     if not isinstance(raw, str):
         if key.type is CLASS:
             return raw
+        if isinstance(raw, Enum) and key.type is STRING:
+            raw = raw.name  # IsolationLevel.READ_COMMITTED
         if key.type is LIST and isinstance(raw, Iterable):
             items = list(raw)
             if not all(isinstance(item, str) for item in items):
