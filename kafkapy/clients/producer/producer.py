@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kafkapy._speedups.partition_queue import PartitionQueue
-from kafkapy._speedups.record_future import FutureRecordMetadata
+from kafkapy._speedups.record_future import BulkFuture, FutureRecordMetadata
 from kafkapy._speedups.record_sender import RecordSender, deliver_to
 from kafkapy.clients.background import BackgroundLoop
 from kafkapy.clients.producer.core import ProducerCore, no_room
@@ -167,6 +167,15 @@ class KafkaProducer(RecordSender):
         return future
 
     # --- methods --------------------------------------------------------------------------------------------------
+
+    def send_arrow(self, table: Any, topic: str | None = None) -> BulkFuture:
+        """Has a record sent for each row of a pyarrow table, or of a DataFrame, and returns one future for all of them.
+
+        See kafkapy.arrow.send for the columns. Needs pyarrow (the extra `arrow`).
+        """
+        from kafkapy.arrow import send
+
+        return send(self, table, topic)
 
     def flush(self, timeout: float | None = None) -> None:
         """Sends everything that was handed to send() before and waits for the results.
