@@ -182,6 +182,12 @@ class ManagerContext(Context):
                 assert not set(found) & ledger.gone, f"deleted and back again: {found}"
         left = [path.name for name in self.directories for path in (self.root / name).glob("*-delete")]
         assert not left, left
+        if killed:
+            manager = self.check_goes_on(manager)
+        manager.shutdown()
+
+    def check_goes_on(self, manager: LogManager) -> LogManager:
+        """An append, and a restart."""
         again = manager.get_or_create(PARTITIONS[0])
         again.become_leader(1, 100, [1])
         end = again.log_end_offset
@@ -193,7 +199,7 @@ class ManagerContext(Context):
         log = manager.get(PARTITIONS[0])
         assert log is not None
         assert log.log_end_offset == end + 1
-        manager.shutdown()
+        return manager
 
 
 def log_directory(c: Context) -> None:

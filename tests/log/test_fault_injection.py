@@ -35,6 +35,7 @@ SCENARIOS = (
     "recovery of a directory swap",
 )
 LONG_SCENARIOS = ("directory swap and back",)
+SLOW_TO_SPOIL = ("recovery of a directory swap",)
 MEMORY = Path("/dev/shm")
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("KAFKAPY_ASAN")), reason="preloaded libraries in each other's way")
@@ -69,7 +70,7 @@ def test_a_crash_between_any_two_file_operations(library: Path, fast_directory: 
     assert runs >= points
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", [scenario for scenario in SCENARIOS if scenario not in SLOW_TO_SPOIL])
 def test_any_file_operation_fails(library: Path, fast_directory: Path, scenario: str) -> None:
     points, runs = run(library, fast_directory, scenario, "faults")
     assert points >= 50
