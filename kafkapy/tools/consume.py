@@ -4,7 +4,7 @@ kafka-console-consumer.sh and kcat -C."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -110,13 +110,13 @@ def _from_partitions(
     if not starts:
         return
     total = None if ends is None else sum(ends[partition] - offset for partition, offset in starts.items())
-    consumer = KafkaConsumer(dict(configs))
+    consumer = KafkaConsumer(configs=configs)
     try:
         consumer.assign(list(starts))
         for partition, offset in starts.items():
             consumer.seek(partition, offset)
         with _shown(total if count is None else min(count, total or count), output) as bar:
-            _copy(consumer, None if ends is None else dict(ends), count, lines, output, bar)
+            _until_interrupted(ends is None, lambda: _copy(consumer, ends, count, lines, output, bar))
     finally:
         consumer.close()
 
@@ -137,16 +137,15 @@ def _from_group(
         raise click.UsageError(
             "With --group, --from is beginning or end: where to begin without an offset of the group."
         )
-    consumer = KafkaConsumer(configs | {"auto.offset.reset": resets[first]})
+    consumer = KafkaConsumer(configs=configs | {"auto.offset.reset": resets[first]})
     try:
         consumer.subscribe(list(topics))
-        # What the first poll returns is kept: it comes with the assignment.
+        early: list[Any] = []
         while not consumer.assignment():
-            if _write(consumer.poll(POLL_MS, max_records=0 if count == 0 else 1), lines, output) and count is not None:
-                count -= 1
+            early = consumer.poll_batch(AT_ONCE if count is None else min(AT_ONCE, count), POLL_MS)
         ends = None if follow else dict(consumer.end_offsets(list(consumer.assignment())))
         with _shown(count, output) as bar:
-            _copy(consumer, ends, count, lines, output, bar)
+            _until_interrupted(follow, lambda: _copy(consumer, ends, count, lines, output, bar, early))
         consumer.commit()
     finally:
         consumer.close()
@@ -159,36 +158,50 @@ def _copy(
     lines: Lines,
     output: BinaryIO,
     bar: Progress,
+    early: Sequence[Any] = (),
 ) -> None:
-    """Until every partition is at its end, or so many records are written; a partition at its end is paused."""
-    grouped = consumer.config["group.id"] is not None
+    """Until every partition is at its end, or so many records are written. `early`: records that were polled before.
+
+    A partition at its end is paused. Without records it may be there as well: what is left are transactions' markers.
+    """
     written = 0
-    while count is None or written < count:
+    records = list(early)
+    while True:
         if ends is not None:
-            reached = [partition for partition, end in ends.items() if consumer.position(partition) >= end]
+            records = [record for record in records if _is_wanted(record, ends)]
+        if records:
+            output.write(b"".join(map(lines, records)))
+            output.flush()
+            written += len(records)
+            bar.advance(len(records))
+        if ends is not None:
+            at = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
+            if not records:
+                mine = consumer.assignment()
+                ends = {partition: end for partition, end in ends.items() if partition in mine}
+                at = {partition: consumer.position(partition) for partition in ends}
+            reached = [partition for partition, offset in at.items() if offset >= ends.get(partition, 0)]
             consumer.pause(*reached)
             ends = {partition: end for partition, end in ends.items() if partition not in reached}
             if not ends:
                 return
-        most = AT_ONCE if count is None else min(AT_ONCE, count - written)
-        polled = consumer.poll(POLL_MS, max_records=most)
-        if ends is not None and not grouped:
-            polled = {
-                partition: [record for record in records if record.offset < ends[partition]]
-                for partition, records in polled.items()
-                if partition in ends
-            }
-        got = _write(polled, lines, output)
-        written += got
-        bar.advance(got)
+        if count is not None and written >= count:
+            return
+        records = consumer.poll_batch(AT_ONCE if count is None else min(AT_ONCE, count - written), POLL_MS)
 
 
-def _write(polled: Mapping[TopicPartition, list[Any]], lines: Lines, output: BinaryIO) -> int:
-    records = [record for each in polled.values() for record in each]
-    if records:
-        output.write(b"".join(map(lines, records)))
-        output.flush()
-    return len(records)
+def _until_interrupted(follows: bool, copy: Callable[[], None]) -> None:
+    """Ctrl-C is how to end what goes on for ever; otherwise it is an interruption."""
+    try:
+        copy()
+    except KeyboardInterrupt:
+        if not follows:
+            raise
+
+
+def _is_wanted(record: Any, ends: Offsets) -> bool:
+    end = ends.get(TopicPartition(record.topic, record.partition))
+    return end is not None and record.offset < end
 
 
 @contextmanager

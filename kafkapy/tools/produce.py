@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -18,11 +19,10 @@ from kafkapy.tools.record_format import FormatError, from_json_line, unescape
 
 __all__ = ["produce"]
 
-Record = dict[str, Any]
+Call = dict[str, Any]
+"""Arguments of send (`value`) or of send_many (`values`)."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-READ_BYTES = 1 << 16
-SHOWN_EVERY = 500
-"""Records between two steps of the progress bar."""
+READ_BYTES = 1 << 17
 THROUGHPUT: dict[str, object] = {"linger.ms": 20, "batch.size": 262144}
 """For a pipe batches matter more than the milliseconds until the first one; -X says otherwise."""
 
@@ -82,40 +82,50 @@ def produce(
     configs = THROUGHPUT | settings | {"compression.type": compression}
     with connected(settings) as admin:
         _check(admin.describe_topics([topic])[0], topic, partition)
-    records = _whole(files) if whole else _records(files or ("-",), between, split, as_json)
+    if whole:
+        calls = _whole(files or ("-",), every)
+    elif as_json:
+        calls = _json_lines(files or ("-",), between, every, null)
+    else:
+        calls = _lines(files or ("-",), between, split, every, null)
     started = time.monotonic()
-    count = _send(configs, topic, (_completed(record, every, null) for record in records), quiet)
+    count = _send(configs, topic, calls, quiet)
     if not quiet and sys.stderr.isatty():
         rate = count / max(time.monotonic() - started, 0.001)
         click.echo(f"{count:,} records sent, {rate:,.0f}/s", err=True)
 
 
-def _send(configs: dict[str, object], topic: str, records: Iterator[Record], quiet: bool) -> int:
-    """How many were sent. KafkaError with the first failure."""
+def _send(configs: dict[str, object], topic: str, calls: Iterator[Call], quiet: bool) -> int:
+    """How many records were sent: each call is of one record (`value`) or of many (`values`). KafkaError with the first
+    failure."""
     from kafkapy.clients.producer.producer import KafkaProducer
 
-    failures: list[BaseException] = []
     count = 0
     producer = KafkaProducer(configs)
     try:
         with progress("sent", None, shown=not quiet) as bar:
-            for record in records:
-                producer.send(topic, **record).add_errback(failures.append)
-                count += 1
-                if count % SHOWN_EVERY == 0:
-                    bar.advance(SHOWN_EVERY)
-                    if failures:
-                        break
+            sent: deque[Any] = deque()
+            for call in calls:
+                more = len(call["values"]) if "values" in call else 1
+                sent.append(producer.send_many(topic, **call) if "values" in call else producer.send(topic, **call))
+                count += more
+                bar.advance(more)
+                while sent and sent[0].is_done:
+                    _raise_failure(sent.popleft(), count)
             producer.flush()
-            bar.advance(count % SHOWN_EVERY)
+            for future in sent:
+                _raise_failure(future, count)
     finally:
         producer.close()
-    if failures:
-        raise KafkaError(f"{len(failures)} of {count} records were not sent: {failures[0]}")
     return count
 
 
-def _defaults(key: str | None, headers: tuple[str, ...], partition: int | None) -> Record:
+def _raise_failure(future: Any, count: int) -> None:
+    if future.exception is not None:
+        raise KafkaError(f"Not all of the first {count} records were sent: {future.exception}")
+
+
+def _defaults(key: str | None, headers: tuple[str, ...], partition: int | None) -> Call:
     pairs = []
     for text in headers:
         name, equals, value = text.partition("=")
@@ -123,18 +133,6 @@ def _defaults(key: str | None, headers: tuple[str, ...], partition: int | None) 
             raise click.UsageError(f"{text!r} is no NAME=VALUE.")
         pairs.append((name, value.encode()))
     return {"key": None if key is None else key.encode(), "headers": pairs, "partition": partition}
-
-
-def _completed(record: Record, every: Record, null: bool) -> Record:
-    if null:
-        record = {name: None if value == b"" else value for name, value in record.items()}
-    if record.get("key") is None:
-        record["key"] = every["key"]
-    if every["headers"]:
-        record["headers"] = [*record.get("headers", ()), *every["headers"]]
-    if every["partition"] is not None:
-        record.setdefault("partition", every["partition"])
-    return record
 
 
 def _check(topic: dict[str, Any], name: str, partition: int | None) -> None:
@@ -145,44 +143,63 @@ def _check(topic: dict[str, Any], name: str, partition: int | None) -> None:
         raise KafkaError(f"Topic {name} has no partition {partition}; it has 0 to {len(topic['partitions']) - 1}.")
 
 
-def _whole(files: tuple[str, ...]) -> Iterator[Record]:
-    for name in files or ("-",):
-        yield {"value": sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()}
-
-
-def _records(files: tuple[str, ...], between: bytes, split: bytes | None, as_json: bool) -> Iterator[Record]:
+def _whole(files: tuple[str, ...], every: Call) -> Iterator[Call]:
     for name in files:
+        value = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        yield every | {"value": value}
+
+
+def _lines(files: tuple[str, ...], between: bytes, split: bytes | None, every: Call, null: bool) -> Iterator[Call]:
+    key = every["key"]
+    rest = {name: value for name, value in every.items() if name != "key"}
+    for where, first, block in _blocks(files, between):
+        values: list[bytes | None] = []
+        keys: list[bytes | None] | None = None if key is None else [key] * len(block)
+        if split is None:
+            values += block
+        else:
+            keys = []
+            for number, line in enumerate(block, first):
+                before, found, value = line.partition(split)
+                if not found:
+                    shown = split.decode(errors="backslashreplace")
+                    raise KafkaError(f"{where}, line {number}: there is no {shown!r} between a key and a value.")
+                keys.append(before)
+                values.append(value)
+        if null:
+            values = [value or None for value in values]
+            keys = None if keys is None else [each or key for each in keys]
+        yield rest | {"values": values, "keys": keys}
+
+
+def _json_lines(files: tuple[str, ...], between: bytes, every: Call, null: bool) -> Iterator[Call]:
+    for where, first, block in _blocks(files, between):
+        for number, line in enumerate(block, first):
+            try:
+                record = from_json_line(line)
+            except FormatError as error:
+                raise KafkaError(f"{where}, line {number}: {error}.") from None
+            record["headers"] += every["headers"]
+            if null:
+                record["value"] = record["value"] or None
+            if record["key"] is None:
+                record["key"] = every["key"]
+            yield {"partition": every["partition"]} | record
+
+
+def _blocks(files: tuple[str, ...], between: bytes) -> Iterator[tuple[str, int, list[bytes]]]:
+    """(file, number of the first line, lines) as they are read: a slow pipe gives few lines at a time, and they go out
+    at once. An empty rest at the end is no record."""
+    for name in files:
+        where = "stdin" if name == "-" else name
         with ExitStack() as opened:
             source = sys.stdin.buffer if name == "-" else opened.enter_context(Path(name).open("rb"))
-            for number, line in enumerate(_lines(source, between), 1):
-                where = f"{'stdin' if name == '-' else name}, line {number}"
-                yield _record(line, split, as_json, where)
-
-
-def _record(line: bytes, split: bytes | None, as_json: bool, where: str) -> Record:
-    if as_json:
-        try:
-            return from_json_line(line)
-        except FormatError as error:
-            raise KafkaError(f"{where}: {error}.") from None
-    if split is None:
-        return {"value": line}
-    key, found, value = line.partition(split)
-    if not found:
-        raise KafkaError(f"{where}: there is no {split.decode(errors='backslashreplace')!r} between a key and a value.")
-    return {"key": key, "value": value}
-
-
-def _lines(source: BinaryIO, between: bytes) -> Iterator[bytes]:
-    """What stands between delimiters; an empty rest at the end is no record."""
-    if between == b"\n":
-        for line in source:
-            yield line[:-1] if line.endswith(b"\n") else line
-        return
-    rest = b""
-    read = getattr(source, "read1", source.read)
-    while block := read(READ_BYTES):
-        *complete, rest = (rest + block).split(between)
-        yield from complete
-    if rest:
-        yield rest
+            read = getattr(source, "read1", source.read)
+            first, rest = 1, b""
+            while block := read(READ_BYTES):
+                *lines, rest = (rest + block).split(between)
+                if lines:
+                    yield where, first, lines
+                    first += len(lines)
+            if rest:
+                yield where, first, [rest]
