@@ -1,4 +1,5 @@
-"""Members of a consumer group, one for each foreign client: each reads on a thread of its own until it is stopped.
+"""Members of a consumer group, one for each foreign client and for our own: each reads on a thread of its own until it
+is stopped.
 
 What they got is kept as values, so that a test can tell whether every record was delivered.
 """
@@ -19,6 +20,8 @@ from typing import Any, ClassVar
 import aiokafka
 import confluent_kafka
 import kafka
+
+import kafkapy
 
 SESSION_MS = 6_000
 HEARTBEAT_MS = 500
@@ -80,6 +83,48 @@ class Member:
     def run(self) -> None:
         """Read until `_stop` is set."""
         raise NotImplementedError
+
+
+class KafkapyMember(Member):
+    """kafkapy; options are its keywords."""
+
+    name = "kafkapy"
+
+    def config(self) -> dict[str, Any]:
+        """What options are put over."""
+        return {
+            "auto_commit_interval_ms": 500,
+            "auto_offset_reset": "earliest",
+            "bootstrap_servers": self.bootstrap,
+            "fetch_max_wait_ms": 100,
+            "group_id": self.group,
+            "heartbeat_interval_ms": HEARTBEAT_MS,
+            "metadata_max_age_ms": 1000,
+            "partition_assignment_strategy": "range",
+            "session_timeout_ms": SESSION_MS,
+        }
+
+    def run(self) -> None:
+        consumer = kafkapy.KafkaConsumer(self.topic, **(self.config() | self.options))
+        try:
+            while not self._stop.is_set():
+                for messages in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
+                    self.values.extend(message.value for message in messages)
+                self.partitions = {each.partition for each in consumer.assignment()}
+        finally:
+            consumer.close(timeout_ms=CLOSE_S * 1000)
+
+
+class KafkapyProtocolMember(KafkapyMember):
+    """kafkapy with the new protocol (KIP-848)."""
+
+    name = "kafkapy-consumer-protocol"
+
+    def config(self) -> dict[str, Any]:
+        mine = super().config() | {"group_protocol": "consumer"}
+        for classic in ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy"):
+            del mine[classic]
+        return mine
 
 
 class ConfluentMember(Member):
@@ -192,7 +237,7 @@ def _range_of_kafka_python() -> list[Any]:
     return [RangePartitionAssignor]
 
 
-ALL: list[type[Member]] = [ConfluentMember, KafkaPythonMember, AioKafkaMember]
+ALL: list[type[Member]] = [KafkapyMember, ConfluentMember, KafkaPythonMember, AioKafkaMember]
 
 
 PROGRAM = """

@@ -1,4 +1,4 @@
-"""Foreign consumers share groups: they join, leave, commit, and no record is missed."""
+"""Consumers of all kinds share groups: they join, leave, commit, and no record is missed."""
 
 from __future__ import annotations
 
