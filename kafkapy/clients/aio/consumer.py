@@ -130,7 +130,7 @@ class AIOKafkaConsumer:
     def _ring(self) -> None:
         """There are records, or something has changed. On the loop, from within the core."""
         self._bell.set()
-        if self._buffer.attention and not self._attending and not self._waiting and self._running:
+        if self._buffer.attention and not self._waiting:
             self._attend_soon()
 
     @property
@@ -138,8 +138,10 @@ class AIOKafkaConsumer:
         return self._started and not self._stopped
 
     def _attend_soon(self) -> None:
-        self._attending = True
-        asyncio.get_running_loop().call_soon(self._attend)
+        """A subscription is looked after without the user; partitions assigned by hand may yet be given positions."""
+        if self._running and not self._attending and self._core.subscription.auto_assigned:
+            self._attending = True
+            asyncio.get_running_loop().call_soon(self._attend)
 
     def _attend(self) -> None:
         """Has the core do what waits for the user; what is to be raised is kept for the next call."""
@@ -308,15 +310,14 @@ class AIOKafkaConsumer:
         leaving = self._leaving
         if leaving is None or leaving.done():
             action()
-            if self._running and not self._attending:
-                self._attend_soon()
+            self._attend_soon()
             return
 
         async def do() -> None:
             await leaving
             if self._running:
                 action()
-                self._attend()
+                self._attend_soon()
 
         self._leaving = asyncio.get_running_loop().create_task(do())
 

@@ -391,3 +391,19 @@ def test_two_tasks_may_read(broker: Broker, topic: str, run: Any) -> None:
             assert sorted(offsets(await asyncio.gather(*tasks))) == [(0, n) for n in range(4)]
 
     run(main)
+
+
+def test_partitions_assigned_by_hand_wait_for_their_positions(broker: Broker, topic: str, run: Any) -> None:
+    fill(broker, topic, 10)
+    zero = TopicPartition(topic, 0)
+
+    async def main() -> None:
+        async with consumer(broker, auto_offset_reset="none") as reader:
+            reader.assign([zero])
+            found = (await reader.offsets_for_times({zero: 1_004}))[zero]
+            await asyncio.sleep(0.1)
+            assert found is not None
+            reader.seek(zero, found.offset)
+            assert (await reader.getone()).offset == 4
+
+    run(main)
