@@ -4,7 +4,7 @@ kafka-console-consumer.sh and kcat -C."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -26,6 +26,7 @@ AT_ONCE = 5000
 POLL_MS = 200
 Lines = Callable[[Any], bytes]
 Offsets = dict[TopicPartition, int]
+Polled = dict[TopicPartition, list[Any]]
 
 
 @click.command("consume")
@@ -41,7 +42,7 @@ Offsets = dict[TopicPartition, int]
 )
 @click.option("--until", "-u", "last", metavar="PLACE", help="Where to end: a place as above; end when left out.")
 @click.option("--follow", "-F", is_flag=True, help="Go on with new records as they come.")
-@click.option("--count", "-c", type=click.IntRange(0), metavar="N", help="At most so many records.")
+@click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="At most so many records.")
 @click.option(
     "--group", "-G", metavar="GROUP", type=GROUP, help="As a member of a group, from its offsets, which move on."
 )
@@ -140,9 +141,9 @@ def _from_group(
     consumer = KafkaConsumer(configs=configs | {"auto.offset.reset": resets[first]})
     try:
         consumer.subscribe(list(topics))
-        early: list[Any] = []
+        early: Polled = {}
         while not consumer.assignment():
-            early = consumer.poll_batch(AT_ONCE if count is None else min(AT_ONCE, count), POLL_MS)
+            early = consumer.poll(POLL_MS, AT_ONCE if count is None else min(AT_ONCE, count))
         ends = None if follow else dict(consumer.end_offsets(list(consumer.assignment())))
         with _shown(count, output) as bar:
             _until_interrupted(follow, lambda: _copy(consumer, ends, count, lines, output, bar, early))
@@ -158,36 +159,54 @@ def _copy(
     lines: Lines,
     output: BinaryIO,
     bar: Progress,
-    early: Sequence[Any] = (),
+    early: Polled | None = None,
 ) -> None:
     """Until every partition is at its end, or so many records are written. `early`: records that were polled before.
 
     A partition at its end is paused. Without records it may be there as well: what is left are transactions' markers.
     """
     written = 0
-    records = list(early)
+    polled: Polled = early or {}
     while True:
         if ends is not None:
-            records = [record for record in records if _is_wanted(record, ends)]
-        if records:
+            polled = {
+                partition: records if records[-1].offset < ends[partition] else _before(records, ends[partition])
+                for partition, records in polled.items()
+                if partition in ends
+            }
+        for records in polled.values():
             output.write(b"".join(map(lines, records)))
-            output.flush()
             written += len(records)
             bar.advance(len(records))
+        if polled:
+            output.flush()
         if ends is not None:
-            at = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
-            if not records:
-                mine = consumer.assignment()
-                ends = {partition: end for partition, end in ends.items() if partition in mine}
-                at = {partition: consumer.position(partition) for partition in ends}
-            reached = [partition for partition, offset in at.items() if offset >= ends.get(partition, 0)]
-            consumer.pause(*reached)
+            reached = _at_the_end(consumer, polled, ends)
+            consumer.pause(*reached & consumer.assignment())
             ends = {partition: end for partition, end in ends.items() if partition not in reached}
             if not ends:
                 return
         if count is not None and written >= count:
             return
-        records = consumer.poll_batch(AT_ONCE if count is None else min(AT_ONCE, count - written), POLL_MS)
+        polled = consumer.poll(POLL_MS, AT_ONCE if count is None else min(AT_ONCE, count - written))
+
+
+def _before(records: list[Any], end: int) -> list[Any]:
+    return [record for record in records if record.offset < end]
+
+
+def _at_the_end(consumer: KafkaConsumer, polled: Polled, ends: Offsets) -> set[TopicPartition]:
+    """The partitions that have nothing more before their ends, and those that another member has got."""
+    if polled:
+        return {
+            partition
+            for partition, records in polled.items()
+            if not records or records[-1].offset + 1 >= ends[partition]
+        }
+    mine = consumer.assignment()
+    return {
+        partition for partition, end in ends.items() if partition not in mine or consumer.position(partition) >= end
+    }
 
 
 def _until_interrupted(follows: bool, copy: Callable[[], None]) -> None:
@@ -197,11 +216,6 @@ def _until_interrupted(follows: bool, copy: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         if not follows:
             raise
-
-
-def _is_wanted(record: Any, ends: Offsets) -> bool:
-    end = ends.get(TopicPartition(record.topic, record.partition))
-    return end is not None and record.offset < end
 
 
 @contextmanager

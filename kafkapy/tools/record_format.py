@@ -22,6 +22,7 @@ Part = Callable[[Any], bytes]
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)?", re.DOTALL)
 NULL_SIZE = b"-1"
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class FormatError(ValueError):
@@ -85,7 +86,7 @@ def as_json_line(record: Any) -> bytes:
         "value": _text(record.value),
         "headers": [[name, _text(value)] for name, value in record.headers],
     }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return _encode(fields).encode() + b"\n"
 
 
 def from_json_line(line: bytes) -> dict[str, Any]:
@@ -140,4 +141,4 @@ def _bytes(value: Any) -> bytes | None:
             return base64.b64decode(value["base64"], validate=True)
         except (ValueError, TypeError):
             raise FormatError("base64 holds what is no base64") from None
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _encode(value).encode()
