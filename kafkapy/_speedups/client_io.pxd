@@ -6,6 +6,9 @@ The loop's thread (with the GIL) hands over sockets and requests; the I/O thread
       add(fd), submit(), close_channel()  -->    mail, an eventfd wakes
       events()                            <--    events, `fileno()` is readable
 
+A small request that Python has encoded (BytesFrame) is written by the loop's thread itself when nothing waits before it: waking the I/O thread costs more
+than writing. Whoever writes holds the channel's mutex; the loop's thread only tries to get it, as it holds the GIL.
+
 A frame is int32 size, then as many bytes, which start with the int32 correlation id. Requests of a channel are answered in order, so the
 I/O thread expects the correlation id of its oldest unanswered request; anything else ends the channel.
 
@@ -71,22 +74,26 @@ cdef enum IoMailKind:
     IO_ADD = 0
     IO_SUBMIT = 1
     IO_CLOSE = 2
+    IO_FLUSH = 3                # the loop's thread could not write all of a request
 
 cdef cppclass ClientChannel:
-    # Of the I/O thread, but for the two counters, which are atomic.
     int64_t id
+    int64_t mailed                      # atomic: requests in the mail
+    int64_t bytes_in                    # atomic
+    int64_t bytes_out                   # atomic
+    # Under the mutex, which is held while something is written.
+    pthread_mutex_t mutex
     Transport transport
-    uint32_t interest
     deque[ClientRequest] outgoing       # not written yet; the first one may be half written
     deque[ClientRequest] awaiting       # written, in order
+    # Of the I/O thread.
+    uint32_t interest
     uint8_t head[4]                     # of a size that has not come whole
     int head_size
     uint8_t* frame                      # the frame being read; NULL: none
     int64_t frame_capacity
     int64_t frame_have
     int64_t frame_size
-    int64_t bytes_in
-    int64_t bytes_out
 
 cdef struct ClientRequest:
     int32_t correlation_id
@@ -131,5 +138,6 @@ cdef class ClientIo:
     cdef int check(self) except -1
     cdef void forget(self, int64_t channel) noexcept
     cdef int start_thread(self) except -1
+    cdef bint written_at_once(self, ClientChannel* channel, ClientRequest* request) except -1
     cdef int mail(self, IoMail* mail) except -1
     cdef void drop_references(self) noexcept

@@ -15,6 +15,7 @@ from posix.unistd cimport close
 from kafkapy._speedups.posix cimport (
     EFD_CLOEXEC,
     EFD_NONBLOCK,
+    atomic_add,
     atomic_count,
     atomic_load,
     eventfd,
@@ -23,6 +24,7 @@ from kafkapy._speedups.posix cimport (
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
+    pthread_mutex_t,
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.selector cimport (
@@ -43,6 +45,9 @@ from kafkapy._speedups.transport cimport transport_plaintext, transport_send
 from kafkapy._speedups.wire cimport ByteBuffer, buffer_init, load_int32, store_int32, write_int32, write_raw
 
 from kafkapy.errors import IllegalStateError
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_trylock(pthread_mutex_t*)
 
 cdef extern from "<sys/epoll.h>" nogil:
     uint32_t EPOLLET
@@ -173,7 +178,9 @@ cdef void want(ClientIoState* s, ClientChannel* channel, uint32_t interest) noex
 
 cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noexcept nogil:
     """Closes the socket and reports it. The loop frees the channel when it learns that: nothing of this turn may point to it after `publish`."""
+    pthread_mutex_lock(&channel.mutex)
     if channel.transport.fd < 0:
+        pthread_mutex_unlock(&channel.mutex)
         return
     epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, channel.transport.fd, NULL)
     # A forked child may hold the descriptor as well: the peer is told all the same.
@@ -185,6 +192,7 @@ cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noe
     while not channel.awaiting.empty():
         drop(s, &channel.awaiting.front())
         channel.awaiting.pop_front()
+    pthread_mutex_unlock(&channel.mutex)
     free(channel.frame)
     channel.frame = NULL
     s.channels.erase(channel.id)
@@ -194,12 +202,29 @@ cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noe
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-cdef void write_requests(ClientIoState* s, ClientChannel* channel) noexcept nogil:
-    """Encodes and writes what is queued, as far as the socket takes it."""
+cdef int write_first(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    """Writes the first of the queue, with the mutex held: 1 when it is done, 0 when the socket is full, or minus an errno."""
+    cdef ClientRequest* request = &channel.outgoing.front()
+    cdef int64_t written = 0
+    cdef int status = transport_send(&channel.transport, request.send, &written)
+    if written:
+        atomic_count(&channel.bytes_out, written)
+    if status == 1:
+        send_free(request.send)
+        request.send = NULL
+        if request.response != NULL:
+            channel.awaiting.push_back(request[0])
+        else:
+            report(s, IO_SENT, channel.id, request, 0)
+        channel.outgoing.pop_front()
+    return status
+
+
+cdef int write_queue(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    """Encodes and writes what is queued, with the mutex held: 1 when all is written, 0 when the socket is full, or minus an errno."""
     cdef ClientRequest* request
-    cdef int64_t written
-    cdef int64_t status
-    while not channel.outgoing.empty():
+    cdef int64_t status = 1
+    while not channel.outgoing.empty() and status == 1:
         request = &channel.outgoing.front()
         if request.send == NULL:
             request.send = send_new()
@@ -209,25 +234,21 @@ cdef void write_requests(ClientIoState* s, ClientChannel* channel) noexcept nogi
                 request.send = NULL
                 report(s, IO_RESPONSE if request.response != NULL else IO_SENT, channel.id, request, <int>-status)
                 channel.outgoing.pop_front()
+                status = 1
                 continue
-        written = 0
-        status = transport_send(&channel.transport, request.send, &written)
-        if written:
-            atomic_count(&channel.bytes_out, written)
-        if status == 0:
-            want(s, channel, EPOLLIN | EPOLLOUT)
-            return
-        if status < 0:
-            close_channel(s, channel, <int>-status)
-            return
-        send_free(request.send)
-        request.send = NULL
-        if request.response != NULL:
-            channel.awaiting.push_back(request[0])
-        else:
-            report(s, IO_SENT, channel.id, request, 0)
-        channel.outgoing.pop_front()
-    want(s, channel, EPOLLIN)
+        status = write_first(s, channel)
+    return <int>status
+
+
+cdef void write_requests(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    cdef int status
+    pthread_mutex_lock(&channel.mutex)
+    status = write_queue(s, channel)
+    pthread_mutex_unlock(&channel.mutex)
+    if status < 0:
+        close_channel(s, channel, -status)
+    else:
+        want(s, channel, EPOLLIN if status else EPOLLIN | EPOLLOUT)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -236,12 +257,17 @@ cdef void write_requests(ClientIoState* s, ClientChannel* channel) noexcept nogi
 cdef int take_frame(ClientIoState* s, ClientChannel* channel, uint8_t* memory, int64_t size) noexcept nogil:
     """A whole frame, whose memory is taken over. 0 or an errno that ends the channel."""
     cdef ClientRequest request
-    cdef int32_t correlation_id = load_int32(memory)
-    if channel.awaiting.empty() or channel.awaiting.front().correlation_id != correlation_id:
+    cdef bint expected
+    # Whoever has written the request notes that it is awaited before it gives up the mutex.
+    pthread_mutex_lock(&channel.mutex)
+    expected = not channel.awaiting.empty() and channel.awaiting.front().correlation_id == load_int32(memory)
+    if expected:
+        request = channel.awaiting.front()
+        channel.awaiting.pop_front()
+    pthread_mutex_unlock(&channel.mutex)
+    if not expected:
         free(memory)
         return EBADMSG
-    request = channel.awaiting.front()
-    channel.awaiting.pop_front()
     (<ResponseFrame>request.response).parse(memory, 0, size)
     report(s, IO_RESPONSE, channel.id, &request, 0)
     return 0
@@ -374,10 +400,15 @@ cdef void carry_out(ClientIoState* s, IoMail* mail) noexcept nogil:
     channel = dereference(found).second
     if mail.kind == IO_CLOSE:
         close_channel(s, channel, 0)
-    else:
+        return
+    if mail.kind == IO_SUBMIT:
+        pthread_mutex_lock(&channel.mutex)
         channel.outgoing.push_back(mail.request)
-        if channel.outgoing.size() == 1:
-            write_requests(s, channel)
+        atomic_add(&channel.mailed, -1)
+        pthread_mutex_unlock(&channel.mutex)
+    # Where the socket is full, epoll tells when it no longer is.
+    if not channel.interest & EPOLLOUT:
+        write_requests(s, channel)
 
 
 cdef bint carry_out_mail(ClientIoState* s) noexcept nogil:
@@ -503,6 +534,7 @@ cdef class ClientIo:
         self.next_id += 1
         channel = new ClientChannel()
         channel.id = self.next_id
+        pthread_mutex_init(&channel.mutex, NULL)
         transport_plaintext(&channel.transport, fd)
         self.open[channel.id] = channel
         memset(&mail, 0, sizeof(mail))
@@ -515,6 +547,7 @@ cdef class ClientIo:
     def submit(self, int64_t channel, RequestFrame request not None, ResponseFrame response):
         """Sends a request; response None: no reply comes (acks=0). A channel that is gone drops it: its end was reported, or will be."""
         cdef IoMail mail
+        cdef unordered_map[int64_t, ClientChannel*].iterator found
         self.check()
         memset(&mail, 0, sizeof(mail))
         mail.kind = IO_SUBMIT
@@ -525,7 +558,40 @@ cdef class ClientIo:
         if response is not None:
             mail.request.response = <PyObject*>response
             Py_INCREF(response)
+        found = self.open.find(channel)
+        if found != self.open.end():
+            if response is not None and isinstance(request, BytesFrame) and self.written_at_once(dereference(found).second, &mail.request):
+                return
+            atomic_add(&dereference(found).second.mailed, 1)
         self.mail(&mail)
+
+    cdef bint written_at_once(self, ClientChannel* channel, ClientRequest* request) except -1:
+        """Writes a request here and now, if it is small and nothing is before it. False: it goes by mail, like any other."""
+        cdef ClientIoState* s = self.state
+        cdef IoMail mail
+        cdef bint taken = False
+        cdef int status = 1
+        if (<BytesFrame>request.request).size > COPIED_FRAME or atomic_load(&channel.mailed):
+            return False
+        if pthread_mutex_trylock(&channel.mutex):
+            return False
+        if channel.transport.fd >= 0 and channel.outgoing.empty():
+            request.send = send_new()
+            if (<BytesFrame>request.request).encode(request.send) < 0:
+                send_free(request.send)
+                request.send = NULL
+            else:
+                channel.outgoing.push_back(request[0])
+                taken = True
+                status = write_first(s, channel)
+        pthread_mutex_unlock(&channel.mutex)
+        if taken and status != 1:
+            # The rest, or the error that ends the channel, is the I/O thread's business.
+            memset(&mail, 0, sizeof(mail))
+            mail.kind = IO_FLUSH
+            mail.channel = channel.id
+            self.mail(&mail)
+        return taken
 
     def close_channel(self, int64_t channel):
         """Closes a channel, what is in flight with it; `events()` tells when that has happened."""
@@ -578,6 +644,7 @@ cdef class ClientIo:
         if found != self.open.end():
             self.past_bytes_in += dereference(found).second.bytes_in
             self.past_bytes_out += dereference(found).second.bytes_out
+            pthread_mutex_destroy(&dereference(found).second.mutex)
             del dereference(found).second
             self.open.erase(found)
 
