@@ -2,9 +2,9 @@
 
     .venv/bin/python perf/client_requests_bench.py [--count 3000] [--rounds 5]
 
-Each asks the same broker (a kafkapy one) for its metadata without topics, one request after the other; ours and aiokafka's
-also with eight at a time. The clients take turns, and the median of the rounds is shown. CPU is user and system time of
-the client's process, all its threads.
+Each asks the same broker (a kafkapy one) for its metadata without topics, one request after the other; ours and
+aiokafka's also with eight at a time. The clients take turns, and the median of the rounds is shown. CPU is user and
+system time of the client's process, all its threads.
 """
 
 from __future__ import annotations
