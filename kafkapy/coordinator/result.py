@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from kafkapy.coordinator.records import CoordinatorRecord
+from kafkapy.errors import ErrorCode
 
 T = TypeVar("T")
+
+TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
+"""What an operation fails with whose records do not fit into one batch: they would not a second time either."""
 
 _PENDING: Final = object()
 

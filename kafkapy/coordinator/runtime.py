@@ -60,7 +60,7 @@ from kafkapy import errors
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.loader import Applies, Load
 from kafkapy.coordinator.records import RecordTypes
-from kafkapy.coordinator.result import Later, ProducerStamp, Result
+from kafkapy.coordinator.result import TOO_LARGE, Later, ProducerStamp, Result
 from kafkapy.coordinator.timer import TimerHeap
 from kafkapy.coordinator.writer import PartitionWriter
 from kafkapy.errors import ErrorCode, KafkaError
@@ -71,7 +71,8 @@ from kafkapy.types import CompressionType, TopicPartition
 RELOAD_PAUSE_MS: Final = 500
 """Before a load that has failed, or a timeout that could not be written, is tried again."""
 LONGEST_RELOAD_PAUSE_MS: Final = 30_000
-"""Before a load that fails again and again is tried once more: the pause doubles up to this."""
+"""Before a load that fails again and again, or a timeout that is too large, is tried once more: the pause doubles up
+to this."""
 RECORD_OVERHEAD: Final = 64
 """More than a record takes in a batch beside its key and value."""
 BATCH_OVERHEAD: Final = 61
@@ -134,13 +135,17 @@ class ShardTimer(Generic[S]):
     def schedule(self, key: Hashable, delay_ms: int, operation: Operation[S, Any]) -> None:
         """Run a write operation after `delay_ms` ms instead of what was scheduled under the key before.
 
-        It is tried again when it cannot be written then; its reply is dropped.
+        It is tried again when it cannot be written then, less and less often when its records are too many for a batch;
+        its reply is dropped.
         """
+        self._arm(key, delay_ms, operation, RELOAD_PAUSE_MS)
+
+    def _arm(self, key: Hashable, delay_ms: int, operation: Operation[S, Any], pause_ms: int) -> None:
         if self._closed:
             return
         full = (self._name, key)
         self._keys.add(full)
-        self._heap.schedule(full, delay_ms, lambda: self._due(key, operation))
+        self._heap.schedule(full, delay_ms, lambda: self._due(key, operation, pause_ms))
 
     def cancel(self, key: Hashable) -> None:
         """Forget the key."""
@@ -155,13 +160,16 @@ class ShardTimer(Generic[S]):
             self._heap.cancel(key)
         self._keys.clear()
 
-    def _due(self, key: Hashable, operation: Operation[S, Any]) -> None:
+    def _due(self, key: Hashable, operation: Operation[S, Any], pause_ms: int) -> None:
         self._keys.discard((self._name, key))
 
         def ended(later: Later[Any]) -> None:
             # Something else may have been scheduled under the key since: that one counts.
-            if later.error is not None and not self._closed and key not in self:
-                self.schedule(key, RELOAD_PAUSE_MS, operation)
+            if later.error is None or self._closed or key in self:
+                return
+            too_large = isinstance(later.error, KafkaError) and later.error.code in TOO_LARGE
+            next_pause_ms = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS) if too_large else RELOAD_PAUSE_MS
+            self._arm(key, pause_ms, operation, next_pause_ms)
 
         self._run(operation).then(ended)
 

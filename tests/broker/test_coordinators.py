@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kafkapy.broker import coordinators
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
 from kafkapy.plugins import PluginManager, hookimpl
@@ -75,6 +78,28 @@ def test_the_offsets_topic_is_created_as_kafka_does_and_keeps_its_size(
         for number in range(20):
             find(client, f"group-{number}")
             assert fetch(client, f"group-{number}") == number
+
+
+@pytest.mark.parametrize(("longest", "used"), (("50", 50), ("90000", 45_000)))
+def test_how_long_a_partition_is_asked_for_again_is_configured(
+    tmp_path: Path, make_config: Any, monkeypatch: pytest.MonkeyPatch, longest: str, used: int
+) -> None:
+    made: list[dict[str, Any]] = []
+
+    class Spy(coordinators.TransactionVerification):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            made.append(named)
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(coordinators, "TransactionVerification", Spy)
+    keys = {
+        "add_partitions_to_txn_retry_backoff_ms": "7",
+        "add_partitions_to_txn_retry_backoff_max_ms": longest,
+        "request_timeout_ms": "45000",
+    }
+    with KafkaServer(make_config(tmp_path, **keys)):
+        pass
+    assert [(each["backoff_ms"], each["backoff_max_ms"]) for each in made] == [(7, used)]
 
 
 def _partitions(server: KafkaServer) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -337,6 +338,28 @@ def test_timeouts_write_and_are_tried_again_when_they_cannot(bench: Bench) -> No
     bench.writer.unwritable = None
     bench.clock.advance(500)
     assert bench.shard.values == {"t": 1}
+
+
+def test_a_timeout_that_is_too_large_is_tried_less_and_less_often(bench: Bench) -> None:
+    """What it computes may be expensive: the assignment of a large group."""
+    runs: list[int] = []
+
+    def work(shard: Any, now_ms: int) -> Result[None]:
+        runs.append(bench.clock.monotonic_ms())
+        return Result(None, [record("t", 1)])
+
+    bench.shard.context.timer.schedule("k", 100, work)
+    most, bench.writer.max_bytes = bench.writer.max_bytes, 50
+    bench.clock.advance(200_000)
+    assert [late - early for early, late in pairwise(runs)][:9] == [
+        500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000
+    ]  # fmt: skip
+    bench.writer.max_bytes = most
+    bench.clock.advance(30_000)
+    assert bench.shard.values == {"t": 1}
+    count = len(runs)
+    bench.clock.advance(100_000)
+    assert len(runs) == count
 
 
 def test_timeouts_end_with_their_shard(bench: Bench) -> None:

@@ -25,7 +25,7 @@ from kafkapy.coordinator.group.classic_group import (
 from kafkapy.coordinator.group.classic_rebalance import NOTHING, ClassicRebalance, Records
 from kafkapy.coordinator.group.config import GroupConfig
 from kafkapy.coordinator.group.records import group_metadata
-from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.result import TOO_LARGE, Later, Result
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -365,6 +365,4 @@ def _sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
 def _append_error(error: BaseException) -> ErrorCode:
     """What a member hears when its group's record could not be written."""
     code = code_of(error)
-    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR if code in TOO_LARGE else code

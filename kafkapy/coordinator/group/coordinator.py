@@ -20,7 +20,7 @@ from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
 from kafkapy.coordinator.group.records import GROUP_RECORDS
 from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
-from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.result import TOO_LARGE, Later, Result
 from kafkapy.coordinator.runtime import CoordinatorRuntime, Operation, ShardContext
 from kafkapy.coordinator.writer import PartitionWriter
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
@@ -40,8 +40,6 @@ from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResp
 from kafkapy.types import TopicPartition
 
 T = TypeVar("T")
-
-_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
 
 
 class GroupCoordinator:
@@ -173,7 +171,7 @@ class GroupCoordinator:
             )
             return await self.write(request.group_id, operation).wait()
         except KafkaError as error:
-            if error.code in _TOO_LARGE:
+            if error.code in TOO_LARGE:
                 raise error_for(ErrorCode.INVALID_COMMIT_OFFSET_SIZE) from error
             raise
 
@@ -254,7 +252,7 @@ async def _writable(later: Later[T]) -> T:
     try:
         return await later.wait()
     except KafkaError as error:
-        if error.code in _TOO_LARGE:
+        if error.code in TOO_LARGE:
             raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
         raise
 

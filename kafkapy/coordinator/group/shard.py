@@ -8,6 +8,7 @@ what is asked of groups of every type.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -336,24 +337,41 @@ class GroupShard:
 
     # --- expiry -----------------------------------------------------------------------------------------------------
 
-    def _schedule_expiry(self, delay_ms: int | None = None) -> None:
-        wait = self.config.offsets_retention_check_interval_ms if delay_ms is None else delay_ms
+    def _schedule_expiry(self) -> None:
+        wait = self.config.offsets_retention_check_interval_ms
         self.timer.schedule("expire-offsets", wait, lambda _shard, now_ms: self.expire(now_ms))
 
-    def expire(self, now_ms: int) -> Result[None]:
-        """Forget offsets whose retention is over, and groups that have neither members nor offsets (KIP-211)."""
+    def expire(self, now_ms: int, left: deque[Group] | None = None) -> Result[None]:
+        """Forget offsets whose retention is over, and groups that have neither members nor offsets (KIP-211).
+
+        What is more than fits into a batch goes in the next ones; `left` are the groups that were not looked at yet.
+        """
+        groups = deque(self.groups.values()) if left is None else left
         records: list[CoordinatorRecord] = []
-        for group in list(self.groups.values()):
-            expired, none_left = self.offsets.expired(group, now_ms, RECORDS_PER_EXPIRY - len(records))
-            records += expired
-            waits = isinstance(group, ClassicGroup) and bool(group.pending_join)
-            if none_left and group.is_empty and not waits:
-                records += self._forget(group)
+        while groups and len(records) < RECORDS_PER_EXPIRY:
+            group = groups.popleft()
+            if self.groups.get(group.group_id) is not group:
+                continue
+            try:
+                records += self._expired(group, now_ms, RECORDS_PER_EXPIRY - len(records))
+            except Exception:
+                # One group must not keep those of all others.
+                logger.exception("The offsets of group %s could not be looked at", group.group_id)
             if len(records) >= RECORDS_PER_EXPIRY:
-                break
+                groups.appendleft(group)
 
         def go_on(error: BaseException | None) -> None:
             # At once when there may be more; what could not be written waits for the next time.
-            self._schedule_expiry(0 if error is None and len(records) >= RECORDS_PER_EXPIRY else None)
+            if error is None and groups:
+                self.timer.schedule("expire-offsets", 0, lambda _shard, now_ms: self.expire(now_ms, groups))
+            else:
+                self._schedule_expiry()
 
         return Result(None, records, go_on)
+
+    def _expired(self, group: Group, now_ms: int, most: int) -> list[CoordinatorRecord]:
+        records, none_left = self.offsets.expired(group, now_ms, most)
+        waits = isinstance(group, ClassicGroup) and bool(group.pending_join)
+        if none_left and group.is_empty and not waits:
+            records += self._forget(group)
+        return records

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from kafkapy.coordinator.clock import Clock
-from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.result import TOO_LARGE, Later, Result
 from kafkapy.coordinator.runtime import CoordinatorRuntime, Operation, ShardContext, ShardState
 from kafkapy.coordinator.transaction.completion import Completions
 from kafkapy.coordinator.transaction.config import TransactionConfig
@@ -80,11 +80,20 @@ class TransactionCoordinator:
         return TransactionShard(context, epoch, self.config, self.completions.start, self.completions.forget)
 
     def _run(self, partition: int, operation: Operation[TransactionShard, T]) -> Later[T]:
-        done = self.runtime.write(partition, operation)
-        if isinstance(done.error, KafkaError) and done.error.code is ErrorCode.MESSAGE_TOO_LARGE:
-            # Not the client's message is too large but what is kept of its transaction.
-            return Later.failure(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, done.error.message))
-        return done
+        answer: Later[T] = Later()
+
+        def written(done: Later[T]) -> None:
+            error = done.error
+            if error is None:
+                answer.set(done.result())
+            elif isinstance(error, KafkaError) and error.code in TOO_LARGE:
+                # Not the client's message is too large but what is kept of its transaction.
+                answer.fail(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, error.message))
+            else:
+                answer.fail(error)
+
+        self.runtime.write(partition, operation).then(written)
+        return answer
 
     # --- life -------------------------------------------------------------------------------------------------------
 

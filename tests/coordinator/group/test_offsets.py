@@ -286,6 +286,43 @@ def test_more_offsets_than_fit_into_a_batch_expire(bench: Bench) -> None:
     assert bench.coordinator.counters.offset_expirations == 5000
 
 
+def test_every_group_is_looked_at_once_in_an_expiry(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But those in which a batch ended."""
+    for number in range(50):
+        bench.commit({("topic", n): 1 for n in range(100)}, group=f"g{number}")
+    looked: list[str] = []
+    expired = bench.shard.offsets.expired
+
+    def look(group: Any, now_ms: int, most: int) -> Any:
+        looked.append(group.group_id)
+        return expired(group, now_ms, most)
+
+    bench.clock.advance(7 * DAY_MS - 1000)
+    monkeypatch.setattr(bench.shard.offsets, "expired", look)
+    bench.clock.advance(601_000)
+    assert bench.shard.groups == {}
+    assert set(looked) == {f"g{number}" for number in range(50)}
+    assert len(looked) <= 50 + 3
+
+
+def test_one_groups_trouble_does_not_keep_the_others_offsets(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "bad", "z"):
+        bench.commit({TOPIC: 1}, group=name)
+    expired = bench.shard.offsets.expired
+
+    def fail(group: Any, now_ms: int, most: int) -> Any:
+        if group.group_id == "bad":
+            raise RuntimeError("a bug")
+        return expired(group, now_ms, most)
+
+    monkeypatch.setattr(bench.shard.offsets, "expired", fail)
+    bench.clock.advance(7 * DAY_MS + 600_001)
+    assert list(bench.shard.groups) == ["bad"]
+    monkeypatch.undo()
+    bench.clock.advance(600_001)
+    assert bench.shard.groups == {}
+
+
 def test_an_expiry_that_cannot_be_written_is_tried_again_at_the_next_check(bench: Bench) -> None:
     for start in range(0, 3000, 1000):
         bench.commit({("topic", number): 1 for number in range(start, start + 1000)})

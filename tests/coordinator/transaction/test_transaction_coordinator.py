@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkapy import errors
+from kafkapy.coordinator.result import TOO_LARGE
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.metadata import LAST_EPOCH, MAX_EPOCH, ProducerIdAndEpoch, TransactionMetadata
 from kafkapy.coordinator.transaction.records import metadata_of, transaction_record
@@ -587,3 +588,11 @@ def test_only_kafkas_transitions_are_possible() -> None:
     ):
         with pytest.raises(ValueError, match="cannot follow"):
             forbidden()
+
+
+@pytest.mark.parametrize("code", TOO_LARGE)
+def test_a_transaction_too_large_for_its_record_is_the_brokers_trouble(bench: Any, code: ErrorCode) -> None:
+    """A producer would take MESSAGE_TOO_LARGE for its own records."""
+    bench.init()
+    bench.writer.failure = error_for(code)
+    assert bench.init() is ErrorCode.UNKNOWN_SERVER_ERROR
