@@ -1,4 +1,4 @@
-"""Foreign Kafka clients behind one small interface, so that each test runs with every one of them.
+"""Kafka clients, foreign ones and our own, behind one small interface, so that each test runs with every one of them.
 
 A record is (key, value, headers, timestamp ms or None); what comes back is a Received with its partition and offset.
 """
@@ -20,6 +20,10 @@ import confluent_kafka
 import confluent_kafka.admin
 import kafka
 import kafka.admin
+
+import kafkapy
+import kafkapy.admin
+import kafkapy.aio
 
 MAX_REQUEST = 1_500_000
 TIMEOUT_S = 30.0
@@ -44,7 +48,7 @@ class Received:
 
 
 class Client:
-    """One foreign client against one broker; `capabilities` names what it can't do."""
+    """One client against one broker; `capabilities` names what it can't do."""
 
     name = ""
     headers = True
@@ -190,15 +194,17 @@ class ConfluentClient(Client):
 
 
 class KafkaPythonClient(Client):
-    """kafka-python."""
+    """kafka-python, or whatever has its shape: nothing but the modules differs."""
 
     name = "kafka-python"
+    library: Any = kafka
+    administration: Any = kafka.admin
 
     def create_topic(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-        admin = kafka.admin.KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin = self.administration.KafkaAdminClient(bootstrap_servers=self.bootstrap)
         admin.create_topics(
             [
-                kafka.admin.NewTopic(
+                self.administration.NewTopic(
                     name=topic, num_partitions=partitions, replication_factor=1, topic_configs=config or {}
                 )
             ]
@@ -215,7 +221,7 @@ class KafkaPythonClient(Client):
         compression: str = "none",
         idempotent: bool = False,
     ) -> None:
-        producer = kafka.KafkaProducer(
+        producer = self.library.KafkaProducer(
             bootstrap_servers=self.bootstrap,
             acks=acks if acks == "all" else int(acks),
             compression_type=None if compression == "none" else compression,
@@ -240,7 +246,7 @@ class KafkaPythonClient(Client):
         producer.close()
 
     def _consumer(self) -> Any:
-        return kafka.KafkaConsumer(
+        return self.library.KafkaConsumer(
             bootstrap_servers=self.bootstrap,
             group_id=None,
             enable_auto_commit=False,
@@ -259,7 +265,7 @@ class KafkaPythonClient(Client):
         timestamp: int | None = None,
     ) -> list[Received]:
         consumer = self._consumer()
-        where = kafka.TopicPartition(topic, partition)
+        where = self.library.TopicPartition(topic, partition)
         consumer.assign([where])
         if timestamp is not None:
             consumer.seek(where, consumer.offsets_for_times({where: timestamp})[where].offset)
@@ -280,25 +286,28 @@ class KafkaPythonClient(Client):
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
         consumer = self._consumer()
-        where = kafka.TopicPartition(topic, partition)
+        where = self.library.TopicPartition(topic, partition)
         end = consumer.end_offsets([where])[where]
         consumer.close()
         return int(end)
 
 
 class AioKafkaClient(Client):
-    """aiokafka."""
+    """aiokafka, or whatever has its shape: nothing but the module differs, and what its admin client returns."""
 
     name = "aiokafka"
+    library: Any = aiokafka
+    administration: Any = aiokafka.admin
 
     def create_topic(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
         async def run() -> None:
-            admin = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+            admin = self.administration.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
             await admin.start()
             try:
-                new = aiokafka.admin.NewTopic(topic, partitions, 1, topic_configs=config or {})
+                new = self.administration.NewTopic(topic, partitions, 1, topic_configs=config or {})
                 answer = await admin.create_topics([new])
-                assert all(error[1] == 0 for error in answer.topic_errors), answer
+                if self.library is aiokafka:
+                    assert all(error[1] == 0 for error in answer.topic_errors), answer
             finally:
                 await admin.close()
 
@@ -315,7 +324,7 @@ class AioKafkaClient(Client):
         idempotent: bool = False,
     ) -> None:
         async def run() -> None:
-            producer = aiokafka.AIOKafkaProducer(
+            producer = self.library.AIOKafkaProducer(
                 bootstrap_servers=self.bootstrap,
                 acks=acks if acks == "all" else int(acks),
                 compression_type=None if compression == "none" else compression,
@@ -344,7 +353,7 @@ class AioKafkaClient(Client):
         asyncio.run(run())
 
     async def _with_consumer(self, use: Any) -> Any:
-        consumer = aiokafka.AIOKafkaConsumer(
+        consumer = self.library.AIOKafkaConsumer(
             bootstrap_servers=self.bootstrap,
             group_id=None,
             enable_auto_commit=False,
@@ -367,7 +376,7 @@ class AioKafkaClient(Client):
         offset: int | str = "earliest",
         timestamp: int | None = None,
     ) -> list[Received]:
-        where = aiokafka.TopicPartition(topic, partition)
+        where = self.library.TopicPartition(topic, partition)
 
         async def use(consumer: Any) -> list[Received]:
             consumer.assign([where])
@@ -394,12 +403,28 @@ class AioKafkaClient(Client):
         return result
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
-        where = aiokafka.TopicPartition(topic, partition)
+        where = self.library.TopicPartition(topic, partition)
 
         async def use(consumer: Any) -> int:
             return int((await consumer.end_offsets([where]))[where])
 
         return int(asyncio.run(self._with_consumer(use)))
+
+
+class KafkapyClient(KafkaPythonClient):
+    """Ours, used as kafka-python is."""
+
+    name = "kafkapy"
+    library = kafkapy
+    administration = kafkapy.admin
+
+
+class KafkapyAioClient(AioKafkaClient):
+    """Ours on asyncio, used as aiokafka is."""
+
+    name = "kafkapy-aio"
+    library = kafkapy.aio
+    administration = kafkapy.aio
 
 
 class KcatClient(Client):
@@ -489,7 +514,8 @@ class KcatClient(Client):
         return int(out.rpartition("offset ")[2])
 
 
-ALL = (ConfluentClient, KafkaPythonClient, AioKafkaClient, KcatClient)
+OURS = (KafkapyClient, KafkapyAioClient)
+ALL = (ConfluentClient, KafkaPythonClient, AioKafkaClient, KcatClient, *OURS)
 
 
 def text(data: bytes) -> bytes:

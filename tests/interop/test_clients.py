@@ -1,4 +1,4 @@
-"""Foreign clients create topics, produce and fetch; every record is compared with what was sent."""
+"""Clients, foreign ones and our own, create topics, produce and fetch; every record is compared with what was sent."""
 
 from __future__ import annotations
 
