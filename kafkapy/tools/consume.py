@@ -3,14 +3,13 @@ kafka-console-consumer.sh and kcat -C."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected
+from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, settings_of_admin
 from kafkapy.tools.output import Progress, progress
 from kafkapy.tools.record_format import FormatError, as_json_line, compile_format
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
@@ -91,7 +90,9 @@ def consume(
     if group is not None:
         _from_group(configs | {"group.id": group}, places, first, count, follow, lines, output)
         return
-    with connected(settings) as admin:
+    from kafkapy.config.consumer import CONSUMER
+
+    with connected(settings_of_admin(settings, CONSUMER)) as admin:
         starts, ends = _range(admin, places, first, last, committed)
     _from_partitions(configs, starts, None if follow else ends, count, lines, output)
 
@@ -221,8 +222,7 @@ def _until_interrupted(follows: bool, copy: Callable[[], None]) -> None:
 @contextmanager
 def _shown(total: int | None, output: BinaryIO) -> Iterator[Progress]:
     """A bar where the records themselves do not run over the terminal."""
-    to_terminal = output is sys.stdout.buffer and sys.stdout.isatty()
-    with progress("consumed", total, shown=not to_terminal) as bar:
+    with progress("consumed", total, shown=not output.isatty()) as bar:
         yield bar
 
 

@@ -6,6 +6,7 @@ The admin client is imported when a command runs, not before: help and completio
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kafkapy.errors import KafkaError
+from kafkapy.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+    from kafkapy.config.clients import ClientConfigDef
 
 __all__ = [
     "GROUP",
@@ -29,6 +31,7 @@ __all__ = [
     "json_option",
     "key_values",
     "parse_partitions",
+    "settings_of_admin",
     "yes_option",
 ]
 
@@ -88,6 +91,20 @@ def connected(settings: Settings) -> Iterator[KafkaAdminClient]:
 
     with KafkaAdminClient(settings) as admin:
         yield admin
+
+
+def settings_of_admin(settings: Settings, definition: ClientConfigDef) -> Settings:
+    """What an admin client takes of the settings of another one. ConfigError for what is a key of neither."""
+    from kafkapy.config.admin import ADMIN
+    from kafkapy.config.clients import ClientConfig
+
+    ClientConfig(definition, settings)
+    shared = {}
+    for name, value in settings.items():
+        with contextlib.suppress(ConfigError):
+            ADMIN.key_of(name)
+            shared[name] = value
+    return shared
 
 
 def key_values(given: tuple[str, ...], option: str = "KEY=VALUE") -> dict[str, str]:

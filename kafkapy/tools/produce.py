@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kafkapy.errors import KafkaError
-from kafkapy.tools.options import TOPIC, cluster_options, connected
+from kafkapy.tools.options import TOPIC, cluster_options, connected, settings_of_admin
 from kafkapy.tools.output import progress
 from kafkapy.tools.record_format import FormatError, from_json_line, unescape
 
@@ -78,9 +78,11 @@ def produce(
         raise click.UsageError(str(error)) from None
     if not between or split == b"":
         raise click.UsageError("A delimiter cannot be empty.")
+    from kafkapy.config.producer import PRODUCER
+
     every = _defaults(key, headers, partition)
     configs = THROUGHPUT | settings | {"compression.type": compression}
-    with connected(settings) as admin:
+    with connected(settings_of_admin(configs, PRODUCER)) as admin:
         _check(admin.describe_topics([topic])[0], topic, partition)
     if whole:
         calls = _whole(files or ("-",), every)
@@ -163,7 +165,7 @@ def _lines(files: tuple[str, ...], between: bytes, split: bytes | None, every: C
                 before, found, value = line.partition(split)
                 if not found:
                     shown = split.decode(errors="backslashreplace")
-                    raise KafkaError(f"{where}, line {number}: there is no {shown!r} between a key and a value.")
+                    raise KafkaError(f"Line {number} of {where}: there is no {shown!r} between a key and a value.")
                 keys.append(before)
                 values.append(value)
         if null:
@@ -178,7 +180,7 @@ def _json_lines(files: tuple[str, ...], between: bytes, every: Call, null: bool)
             try:
                 record = from_json_line(line)
             except FormatError as error:
-                raise KafkaError(f"{where}, line {number}: {error}.") from None
+                raise KafkaError(f"Line {number} of {where}: {error}.") from None
             record["headers"] += every["headers"]
             if null:
                 record["value"] = record["value"] or None

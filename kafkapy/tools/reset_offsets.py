@@ -181,7 +181,7 @@ def _from_file(path: str) -> dict[TopicPartition, int]:
             if not row:
                 continue
             if len(row) != 3 or not row[1].strip().isdecimal() or not row[2].strip().isdecimal():
-                raise KafkaError(f"{path}, line {number}: topic,partition,offset is expected.")
+                raise KafkaError(f"Line {number} of {path}: topic,partition,offset is expected.")
             found[TopicPartition(row[0].strip(), int(row[1]))] = int(row[2])
     if not found:
         raise KafkaError(f"{path} holds no topic,partition,offset lines.")

@@ -1,0 +1,152 @@
+"""kafkapy topics, configs and cluster: what they print, their exit codes and their sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tools.conftest import CommandLine
+
+from kafkapy.admin import KafkaAdminClient
+from kafkapy.types import TopicPartition
+
+Name = Callable[[], str]
+
+
+def test_topics_are_created_listed_and_deleted(kafkapy: CommandLine, name: Name) -> None:
+    one, two = name(), name()
+    arguments = ("topics", "create", one, two, "-p", "3", "-r", "1", "-c", "retention.ms=5000")
+    assert kafkapy.done(*arguments) == f"Topic {one} created.\nTopic {two} created.\n"
+    rows = {row["topic"]: row for row in kafkapy.rows("topics", "list")}
+    assert rows[one] == {"topic": one, "partitions": "3", "replication_factor": "1", "internal": "false"}
+    assert {one, two} <= set(kafkapy.done("topics", "list", "-q").splitlines())
+    assert {"topic": two, "partitions": 3, "replication_factor": 1, "internal": False} in kafkapy.json("topics", "list")
+    assert kafkapy.json("topics", "delete", one, two, "-y") == [
+        {"topic": each, "outcome": "deleted", "error": None} for each in (one, two)
+    ]
+    assert one not in kafkapy.done("topics", "list", "-q", "--exclude-internal").splitlines()
+
+
+def test_topics_that_exist_and_that_do_not(kafkapy: CommandLine, topic: str, name: Name) -> None:
+    assert kafkapy.failure("topics", "create", topic) == f"Topic {topic}: Topic '{topic}' already exists."
+    assert kafkapy.done("topics", "create", topic, "--if-not-exists") == f"Topic {topic} is there already.\n"
+    missing = name()
+    assert kafkapy.failure("topics", "delete", missing, "-y") == f"Topic {missing}: there is no such topic."
+    assert kafkapy.done("topics", "delete", missing, "--if-exists") == f"Topic {missing} is not there.\n"
+    assert kafkapy.failure("topics", "describe", topic, missing) == f"The cluster has no topic {missing}."
+    other = name()
+    result = kafkapy("topics", "create", topic, other)
+    assert (result.exit_code, result.stdout) == (1, f"Topic {other} created.\n")
+
+
+def test_a_dry_run_changes_nothing(kafkapy: CommandLine, topic: str, name: Name) -> None:
+    made = name()
+    assert kafkapy.done("topics", "create", made, "--dry-run") == f"Topic {made} could be created.\n"
+    assert made not in kafkapy.done("topics", "list", "-q").splitlines()
+    assert "could have 5 partitions" in kafkapy.done("topics", "alter", topic, "-p", "5", "--dry-run")
+    assert "could be changed" in kafkapy.done("configs", "set", "topic", topic, "retention.ms=1", "--dry-run")
+    assert kafkapy.rows("configs", "describe", "topic", topic) == []
+
+
+def test_a_topic_is_described_with_its_offsets_and_configuration(
+    kafkapy: CommandLine, admin: KafkaAdminClient, topic: str
+) -> None:
+    kafkapy.done("produce", topic, "-p", "1", stdin=b"a\nb\nc\n")
+    kafkapy.done("configs", "set", "topic", topic, "retention.ms=-1")
+    rows = kafkapy.rows("topics", "describe", topic, "--offsets")
+    assert [(row["partition"], row["leader"], row["earliest"], row["latest"], row["records"]) for row in rows] == [
+        ("0", "1", "0", "0", "0"),
+        ("1", "1", "0", "3", "3"),
+    ]
+    (shown,) = kafkapy.json("topics", "describe", topic)
+    assert (shown["topic"], shown["configs"], len(shown["topic_id"])) == (topic, {"retention.ms": "-1"}, 22)
+    assert shown["partitions"][0]["isr"] == [1]
+    assert kafkapy.rows("topics", "describe", topic, "--under-replicated") == []
+    assert kafkapy.rows("topics", "describe", topic, "--unavailable") == []
+    rows = kafkapy.rows("topics", "delete-records", f"{topic}:1", "--before", "2", "-y")
+    assert rows == [{"topic": topic, "partition": "1", "first_offset": "2"}]
+    kafkapy.done("topics", "delete-records", topic, "--before", "end")
+    earliest = admin.list_partition_offsets({TopicPartition(topic, 1): -2})
+    assert earliest[TopicPartition(topic, 1)].offset == 3
+
+
+def test_topics_get_more_partitions(kafkapy: CommandLine, topic: str) -> None:
+    assert kafkapy.done("topics", "alter", topic, "-p", "4") == f"Topic {topic} has 4 partitions now.\n"
+    assert len(kafkapy.rows("topics", "describe", topic)) == 4
+    assert "4 partitions, which is higher than the requested 2" in kafkapy.failure("topics", "alter", topic, "-p", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("topics", "create", "t", "-c", "retention.ms"), "'retention.ms' is no KEY=VALUE."),
+        (("topics", "create", "t", "-p", "0"), "Invalid value for '--partitions' / '-p': 0 is not in the range x>=1."),
+        (("topics", "delete-records", "t", "--before", "now"), "--before 'now' is no offset: a number or end"),
+        (("topics", "delete-records", "t:x", "--before", "1"), "'t:x' names no partitions: TOPIC, "),
+        (("configs", "describe", "table", "t"), "Invalid value for 'TYPE': 'table' is not one of 'topic', "),
+        (("configs", "set", "topic", "t", "=5"), "'=5' is no KEY=VALUE."),
+        (("cluster", "update-features", "x"), "'x' is no FEATURE=LEVEL."),
+        (("topics", "list", "-X", "linger"), "'linger' is no KEY=VALUE."),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(kafkapy: CommandLine, arguments: tuple[str, ...], sentence: str) -> None:
+    assert kafkapy.failure(*arguments, code=2).startswith(sentence)
+
+
+def test_configurations_are_set_added_to_and_deleted(kafkapy: CommandLine, topic: str) -> None:
+    said = kafkapy.done("configs", "set", "topic", topic, "retention.ms=7", "cleanup.policy+=compact")
+    assert said == f"Topic {topic}: retention.ms, cleanup.policy changed.\n"
+    rows = kafkapy.rows("configs", "describe", "topic", topic)
+    assert [(row["key"], row["value"]) for row in rows] == [("cleanup.policy", "delete,compact"), ("retention.ms", "7")]
+    kafkapy.done("configs", "set", "topic", topic, "cleanup.policy-=delete")
+    assert kafkapy.json("configs", "delete", "topic", topic, "retention.ms") == {
+        "type": "topic",
+        "name": topic,
+        "keys": ["retention.ms"],
+        "dry_run": False,
+    }
+    rows = kafkapy.rows("configs", "describe", "topic", topic, "--synonyms")
+    assert rows == [
+        {
+            "key": "cleanup.policy",
+            "value": "compact",
+            "config_source": "DYNAMIC_TOPIC_CONFIG",
+            "read_only": "false",
+            "synonyms": "DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,DEFAULT_CONFIG:log.cleanup.policy=delete",
+        }
+    ]
+    assert len(kafkapy.rows("configs", "describe", "topic", topic, "--all")) > 20
+    (documented,) = kafkapy.json("configs", "describe", "topic", topic, "segment.ms", "--documentation")
+    assert documented["documentation"]
+    values = {row["key"]: row["value"] for row in kafkapy.rows("configs", "describe", "broker", "1", "--all")}
+    assert values["broker.id"] == "1"
+    kafkapy.done("configs", "set", "broker", "default", "log.cleaner.backoff.ms=14000")
+    (row,) = kafkapy.rows("configs", "describe", "broker", "default")
+    assert (row["key"], row["value"]) == ("log.cleaner.backoff.ms", "14000")
+    kafkapy.done("configs", "delete", "broker", "default", "log.cleaner.backoff.ms")
+
+
+def test_configurations_that_are_not_there(kafkapy: CommandLine, topic: str) -> None:
+    assert kafkapy.failure("configs", "set", "topic", topic, "retentionms=7") == (
+        f"Topic {topic} has no configuration retentionms that can be set."
+    )
+    assert kafkapy.failure("configs", "set", "topic", topic, "retention.ms=x") == (
+        f"Topic {topic}: Invalid value 'x' for configuration retention.ms: must be a whole number (long)."
+    )
+    assert kafkapy.failure("configs", "describe", "topic", topic, "nope") == f"Topic {topic} has no configuration nope."
+    assert kafkapy.failure("configs", "describe", "broker", "7") == "The cluster has no broker 7; it has 1."
+    assert "'x' is no broker" in kafkapy.failure("configs", "describe", "broker", "x")
+
+
+def test_the_cluster(kafkapy: CommandLine, admin: KafkaAdminClient) -> None:
+    cluster_id = admin.describe_cluster()["cluster_id"]
+    assert kafkapy.done("cluster", "id") == cluster_id + "\n"
+    assert kafkapy.json("cluster", "id") == {"cluster_id": cluster_id}
+    (row,) = kafkapy.rows("cluster", "brokers")
+    assert (row["broker_id"], row["host"], row["controller"], row["fenced"]) == ("1", "127.0.0.1", "true", "false")
+    features = {row["feature"]: row for row in kafkapy.rows("cluster", "features")}
+    assert features["transaction.version"]["finalized"] == "2"
+    versions = {row["name"]: row for row in kafkapy.rows("cluster", "api-versions", "--broker", "1")}
+    assert versions["CreateTopics"]["api_key"] == "19"
+    assert "DescribeQuorum" in kafkapy.failure("cluster", "quorum")
+    assert "UpdateFeatures" in kafkapy.failure("cluster", "update-features", "metadata.version=1")
