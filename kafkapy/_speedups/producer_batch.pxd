@@ -47,7 +47,7 @@ cdef class ProducerBatch:
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t base_sequence
     cdef readonly bint transactional
-    cdef readonly bint sequence_reset   # the sequence was given anew after it had been sent
+    cdef readonly bint sequence_reset   # it has other numbers now than it was last sent with
     # --- result ---
     cdef readonly int state             # BatchState
     cdef readonly int64_t base_offset

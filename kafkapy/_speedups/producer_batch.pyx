@@ -135,7 +135,7 @@ cdef class ProducerBatch:
     # --- states ---------------------------------------------------------------------------------------------------
 
     def set_producer(self, int64_t producer_id, int16_t producer_epoch, int64_t base_sequence, bint transactional):
-        """Gives the batch its place in the partition's sequence. Counted as a reset when it had one."""
+        """Gives the batch its place in the partition's sequence."""
         self.sequence_reset = self.base_sequence != NO_SEQUENCE
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch

@@ -353,7 +353,12 @@ cdef class RecordAccumulator:
             # numbered while it is not known which numbers the broker has seen.
             if queue.unresolved_sequence >= 0:
                 return False
-            return not queue.unacked or (queue.producer_id == self.producer_id and queue.producer_epoch == self.producer_epoch)
+            # The first batch of a sequence goes alone: a broker that knows nothing of it would take the second one without the first.
+            return not queue.unacked or (
+                queue.producer_id == self.producer_id
+                and queue.producer_epoch == self.producer_epoch
+                and queue.last_acked_sequence >= 0
+            )
         # A retry goes out when it is the next in line, so that one request at a time is under way until all is well again.
         return not queue.unacked or queue.unacked[0] is first
 
@@ -405,6 +410,7 @@ cdef class RecordAccumulator:
                     self.producer_id, self.producer_epoch, queue.take_sequence(first.record_count), self.transactional
                 )
                 queue.remember(first)
+            first.sequence_reset = False
             queue.sent.append(first)
             queue.muted = one_at_a_time
             first.drained_ms = now

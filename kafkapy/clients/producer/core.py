@@ -61,6 +61,7 @@ class ProducerCore:
         """Of the thread that the loop runs on."""
         self.network = NetworkClient(config)
         self.closed = False
+        self._closing = False
         self._backoff = Backoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"])
         self._max_block_s: float = config["max.block.ms"] / 1000
         self._ignore_keys, self.partitioner = _partitioning(config)
@@ -311,14 +312,19 @@ class ProducerCore:
             return IllegalStateError("the producer takes no records")
         return self.transactions.refusal()
 
+    def stop_taking(self) -> None:
+        """No more records, from now on. On any thread."""
+        self.accumulator.closed = True
+        self.accumulator.open = False
+
     async def close(self, timeout_s: float | None = None) -> None:
         """Takes no more records, sends what there is for at most `timeout_s` (None: until delivery.timeout.ms has ended all
         of it) and aborts an open transaction; what is left then fails. May be called again."""
-        if self.closed or self.accumulator.closed:
+        if self._closing:
             return
+        self._closing = True
         accumulator = self.accumulator
-        accumulator.closed = True
-        accumulator.open = False
+        self.stop_taking()
         accumulator.tell_room(always=True)
         try:
             if timeout_s is None or timeout_s > 0:

@@ -221,6 +221,7 @@ class KafkaProducer(RecordSender):
         try:
             if threading.get_ident() == self._core.thread_id:
                 # From a callback: to wait for the thread that this runs on would be to wait for ever.
+                self._core.stop_taking()
                 self._background.loop.create_task(self._close_here())
                 return
             self._background.run(self._core.close(timeout), None if timeout is None else timeout + MARGIN_S)

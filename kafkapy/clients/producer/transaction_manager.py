@@ -412,8 +412,8 @@ class TransactionManager:
         """Whether a batch that was refused with this code is to be sent again; may ask for another epoch first."""
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
             if log_start_offset == -1 or batch.sequence_reset:
-                # Without the log's start it cannot be told why; and batches that were in flight when the sequence began
-                # anew have failed under their old numbers.
+                # Without the log's start it cannot be told why; and a batch that was in flight when the sequence began anew
+                # has failed under its old numbers.
                 return True
             if queue.last_acked_offset < log_start_offset and self.transactional:
                 # Retention has taken the producer's records, and its state with them.
