@@ -20,9 +20,7 @@ import asyncio
 import itertools
 import logging
 import re
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy._speedups.record_iterator import FetchBuffer
@@ -42,11 +40,10 @@ from kafkapy.clients.consumer.subscription import (
     PartitionState,
     SubscriptionPattern,
     SubscriptionState,
-    SubscriptionType,
 )
+from kafkapy.clients.consumer.topics import Topics
 from kafkapy.clients.network_client import NetworkClient
-from kafkapy.errors import ErrorCode, IllegalStateError, KafkaTimeoutError, error_for
-from kafkapy.protocol.messages.metadata import MetadataRequest
+from kafkapy.errors import IllegalStateError, KafkaTimeoutError
 from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -60,7 +57,6 @@ logger = logging.getLogger("kafka.consumer")
 
 POLL_CHECK_S: Final = 1.0
 """How often is looked whether the user's thread takes records, so that a member that reads counts as one that polls."""
-FATAL_FOR_TOPICS: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
 
 _numbers = itertools.count(1)
@@ -110,6 +106,7 @@ class ConsumerCore:
         self.network = NetworkClient(config, client_id=config["client.id"] or _next_client_id(config["group.id"]))
         self.buffer = FetchBuffer(lambda: post(self.wake_fetcher), ring)
         self.subscription = SubscriptionState(OffsetReset.of(config["auto.offset.reset"]), self.buffer.partition)
+        self.topics = Topics(self.network, self.subscription, config["exclude.internal.topics"])
         self.attendance = Attendance(self.buffer, self.subscription, ring, attended)
         self.interceptors = ConsumerInterceptors(config["interceptor.classes"])
         self.isolation = IsolationLevel[config["isolation.level"].upper()]
@@ -151,7 +148,6 @@ class ConsumerCore:
         self._consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._transient: Counter[str] = Counter()
         self._initializer: asyncio.Task[Any] | None = None
         self._assigner: asyncio.Task[Any] | None = None
         self._member_started = False
@@ -201,14 +197,14 @@ class ConsumerCore:
             if self.membership is None or self.config["group.protocol"].lower() != "consumer":
                 raise IllegalStateError("A SubscriptionPattern needs a group with group.protocol=consumer")
             self.subscription.subscribe_server_pattern(pattern.pattern, listener)
-            self._want_metadata()
+            self.topics.want()
         elif pattern is not None:
             self.subscription.subscribe_pattern(pattern, listener)
-            self._want_metadata()
-            self._match_pattern()
+            self.topics.want()
+            self.topics.match_pattern()
         else:
             self.subscription.subscribe(topics, listener)
-            self._want_metadata()
+            self.topics.want()
         if self.membership is not None:
             if self._member_started:
                 self.membership.subscription_changed()
@@ -219,7 +215,7 @@ class ConsumerCore:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Assigns partitions by hand. IllegalStateError while there is a subscription."""
         if self.subscription.assign_by_user(partitions):
-            self._want_metadata()
+            self.topics.want()
             self._leaders_known()
             self.wake_fetcher()
         self.attendance.need_poll()
@@ -232,56 +228,23 @@ class ConsumerCore:
         elif self.subscription.auto_assigned:
             await self.run_listener("revoked", self.subscription.assigned)
         self.subscription.unsubscribe()
-        self._want_metadata()
-
-    def _want_metadata(self) -> None:
-        cluster = self.network.cluster
-        if self.subscription.type in (SubscriptionType.PATTERN, SubscriptionType.SERVER_PATTERN):
-            cluster.want_all(True)
-        else:
-            cluster.want_only(self.subscription.metadata_topics | set(self._transient))
+        self.topics.want()
 
     def group_topics_changed(self, topics: Iterable[str]) -> None:
         """The topics the whole group reads, while this member leads it: their metadata is needed here too."""
         self.subscription.group_topics = frozenset(topics)
-        self._want_metadata()
-
-    @contextmanager
-    def wanting(self, topics: Iterable[str]) -> Iterator[None]:
-        """Metadata of these topics is asked for as well meanwhile."""
-        added = Counter(set(topics))
-        self._transient += added
-        self._want_metadata()
-        try:
-            yield
-        finally:
-            self._transient -= added
-            self._want_metadata()
+        self.topics.want()
 
     def _metadata_changed(self, cluster: ClusterMetadata) -> None:
-        for topic in self.subscription.metadata_topics:
-            metadata = cluster.topics.get(topic)
-            code = ErrorCode.of(metadata.error) if metadata is not None else ErrorCode.NONE
-            if code in FATAL_FOR_TOPICS:
-                self.report(error_for(code, f"{code.message} Topic: {topic}"))
-        if self._match_pattern() and self.membership is not None and self._member_started:
+        for error in self.topics.errors():
+            self.report(error)
+        if self.topics.match_pattern() and self.membership is not None and self._member_started:
             self.membership.subscription_changed()
         if self.membership is None:
             self._assign_all()
         self._leaders_known()
         self.offsets.wake()
         self.wake_fetcher()
-
-    def _match_pattern(self) -> bool:
-        """The topics that the pattern matches now; whether they are others than before."""
-        if self.subscription.type is not SubscriptionType.PATTERN:
-            return False
-        without_internal = bool(self.config["exclude.internal.topics"])
-        return self.subscription.subscribe_matching(
-            name
-            for name, topic in self.network.cluster.topics.items()
-            if not topic.error and not (without_internal and topic.is_internal)
-        )
 
     def _leaders_known(self) -> None:
         """Positions that were set before their leader was known have one now."""
@@ -293,11 +256,7 @@ class ConsumerCore:
         """A subscription without a group has all partitions of its topics."""
         if not self.subscription.auto_assigned:
             return
-        wanted = {
-            TopicPartition(topic, number)
-            for topic in self.subscription.topics
-            for number in self.network.cluster.partitions_for_topic(topic) or ()
-        }
+        wanted = self.topics.all_partitions()
         if wanted != self.subscription.assigned and (self._assigner is None or self._assigner.done()):
             self._assigner = self._spawn(self._assign_all_now(wanted))
 
@@ -401,9 +360,7 @@ class ConsumerCore:
     async def _initialize(self, states: list[PartitionState]) -> None:
         try:
             if self.committer is not None:
-                committed = await self.committer.committed(
-                    [state.topic_partition for state in states], self.isolation is IsolationLevel.READ_COMMITTED
-                )
+                committed = await self.committer.committed([state.topic_partition for state in states])
                 for state in states:
                     found = committed.get(state.topic_partition)
                     if found is not None and self._waits_for_offset(state):
@@ -468,7 +425,7 @@ class ConsumerCore:
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
     ) -> dict[TopicPartition, ListedOffset]:
         """As `Offsets.list_offsets`, for any partitions."""
-        with self.wanting(partition.topic for partition in timestamps):
+        with self.topics.wanting(partition.topic for partition in timestamps):
             return await self.offsets.list_offsets(timestamps, timeout_ms)
 
     # --- commits --------------------------------------------------------------------------------------------------
@@ -527,7 +484,7 @@ class ConsumerCore:
         committer = self._require_group()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await committer.committed(list(partitions), self.isolation is IsolationLevel.READ_COMMITTED)
+                return await committer.committed(partitions)
         except TimeoutError:
             raise KafkaTimeoutError(f"The committed offsets were not known within {timeout_ms} ms") from None
 
@@ -546,30 +503,6 @@ class ConsumerCore:
     def all_metrics(self) -> dict[str, dict[str, Any]]:
         """What was counted, by group and name."""
         return self.network.metrics_snapshot("consumer") | self.metrics.read()
-
-    async def all_topics(self, timeout_ms: int) -> set[str]:
-        """The names of all topics that may be seen, asked of the cluster now. KafkaTimeoutError."""
-        response = await self.network.send_any(MetadataRequest(topics=None), timeout_ms=timeout_ms)
-        return {topic.name for topic in response.topics if not topic.error_code}
-
-    async def partitions_for_topic(self, topic: str, timeout_ms: int) -> set[int]:
-        """The numbers of a topic's partitions, from what is known or else from the cluster; empty when it has no such
-        topic.
-        """
-        known = self.network.cluster.partitions_for_topic(topic)
-        if known is None:
-            with self.wanting([topic]):
-                await self.refresh(timeout_ms)
-            known = self.network.cluster.partitions_for_topic(topic)
-        return known or set()
-
-    async def refresh(self, timeout_ms: int) -> None:
-        """Asks for metadata now. KafkaTimeoutError."""
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self.network.cluster.refresh()
-        except TimeoutError:
-            raise KafkaTimeoutError(f"Metadata was not there within {timeout_ms} ms") from None
 
     # --- the end --------------------------------------------------------------------------------------------------
 
