@@ -1,3 +1,5 @@
+from typing_extensions import disjoint_base
+
 LOG_LINE: int
 SEGMENT_WANTED: int
 SEGMENT_ROLLED: int
@@ -7,6 +9,7 @@ HIGH_WATERMARK: int
 CONNECTION_CLOSED: int
 REQUEST: int
 
+@disjoint_base
 class EventQueue:
     def __init__(self, limit: int = ...) -> None: ...
     def fileno(self) -> int: ...
