@@ -91,7 +91,7 @@ class AIOKafkaConsumer:
         """Returns when there is an assignment; at once when none is to come."""
         core = self._core
         if core.subscription.subscription and core.membership is None:
-            await core.refresh(self._api_timeout_ms)
+            await core.topics.refresh(self._api_timeout_ms)
         while core.subscription.auto_assigned and core.membership is not None and not core.membership.ready:
             self._raise_errors()
             await self._ringing()
@@ -498,7 +498,7 @@ class AIOKafkaConsumer:
     async def topics(self) -> set[str]:
         """The names of all topics that may be seen."""
         self._require_running()
-        return set(await self._core.all_topics(self._api_timeout_ms))
+        return set(await self._core.topics.names(self._api_timeout_ms))
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of a topic's partitions; None when nothing is known of the topic."""

@@ -516,16 +516,16 @@ class KafkaConsumer(RecordIterator):
 
     def topics(self, timeout_ms: int | None = None) -> set[str]:
         """The names of all topics that may be seen."""
-        return set(self._run(self._core.all_topics(self._timeout(timeout_ms))))
+        return set(self._run(self._core.topics.names(self._timeout(timeout_ms))))
 
     def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int]:
         """The numbers of a topic's partitions; empty when there is no such topic."""
-        return set(self._run(self._core.partitions_for_topic(topic, self._timeout(timeout_ms))))
+        return set(self._run(self._core.topics.partitions_of(topic, self._timeout(timeout_ms))))
 
     def bootstrap(self, timeout_ms: int | None = None, refresh: bool = False) -> None:
         """The constructor has reached the cluster; with `refresh` metadata is asked for anew. KafkaTimeoutError."""
         if refresh:
-            self._run(self._core.refresh(self._timeout(timeout_ms)))
+            self._run(self._core.topics.refresh(self._timeout(timeout_ms)))
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster has been reached."""

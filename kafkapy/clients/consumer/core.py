@@ -148,6 +148,7 @@ class ConsumerCore:
         self._consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._commits: set[asyncio.Task[Any]] = set()
         self._initializer: asyncio.Task[Any] | None = None
         self._assigner: asyncio.Task[Any] | None = None
         self._member_started = False
@@ -470,7 +471,9 @@ class ConsumerCore:
                 error = raised
             self.attendance.callback(lambda: done(chosen, error))
 
-        self._spawn(commit())
+        task = self._spawn(commit())
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
 
     def _auto_committed(self, positions: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
         callback = self.config["default.offset.commit.callback"]
@@ -515,6 +518,8 @@ class ConsumerCore:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         try:
             async with asyncio.timeout_at(deadline):
+                if self._commits:
+                    await asyncio.wait(self._commits)
                 if self.auto_commit:
                     await self._auto_committer.finish(self.subscription.all_consumed())
                 if self.subscription.auto_assigned:

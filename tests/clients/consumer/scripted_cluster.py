@@ -60,13 +60,20 @@ class Call:
 class ScriptedLog:
     """A partition: whole batches, each with its base offset, its end and its epoch."""
 
-    leader: int
-    epoch: int = 0
+    leadership: tuple[int, int]
     start: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     replicas: list[int] = field(default_factory=list)
     offline: list[int] = field(default_factory=list)
+
+    @property
+    def leader(self) -> int:
+        return self.leadership[0]
+
+    @property
+    def epoch(self) -> int:
+        return self.leadership[1]
 
     @property
     def end(self) -> int:
@@ -78,12 +85,12 @@ class ScriptedLog:
 
     def elect(self, leader: int, truncate_to: int | None = None) -> None:
         """Another leader, in the next epoch; with `truncate_to` one that has lost the records from there on."""
-        self.leader = leader
-        self.epoch += 1
+        epoch = self.epoch + 1
         if truncate_to is not None:
             self.batches = [each for each in self.batches if each[1] <= truncate_to]
             self.epochs = [each for each in self.epochs if each[1] < truncate_to or each[0] == 0]
-        self.epochs.append((self.epoch, self.end))
+        self.epochs.append((epoch, self.end))
+        self.leadership = (leader, epoch)  # at once: the brokers' thread reads meanwhile
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch."""
@@ -125,6 +132,8 @@ class ScriptedCluster:
         self.calls: list[Call] = []
         self.racks: dict[int, str] = {}
         self.auto_create = False
+        self.names_leaders = False
+        """Whether a Fetch to another broker than the leader is told who leads (KIP-951)."""
         self._hooks: dict[int, list[Callable[[Call], Any]]] = {}
         self._ports: dict[int, int] = {}
         self._sessions: dict[int, tuple[int, dict[tuple[str, int], Any]]] = {}
@@ -156,7 +165,7 @@ class ScriptedCluster:
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     def add_topic(self, name: str, partitions: int = 1, leader: int | None = None) -> ScriptedTopic:
-        logs = [ScriptedLog(leader or self.nodes[0], replicas=list(self.nodes)) for _ in range(partitions)]
+        logs = [ScriptedLog((leader or self.nodes[0], 0), replicas=list(self.nodes)) for _ in range(partitions)]
         self.topics[name] = ScriptedTopic(logs)
         return self.topics[name]
 
@@ -375,6 +384,11 @@ class ScriptedCluster:
                 )
                 for (name, number), answer in answers.items()
             ],
+            node_endpoints=[
+                FetchResponse.NodeEndpoint(node_id=node, host="127.0.0.1", port=port, rack=None)
+                for node, port in self._ports.items()
+                if self.names_leaders
+            ],
         )
 
     def _fetch_one(self, call: Call, key: tuple[str, int], part: Any) -> Any:
@@ -389,6 +403,9 @@ class ScriptedCluster:
         elif call.node_id == log.leader or part.current_leader_epoch != log.epoch:
             answer.error_code = self._leader_error(call, log, part.current_leader_epoch)
         if answer.error_code:
+            if self.names_leaders:
+                leader, epoch = log.leadership
+                answer.current_leader = FetchedPart.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
             return answer
         answer.high_watermark = answer.last_stable_offset = log.end
         if call.version >= 5:

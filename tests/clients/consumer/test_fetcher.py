@@ -159,26 +159,8 @@ def test_the_old_leader_may_say_who_leads_now(consume: Callable[..., KafkaConsum
         log.append(2)
         consumer = consume(cluster, T0)
         assert len(read(consumer, 2)) == 2
+        cluster.names_leaders = True
         metadata_before = len(cluster.of(MetadataRequest))
-
-        def moved(call: Call) -> FetchResponse | None:
-            if call.node_id == log.leader:
-                return None
-            part = FetchedPart(
-                partition_index=0,
-                error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                high_watermark=-1,
-                current_leader=FetchedPart.LeaderIdAndEpoch(leader_id=2, leader_epoch=log.epoch),
-            )
-            return FetchResponse(
-                session_id=call.request.session_id,
-                responses=[FetchedTopic(topic_id=cluster.topics["t"].id, partitions=[part])],
-                node_endpoints=[
-                    FetchResponse.NodeEndpoint(node_id=2, host="127.0.0.1", port=cluster._ports[2], rack=None)
-                ],
-            )
-
-        cluster.on(FetchRequest, moved)
         log.elect(2)
         log.append(1)
         assert read(consumer, 1) == [("t", 0, 2)]
@@ -500,7 +482,7 @@ class TestOffsets:
     def test_beginning_end_and_times(self, consume: Callable[..., KafkaConsumer]) -> None:
         with ScriptedCluster([1, 2]) as cluster:
             topic = cluster.add_topic("t", 2)
-            topic[1].leader = 2
+            topic[1].leadership = (2, 0)
             topic[0].append(10)
             topic[1].append(3)
             topic[0].start = 2
@@ -599,7 +581,7 @@ class TestTopics:
             assert len(read(consumer, 4)) == 4
             assert consumer.assignment() == {T0, TopicPartition("t", 1)}
             assert consumer.subscription() == {"t"}
-            topic.logs.append(type(topic[0])(1, replicas=[1]))
+            topic.logs.append(type(topic[0])((1, 0), replicas=[1]))
             topic[2].append(1)
             assert read(consumer, 1) == [("t", 2, 0)]
 

@@ -269,6 +269,19 @@ class TestGroups:
         consumer.close(autocommit=False)
         assert len(take(consume(topic, group_id=f"g-{topic}"), 5)) == 5
 
+    def test_close_waits_for_commits_under_way(
+        self, broker: Broker, topic: str, consume: Callable[..., KafkaConsumer]
+    ) -> None:
+        produce(broker, topic, 5)
+        consumer = consume(topic, group_id=f"g-{topic}", enable_auto_commit=False)
+        assert len(take(consumer, 5)) == 5
+        told: list[Any] = []
+        future = consumer.commit_async(callback=lambda offsets, error: told.append(error))
+        consumer.close()
+        assert future.succeeded()
+        assert told == [None]
+        assert consume(group_id=f"g-{topic}").committed(TopicPartition(topic, 0)) == 5
+
     def test_auto_commit_is_of_earlier_polls_only(
         self, broker: Broker, topic: str, consume: Callable[..., KafkaConsumer]
     ) -> None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kafkapy.clients.consumer.membership.api import GroupCore
 from kafkapy.clients.consumer.membership.assignors import create_assignors, rebalance_protocol
 from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor, RebalanceProtocol
+from kafkapy.clients.consumer.membership.generation import NO_GENERATION, Generation, MemberState
 from kafkapy.clients.consumer.membership.heartbeat import HeartbeatTimer, PollTimer
 from kafkapy.clients.consumer.membership.leader import TopicsSnapshot, assign, snapshot, subscriptions_of
 from kafkapy.clients.consumer.membership.protocol import (
@@ -65,26 +65,6 @@ LONGEST_REASON = 255
 SEVERAL_LEAVE_SINCE = 3
 """LeaveGroup takes several members since then."""
 REJOIN_AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)
-
-
-class MemberState(Enum):
-    """Where a member is on its way into a generation."""
-
-    UNJOINED = "unjoined"
-    PREPARING_REBALANCE = "preparing rebalance"
-    COMPLETING_REBALANCE = "completing rebalance"
-    STABLE = "stable"
-
-
-class Generation(NamedTuple):
-    """A member in a generation of the group, and the assignor that was chosen."""
-
-    generation_id: int = NO_GENERATION_ID
-    member_id: str = ""
-    assignor: str | None = None
-
-
-NO_GENERATION = Generation()
 
 
 class ClassicMembership:
@@ -146,7 +126,7 @@ class ClassicMembership:
         self._polls.called()
         self._core.network.cluster.add_listener(self._metadata_changed)
         loops = (self._rebalances(), self._heartbeats(), self._watch_polls())
-        self._tasks = [asyncio.ensure_future(each) for each in loops]
+        self._tasks = [asyncio.ensure_future(self._guarded(each)) for each in loops]
 
     async def leave(self, reason: str) -> None:
         """See Membership."""
@@ -278,6 +258,13 @@ class ClassicMembership:
                 self._core.report(error)
                 await self._next_poll()
 
+    async def _guarded(self, loop: Coroutine[Any, Any, None]) -> None:
+        try:
+            await loop
+        except Exception as error:
+            # Without heartbeats, or without rebalances, it would not be a member for long.
+            self._fail(error)
+
     def _fail(self, error: Exception) -> None:
         """For good."""
         logger.error("Consumer of group %s cannot be a member any more: %s", self._group_id, error)
@@ -297,6 +284,7 @@ class ClassicMembership:
                 assignment = await self._join_and_sync()
             except KafkaError as error:
                 if not isinstance(error, MemberIdRequiredError):
+                    self._committer.metrics.rebalance_fails()
                     self._request_rejoin(f"rebalance failed due to {type(error).__name__}")
                 if not isinstance(error, REJOIN_AT_ONCE):
                     if not error.retriable:
@@ -336,6 +324,7 @@ class ClassicMembership:
     async def _join_and_sync(self) -> bytes:
         """The assignment of the new generation."""
         self._state = MemberState.PREPARING_REBALANCE
+        self._committer.metrics.rebalance_begins()
         sent = self._generation
         timeout_ms = max(self._request_timeout_ms, self._rebalance_timeout_ms + JOIN_LAPSE_MS)
         response: JoinGroupResponse = await self._coordinator.send(self._join_request(), timeout_ms=timeout_ms)
@@ -454,6 +443,7 @@ class ClassicMembership:
         if response.protocol_type not in (None, PROTOCOL_TYPE) or response.protocol_name not in (None, sent.assignor):
             raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._state = MemberState.STABLE
+        self._committer.metrics.rebalance_ends()
         self._rejoin_needed = False
         self._rejoin_reason = ""
         assignment: bytes = response.assignment

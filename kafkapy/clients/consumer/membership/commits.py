@@ -17,6 +17,7 @@ from uuid import UUID
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.consumer.membership.api import GroupCore
 from kafkapy.clients.consumer.membership.group_coordinator import GroupCoordinator
+from kafkapy.clients.consumer.membership.metrics import CoordinatorMetrics
 from kafkapy.clients.consumer.membership.protocol import NO_GENERATION_ID, ConsumerGroupMetadata, group_by_topic
 from kafkapy.clients.network_client import RequestOf
 from kafkapy.errors import (
@@ -72,7 +73,8 @@ class OffsetCommitter:
     def __init__(self, core: GroupCore) -> None:
         config = core.config
         self.group_id: str = config["group.id"]
-        self.coordinator = GroupCoordinator(core.network, self.group_id)
+        self.metrics = CoordinatorMetrics()
+        self.coordinator = GroupCoordinator(core.network, self.group_id, self.metrics)
         self._core = core
         self._timeout_ms: int = config["default.api.timeout.ms"]
         self._backoff = Backoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"])

@@ -213,6 +213,12 @@ class ConsumerProtocolMembership:
             logger.info(
                 "Member %s of group %s with epoch %d: %s", self._member_id, self._group_id, self._epoch, state.value
             )
+        if state is MemberState.RECONCILING:
+            self._committer.metrics.rebalance_begins()
+        elif state is MemberState.ACKNOWLEDGING:
+            self._committer.metrics.rebalance_ends()
+        elif self._state is MemberState.RECONCILING and state in OUTSIDE:
+            self._committer.metrics.rebalance_fails()
         self._state = state
 
     def _join(self) -> None:

@@ -6,15 +6,18 @@ Source: org.apache.kafka.clients.consumer.internals.AbstractCoordinator and Coor
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
+from kafkapy.clients.consumer.membership.metrics import CoordinatorMetrics
 from kafkapy.clients.coordinator_lookup import CoordinatorLookup
+from kafkapy.clients.network_client import RequestOf
 from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.protocol.schema import Request
 from kafkapy.types import CoordinatorType
 
 if TYPE_CHECKING:
-    from kafkapy.clients.network_client import NetworkClient, RequestOf
+    from kafkapy.clients.network_client import NetworkClient
 
 __all__ = ["GroupCoordinator"]
 
@@ -27,8 +30,9 @@ NOT_IT = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 class GroupCoordinator:
     """On the loop's thread."""
 
-    def __init__(self, network: NetworkClient, group_id: str) -> None:
+    def __init__(self, network: NetworkClient, group_id: str, metrics: CoordinatorMetrics) -> None:
         self._network = network
+        self._metrics = metrics
         self._group_id = group_id
         self._lookup = CoordinatorLookup(network)
         self.known = False
@@ -50,14 +54,18 @@ class GroupCoordinator:
     ) -> Any:
         """Its response; the error codes in it are the caller's. As `node`, and what NetworkClient.send raises."""
         node_id = await self.node()
+        began = time.monotonic()
         try:
-            return await self._network.send(
+            response = await self._network.send(
                 node_id, request, timeout_ms=timeout_ms, min_version=min_version, max_version=max_version
             )
         except KafkaError as error:
             if error.retriable:
                 self.lost(str(error))
             raise
+        kind = request.kind if isinstance(request, RequestOf) else request
+        self._metrics.answered(kind.API_KEY, time.monotonic() - began)
+        return response
 
     def lost(self, reason: str) -> None:
         """It is looked for again before the next request."""
