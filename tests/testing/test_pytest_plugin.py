@@ -6,8 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from kafkapy.testing.pytest_plugin import broker_overrides
 
 pytest_plugins = ["pytester"]
 
@@ -38,77 +42,86 @@ def test_pytest_finds_it_by_its_entry_point() -> None:
     assert [each.value for each in found] == ["kafkapy.testing.pytest_plugin"]
 
 
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """A session of its own, in a process of its own."""
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=120)
+def test_the_ini_option_is_keys_and_values() -> None:
+    def overrides(*lines: str) -> dict[str, str]:
+        config: Any = SimpleNamespace(getini=lambda name: list(lines))
+        return broker_overrides(config)
+
+    assert overrides("num.partitions = 5", "log.dirs=/a=b") == {"num.partitions": "5", "log.dirs": "/a=b"}
+    for wrong in ("num.partitions", "=5"):
+        with pytest.raises(pytest.UsageError, match="is not key=value"):
+            overrides(wrong)
 
 
-def test_the_broker_is_shared_and_topics_are_not(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        import pytest
-
-        seen = []
-
-        @pytest.mark.parametrize("value", ["a b", "a/b", "x" * 300])
-        def test_topic(kafka_broker, kafka_topic, value):
-            cache = kafka_broker.server.context.metadata_cache
-            assert cache.topic(kafka_topic).partition_count == 1
-            for broker, topic in seen:
-                assert broker is kafka_broker
-                assert topic != kafka_topic
-                assert cache.topic(topic) is None
-            seen.append((kafka_broker, kafka_topic))
-
-        @pytest.mark.kafka_topic(partitions=3, configs={"retention.ms": 5000})
-        def test_marked(kafka_broker, kafka_topic):
-            assert kafka_broker.server.context.metadata_cache.topic(kafka_topic).partition_count == 3
-            assert kafka_broker.server.context.dynamic_config.topic_keys(kafka_topic) == {"retention.ms": "5000"}
-
-        def test_that_deletes_its_topic(kafka_broker, kafka_topic):
-            kafka_broker.delete_topic(kafka_topic)
-        """
-    )
-    run(pytester, "--strict-markers").assert_outcomes(passed=5)
-
-
-def test_the_brokers_keys_are_in_the_ini_file(pytester: pytest.Pytester) -> None:
-    pytester.makeini(
-        """
-        [pytest]
-        kafkapy_broker =
-            num.partitions = 5
-            auto.create.topics.enable=false
-        """
-    )
-    pytester.makepyfile(
-        """
-        def test_keys(kafka_broker, kafka_topic):
-            assert not kafka_broker.server.config.get_bool("auto.create.topics.enable")
-            assert kafka_broker.server.context.metadata_cache.topic(kafka_topic).partition_count == 5
-        """
-    )
-    run(pytester).assert_outcomes(passed=1)
-
-
-@pytest.mark.parametrize(
-    ("line", "says"), [("num.partitions", "is not key=value"), ("num.partition=1", "num.partition")]
-)
-def test_a_wrong_key_is_said(pytester: pytest.Pytester, line: str, says: str) -> None:
-    pytester.makeini(f"[pytest]\nkafkapy_broker =\n    {line}\n")
-    pytester.makepyfile("def test_broker(kafka_broker): ...")
-    result = run(pytester)
-    result.assert_outcomes(errors=1)
-    assert says in result.stdout.str()
-
-
-def test_fixtures_are_listed_with_what_they_are(pytester: pytest.Pytester) -> None:
-    text = run(pytester, "--fixtures").stdout.str()
-    assert re.search(r"kafka_broker \[session scope\]", text)
-    assert "kafka_topic" in text
-
-
-def examples() -> list[str]:
-    """The Python blocks of the page."""
+def blocks(language: str) -> list[str]:
+    """The blocks of code that docs/testing.md has in a language."""
     page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+SHARED = """
+import pytest
+from kafkapy.errors import IllegalStateError
+
+seen = []
+kept = []
+
+@pytest.mark.parametrize("value", ["a b", "a/b", "x" * 300])
+def test_topic(kafka_broker, kafka_topic, value):
+    cache = kafka_broker.server.context.metadata_cache
+    assert cache.topic(kafka_topic).partition_count == 1
+    for broker, topic in seen:
+        assert broker is kafka_broker
+        assert topic != kafka_topic
+        assert cache.topic(topic) is None
+    seen.append((kafka_broker, kafka_topic))
+
+@pytest.mark.kafka_topic(partitions=3, configs={"retention.ms": 5000})
+def test_marked(kafka_broker, kafka_topic):
+    assert kafka_broker.server.context.metadata_cache.topic(kafka_topic).partition_count == 3
+    assert kafka_broker.server.context.dynamic_config.topic_keys(kafka_topic) == {"retention.ms": "5000"}
+
+def test_that_deletes_its_topic(kafka_broker, kafka_topic):
+    kafka_broker.delete_topic(kafka_topic)
+
+def test_clients(kafka_topic, kafka_producer, kafka_consumer):
+    kafka_producer.send(kafka_topic, b"v").get(10)
+    assert kafka_consumer.poll(10_000)
+    kept.extend([kafka_producer, kafka_consumer])
+
+def test_clients_are_closed():
+    with pytest.raises(IllegalStateError):
+        kept[0].send("any", b"v")
+    with pytest.raises(IllegalStateError):
+        kept[1].poll()
+"""
+
+
+def test_the_broker_is_shared_and_topics_and_clients_are_not(pytester: pytest.Pytester) -> None:
+    """The first example of the page is in the same session."""
+    example = blocks("python")[0]
+    assert len(example.splitlines()) <= 5
+    pytester.makepyfile(test_shared=SHARED, test_example=example)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers", timeout=120)
+    result.assert_outcomes(passed=8)
+
+
+def test_the_pages_settings_and_marker_work(pytester: pytest.Pytester) -> None:
+    (ini,) = blocks("ini")
+    pytester.makeini(ini)
+    keys = """
+def test_keys(kafka_broker):
+    assert not kafka_broker.server.config.get_bool("auto.create.topics.enable")
+    assert kafka_broker.server.config.get_int("message.max.bytes") == 2_000_000
+"""
+    pytester.makepyfile(f"import pytest\n\n{blocks('python')[1]}\n{keys}")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers", timeout=120)
+    result.assert_outcomes(passed=2)
+
+
+def test_the_pages_program_runs(tmp_path: Path) -> None:
+    assert len(blocks("python")) == 3
+    program = tmp_path / "program.py"
+    program.write_text(blocks("python")[2], encoding="utf-8")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
