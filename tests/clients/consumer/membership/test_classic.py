@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from clients.consumer.membership.fake_core import FakeCore, FakeGroup, group, shown, subscriptions, tps
+from clients.consumer.membership.fake_core import FakeCore, group, shown, subscriptions, tps
 from clients.fake_broker import eventually
 
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata, Subscription
@@ -568,14 +568,36 @@ def test_a_leader_of_a_cooperative_group_may_not_give_away_what_is_owned(run: Ru
     run(scenario())
 
 
-def test_the_coordinator_is_a_fake(run: Run) -> None:
-    """A group that is never refused anything settles after one generation: what other tests rely on."""
+# --- metrics --------------------------------------------------------------------------------------------------------
 
+
+def test_rebalances_and_requests_are_counted(run: Run) -> None:
     async def scenario() -> None:
         async with group() as (core, coordinator):
-            assert isinstance(coordinator, FakeGroup)
+            coordinator.refuse(JOIN, 0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             await joined(core)
-            await asyncio.sleep(0.1)
-            assert coordinator.generation == 1
+            await commit(core)
+            await eventually(lambda: len(coordinator.seen(HEARTBEAT)) > 2)
+            [(name, counted)] = core.commits.metrics.read(len(core.subscription.assigned)).items()
+            assert name == "consumer-coordinator-metrics"
+            assert (counted["join-total"], counted["sync-total"], counted["commit-total"]) == (3, 1, 1)
+            assert (counted["rebalance-total"], counted["failed-rebalance-total"]) == (1, 1)
+            assert counted["assigned-partitions"] == 3
+            assert counted["heartbeat-total"] >= 2
+            assert counted["last-heartbeat-seconds-ago"] >= 0
+            assert 0 < counted["commit-latency-avg"] <= counted["commit-latency-max"]
+
+    run(scenario())
+
+
+def test_a_member_without_heartbeats_is_none(run: Run) -> None:
+    """What the code does not expect ends the membership in the eyes of the user, too."""
+
+    async def scenario() -> None:
+        async with group() as (core, _):
+            await joined(core)
+            core.member._heartbeat = None
+            await eventually(lambda: core.member.error is not None)
+            assert isinstance(core.member.error, AttributeError)
 
     run(scenario())

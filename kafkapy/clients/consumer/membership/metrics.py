@@ -1,0 +1,92 @@
+"""What a consumer counts and measures of its group, under Kafka's names.
+
+Source: GroupCoordinatorMetrics of AbstractCoordinator, ConsumerCoordinatorMetrics (4.1).
+"""
+
+from __future__ import annotations
+
+import time
+
+from kafkapy.clients.metrics import Meter
+from kafkapy.protocol.registry import ApiKeys
+
+__all__ = ["CoordinatorMetrics"]
+
+GROUP = "consumer-coordinator-metrics"
+HOUR_S = 3600.0
+
+
+class CoordinatorMetrics:
+    """Counters of one consumer, since it was made. On the loop's thread. Rates are per second, times in ms."""
+
+    def __init__(self) -> None:
+        heartbeats = Meter()
+        self._latencies_ms = {
+            ApiKeys.HEARTBEAT: heartbeats,
+            ApiKeys.CONSUMER_GROUP_HEARTBEAT: heartbeats,
+            ApiKeys.JOIN_GROUP: Meter(),
+            ApiKeys.SYNC_GROUP: Meter(),
+            ApiKeys.OFFSET_COMMIT: Meter(),
+        }
+        self._rebalances_ms = Meter()
+        self._failed_rebalances = 0
+        self._rebalance_began: float | None = None
+        self._rebalance_ended: float | None = None
+        self._heartbeat_came: float | None = None
+
+    def answered(self, api_key: int, latency_s: float) -> None:
+        """The coordinator has answered a request."""
+        now = time.monotonic()
+        meter = self._latencies_ms.get(ApiKeys(api_key))
+        if meter is not None:
+            meter.record(latency_s * 1000, now)
+        if api_key in (ApiKeys.HEARTBEAT, ApiKeys.CONSUMER_GROUP_HEARTBEAT):
+            self._heartbeat_came = now
+
+    def rebalance_begins(self) -> None:
+        """One that follows a failed one is the same."""
+        if self._rebalance_began is None:
+            self._rebalance_began = time.monotonic()
+
+    def rebalance_ends(self) -> None:
+        """The member has its assignment."""
+        now = time.monotonic()
+        if self._rebalance_began is not None:
+            self._rebalances_ms.record((now - self._rebalance_began) * 1000, now)
+        self._rebalance_began = None
+        self._rebalance_ended = now
+
+    def rebalance_fails(self) -> None:
+        """It did not come to its end."""
+        self._failed_rebalances += 1
+
+    def read(self, assigned_partitions: int) -> dict[str, dict[str, float]]:
+        """By group and name. What was never measured is NaN, ages of what never happened are -1."""
+        now = time.monotonic()
+        values: dict[str, float] = {}
+        for name, key in (
+            ("heartbeat", ApiKeys.HEARTBEAT),
+            ("join", ApiKeys.JOIN_GROUP),
+            ("sync", ApiKeys.SYNC_GROUP),
+            ("commit", ApiKeys.OFFSET_COMMIT),
+        ):
+            meter = self._latencies_ms[key]
+            values[f"{name}-rate"] = meter.count_rate(now)
+            values[f"{name}-total"] = meter.count
+            longest = {"heartbeat": "heartbeat-response-time", "commit": "commit-latency"}.get(name, f"{name}-time")
+            values[f"{longest}-max"] = meter.maximum(now)
+            if name != "heartbeat":
+                values[f"{longest}-avg"] = meter.average(now)
+        rebalances = self._rebalances_ms
+        values |= {
+            "assigned-partitions": assigned_partitions,
+            "rebalance-total": rebalances.count,
+            "rebalance-rate-per-hour": rebalances.count_rate(now) * HOUR_S,
+            "rebalance-latency-avg": rebalances.average(now),
+            "rebalance-latency-max": rebalances.maximum(now),
+            "rebalance-latency-total": rebalances.total,
+            "failed-rebalance-total": self._failed_rebalances,
+            "last-rebalance-seconds-ago": -1 if self._rebalance_ended is None else int(now - self._rebalance_ended),
+            "last-heartbeat-seconds-ago": -1 if self._heartbeat_came is None else int(now - self._heartbeat_came),
+        }
+        return {GROUP: values}
