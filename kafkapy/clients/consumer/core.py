@@ -505,7 +505,10 @@ class ConsumerCore:
 
     def all_metrics(self) -> dict[str, dict[str, Any]]:
         """What was counted, by group and name."""
-        return self.network.metrics_snapshot("consumer") | self.metrics.read()
+        counted = self.network.metrics_snapshot("consumer") | self.metrics.read()
+        if self.committer is not None:
+            counted |= self.committer.metrics.read(len(self.subscription.assigned))
+        return counted
 
     # --- the end --------------------------------------------------------------------------------------------------
 
