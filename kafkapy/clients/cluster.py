@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy.clients.backoff import Backoff
-from kafkapy.errors import ErrorCode, InvalidMetadataError, KafkaError, NoBrokersAvailableError, error_class
+from kafkapy.errors import ErrorCode, InvalidMetadataError, KafkaError, error_class
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.types import ZERO_UUID, TopicPartition
 
@@ -466,8 +466,9 @@ class ClusterMetadata:
             try:
                 await asyncio.shield(self._start_refresh())
             except KafkaError as error:
-                level = logging.WARNING if isinstance(error, NoBrokersAvailableError) else logging.INFO
-                log.log(level, "Metadata could not be refreshed, it is tried again: %s", error)
+                log.info("Metadata could not be refreshed, it is tried again: %s", error)
+            except Exception:
+                log.exception("Metadata could not be refreshed, it is tried again")
 
     def topic_error(self, topic: str) -> KafkaError | None:
         """Why a topic cannot be used, as a new exception; None when it can, or is not known yet."""

@@ -6,11 +6,14 @@ Source: org.apache.kafka.clients.ClusterConnectionStates.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 import socket
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kafkapy.clients.backoff import Backoff
@@ -162,7 +165,6 @@ async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_
     """A connected, non-blocking socket to the node, at one of its addresses: each is given `timeout_s`, and those that
     were not tried come first the next time. OSError (TimeoutError, socket.gaierror) of the last one.
     """
-    loop = asyncio.get_running_loop()
     if not connection.addresses:
         connection.addresses = await _resolved(connection.host, connection.port)
     error: OSError | None = None
@@ -172,7 +174,7 @@ async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_
         try:
             _set_options(made, config)
             async with asyncio.timeout(timeout_s):
-                await loop.sock_connect(made, address)
+                await _connect(made, address)
             return made
         except OSError as failed:
             made.close()
@@ -183,6 +185,26 @@ async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_
     raise error or OSError(f"{connection.host} has no address")
 
 
+async def _connect(made: socket.socket, address: Any) -> None:
+    """Connects a non-blocking socket to a resolved address. OSError.
+
+    As loop.sock_connect(), which on uvloop resolves the address again, on threads of libuv: once those run, every
+    forked child crashes when it exits.
+    """
+    error = made.connect_ex(address)
+    if error == errno.EINPROGRESS:
+        loop = asyncio.get_running_loop()
+        writable = asyncio.Event()
+        loop.add_writer(made.fileno(), writable.set)
+        try:
+            await writable.wait()
+        finally:
+            loop.remove_writer(made.fileno())
+        error = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
 async def _resolved(host: str, port: int) -> list[tuple[Any, ...]]:
     """(family, address) pairs. socket.gaierror."""
     options = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
@@ -190,7 +212,9 @@ async def _resolved(host: str, port: int) -> list[tuple[Any, ...]]:
         # An address in numbers needs no thread that might wait for a name server.
         found = socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, **options)
     except socket.gaierror:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, **options)
+        # Not uvloop's own getaddrinfo, for the reason in _connect().
+        look_up = partial(socket.getaddrinfo, host, port, **options)
+        found = await asyncio.get_running_loop().run_in_executor(None, look_up)
     return [(family, address) for family, _, _, _, address in found]
 
 
@@ -241,7 +265,8 @@ async def canonical_names(addresses: Iterable[Address]) -> list[Address]:
             continue
         for _, address in known:
             try:
-                name, _ = await loop.getnameinfo((str(address[0]), port))
+                place = (str(address[0]), port)
+                name, _ = await loop.run_in_executor(None, socket.getnameinfo, place, socket.NI_NAMEREQD)
             except OSError:
                 name = str(address[0])
             found[Address(name, port)] = None

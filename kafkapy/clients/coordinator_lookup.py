@@ -14,7 +14,7 @@ from typing import Any, Final
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.cluster import BrokerNode
 from kafkapy.clients.network_client import NetworkClient, RequestOf
-from kafkapy.errors import ErrorCode, KafkaError, KafkaTimeoutError, NoBrokersAvailableError, error_for
+from kafkapy.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.types import CoordinatorType
 
@@ -94,13 +94,7 @@ class CoordinatorLookup:
             except KafkaError as error:
                 if not error.retriable or self._network.closed:
                     raise
-                log.log(
-                    logging.WARNING if isinstance(error, NoBrokersAvailableError) else logging.DEBUG,
-                    "The coordinator of %s %r is not known yet: %s",
-                    place[1].name.lower(),
-                    place[0],
-                    error,
-                )
+                log.debug("The coordinator of %s %r is not known yet: %s", place[1].name.lower(), place[0], error)
             await asyncio.sleep(self._backoff.delay_s(attempts))
             attempts += 1
         own = self._own_connections and place[1] is CoordinatorType.GROUP

@@ -391,7 +391,9 @@ class NetworkClient:
         for node_id in [node_id for node_id in by_node if node_id < 0]:
             connection = by_node[node_id]
             broker_id = by_address.get((connection.host, connection.port))
-            if broker_id is not None and broker_id not in by_node and connection.state is ConnectionState.READY:
+            before = by_node.get(broker_id) if broker_id is not None else None
+            vacant = before is None or (before.state is ConnectionState.DISCONNECTED and not before.pending)
+            if broker_id is not None and vacant and connection.state is ConnectionState.READY:
                 del by_node[node_id]
                 connection.node_id = broker_id
                 by_node[broker_id] = connection

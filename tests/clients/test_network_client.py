@@ -6,6 +6,8 @@ import asyncio
 import gc
 import logging
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -568,7 +570,8 @@ def test_closing_fails_what_is_in_flight_and_frees_everything(run: Run, caplog: 
                     cluster[1].on[ApiKeys.LIST_GROUPS] = silent
                     waiting = asyncio.ensure_future(list_groups(network))
                     connecting = asyncio.ensure_future(network.ready(2))
-                    await eventually(lambda n=network: n.in_flight(1) == 1)
+                    await eventually(lambda: cluster[1].seen(ApiKeys.LIST_GROUPS))
+                    cluster[1].requests.clear()
                 with pytest.raises(KafkaConnectionError, match="client was closed"):
                     await waiting
                 await asyncio.wait([connecting])
@@ -586,6 +589,53 @@ def test_closing_fails_what_is_in_flight_and_frees_everything(run: Run, caplog: 
         run(scenario())
         gc.collect()
     assert caplog.records == []
+
+
+def test_a_forked_child_does_no_harm(broker: BrokerProcess) -> None:
+    """It is told that the client is its parent's; dropping the client, and ending, leaves the parent's connections."""
+    code = f"""
+import gc, os
+from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.network_client import NetworkClient
+from kafkapy.config.clients import COMMON, ClientConfig
+from kafkapy.errors import IllegalStateError
+from kafkapy.protocol.messages.list_groups import ListGroupsRequest
+background = BackgroundLoop()
+network = NetworkClient(ClientConfig(COMMON, bootstrap_servers="{broker.bootstrap}"))
+background.run(network.start())
+for dropped in (False, True):
+    child = os.fork()
+    if child == 0:
+        try:
+            background.run(network.send(1, ListGroupsRequest()))
+        except IllegalStateError as error:
+            assert "forked" in str(error)
+            if dropped:
+                background.stop()
+                del network
+                gc.collect()
+            raise SystemExit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert background.run(network.send(1, ListGroupsRequest())).error_code == 0
+assert network.metrics.connections_created.count == 1
+background.run(network.close())
+background.stop()
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_program_may_end_without_closing(broker: BrokerProcess) -> None:
+    code = f"""
+from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.network_client import NetworkClient
+from kafkapy.config.clients import COMMON, ClientConfig
+background = BackgroundLoop()
+network = NetworkClient(ClientConfig(COMMON, bootstrap_servers="{broker.bootstrap}"))
+background.run(network.start())
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_metrics_have_kafka_pythons_shape(run: Run) -> None:
