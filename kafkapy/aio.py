@@ -13,7 +13,7 @@ from kafkapy.clients.aio.batch_builder import BatchBuilder
 from kafkapy.clients.aio.consumer import AIOKafkaConsumer
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation, ProducerClosed
 from kafkapy.clients.aio.producer import AIOKafkaProducer, TransactionContext
-from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener
+from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener, SubscriptionPattern
 from kafkapy.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "ProducerClosed",
     "RecordMetadata",
     "RecordsToDelete",
+    "SubscriptionPattern",
     "TopicPartition",
     "TransactionContext",
 ]

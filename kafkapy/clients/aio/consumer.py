@@ -20,7 +20,13 @@ from kafkapy._speedups.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation
 from kafkapy.clients.aio.offsets import CommitOffsets, commit_offsets, topic_partition
 from kafkapy.clients.consumer.core import ConsumerCore
-from kafkapy.clients.consumer.subscription import EARLIEST, LATEST, ConsumerRebalanceListener, OffsetReset
+from kafkapy.clients.consumer.subscription import (
+    EARLIEST,
+    LATEST,
+    ConsumerRebalanceListener,
+    OffsetReset,
+    SubscriptionPattern,
+)
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.consumer import CONSUMER
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndTimestamp, TopicPartition
@@ -148,9 +154,8 @@ class AIOKafkaConsumer:
         self._attending = False
         if not self._running or not self._buffer.attention:
             return
-        work, error = self._core.enter_poll()
-        for each in work:
-            each()
+        self._core.enter_poll()
+        error = self._core.attendance.next_error()
         if error is not None:
             self._errors.append(error)
             self._bell.set()
@@ -266,11 +271,12 @@ class AIOKafkaConsumer:
     def subscribe(
         self,
         topics: Sequence[str] = (),
-        pattern: str | re.Pattern[str] | None = None,
+        pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or those whose names match the pattern at their beginning, instead of those before. The
-        methods of `listener` may be coroutines; they are awaited during the rebalance.
+        """Read these topics, or those whose names match the pattern at their beginning, instead of those before. A
+        `SubscriptionPattern` is matched by the broker (group_protocol="consumer"). The methods of `listener` may be
+        coroutines; they are awaited during the rebalance.
 
         ValueError without either, or with both; IllegalStateError after assign(); TypeError.
         """
@@ -280,8 +286,8 @@ class AIOKafkaConsumer:
             raise TypeError("topics must be a sequence of names")
         if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
             raise TypeError("listener must be a ConsumerRebalanceListener")
-        compiled = re.compile(pattern) if pattern is not None else None
-        self._when_left(lambda: self._core.subscribe(topics, compiled, listener))
+        chosen = pattern if pattern is None or isinstance(pattern, SubscriptionPattern) else re.compile(pattern)
+        self._when_left(lambda: self._core.subscribe(topics, chosen, listener))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions instead of those before, without a group's doing. IllegalStateError after
