@@ -32,6 +32,7 @@ cdef class PartitionQueue:
     cdef readonly int32_t next_sequence
     cdef readonly int32_t last_acked_sequence   # -1: none
     cdef readonly int64_t last_acked_offset     # -1: none
+    cdef int64_t numbered                   # batches that have got a sequence number
     cdef readonly list unacked              # batches with a sequence and no result, in sequence; sent or waiting to be sent again
     cdef public int32_t unresolved_sequence # the one after those of expired batches, whose fate is not known; -1: there are none
 

@@ -60,6 +60,8 @@ cdef class PartitionQueue:
         """Keeps a batch that has got its sequence number until it has a result."""
         cdef ProducerBatch other
         cdef Py_ssize_t at = len(self.unacked)
+        self.numbered += 1
+        batch.number = self.numbered
         while at:
             other = self.unacked[at - 1]
             if (

@@ -46,6 +46,7 @@ cdef class ProducerBatch:
     cdef readonly int64_t producer_id
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t base_sequence
+    cdef int64_t number                 # among those of its partition that have got a sequence number
     cdef readonly bint transactional
     cdef readonly bint sequence_reset   # it has other numbers now than it was last sent with
     # --- result ---

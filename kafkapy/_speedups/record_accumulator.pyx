@@ -24,6 +24,7 @@ cdef extern from "Python.h":
 cdef enum:
     INT32_MAX = 0x7FFFFFFF
     MOST_OVERHEAD = 21 + 5 * 5      # of a record around key, value and headers: attributes and varints
+    MOST_REMEMBERED = 5             # batches of a producer that a broker knows again, whichever connections they came over
     NEVER_MS = 0x7FFFFFFFFFFF
 
 
@@ -358,6 +359,7 @@ cdef class RecordAccumulator:
                 queue.producer_id == self.producer_id
                 and queue.producer_epoch == self.producer_epoch
                 and queue.last_acked_sequence >= 0
+                and queue.numbered + 1 - (<ProducerBatch>queue.unacked[0]).number < MOST_REMEMBERED
             )
         # A retry goes out when it is the next in line, so that one request at a time is under way until all is well again.
         return not queue.unacked or queue.unacked[0] is first
