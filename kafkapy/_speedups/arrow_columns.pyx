@@ -106,9 +106,32 @@ cdef inline void add_bytes(ByteBuffer* data, const uint8_t* at, int32_t size) no
         data.size += size
 
 
-cdef inline void add_int64(ByteBuffer* data, int64_t value) noexcept nogil:
-    memcpy(data.data + data.size, &value, sizeof(int64_t))
-    data.size += sizeof(int64_t)
+cdef struct Writer:
+    # The bytes and ends of a binary column while rows are added.
+    uint8_t* start
+    uint8_t* at
+    int32_t* ends
+
+
+cdef inline Writer writer(const ByteBuffer* data, const ByteBuffer* ends) noexcept nogil:
+    cdef Writer w
+    w.start = data.data
+    w.at = data.data + data.size
+    w.ends = <int32_t*>(ends.data + ends.size)
+    return w
+
+
+cdef inline void write_bytes(Writer* w, const uint8_t* at, int32_t size) noexcept nogil:
+    if size > 0:
+        memcpy(w.at, at, size)
+        w.at += size
+    w.ends[0] = <int32_t>(w.at - w.start)
+    w.ends += 1
+
+
+cdef inline void written(const Writer* w, ByteBuffer* data, ByteBuffer* ends) noexcept nogil:
+    data.size = w.at - w.start
+    ends.size = <uint8_t*>w.ends - ends.data
 
 
 cdef void add_int32s(ByteBuffer* data, int32_t value, int64_t count) noexcept nogil:
@@ -234,50 +257,75 @@ cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int
 cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batch, Cursor* cursor, int32_t* left, int64_t* next_offset,
                         int64_t end_offset, int64_t max_records, int32_t topic, int32_t partition, bint* good) noexcept nogil:
     """Adds records of the batch from next_offset on and below end_offset; returns how many. At the end, next_offset is the end and records may be
-    left. `good` False: the record at the cursor is malformed."""
+    left. `good` False: the record at the cursor is malformed.
+
+    Works on copies of what it moves: bytes that are written might be anything, so the compiler would read all else again.
+    """
     cdef RecordView record
-    cdef Cursor before
     cdef ByteBuffer* b = chunk.buffers
-    cdef int64_t offset, timestamp
+    cdef Cursor c = cursor[0]
+    cdef const uint8_t* before = c.p
+    cdef Writer key = writer(&b[<int>KEY_DATA], &b[<int>KEY_ENDS])
+    cdef Writer value = writer(&b[<int>VALUE_DATA], &b[<int>VALUE_ENDS])
+    cdef int64_t* offsets = <int64_t*>(b[<int>OFFSET_DATA].data + b[<int>OFFSET_DATA].size)
+    cdef int64_t* timestamps = <int64_t*>(b[<int>TIMESTAMP_DATA].data + b[<int>TIMESTAMP_DATA].size)
+    cdef int64_t base_offset = batch.base_offset
+    cdef int64_t base_timestamp = batch.append_time if batch.has_append_time else batch.base_timestamp
+    cdef int64_t timestamp_factor = 0 if batch.has_append_time else 1
+    cdef int64_t next = next_offset[0]
+    cdef int64_t row = chunk.rows
     cdef int64_t rows = 0
+    cdef int64_t offset, timestamp
+    cdef int32_t records = left[0]
     good[0] = True
-    while left[0] > 0 and rows < max_records:
-        before = cursor[0]
-        if record_read(cursor, &record) != BATCH_OK:
+    while records > 0 and rows < max_records:
+        if record_read(&c, &record) != BATCH_OK:
             good[0] = False
             break
-        offset = batch.base_offset + record.offset_delta
+        offset = base_offset + record.offset_delta
         if offset >= end_offset:
-            cursor[0] = before
-            next_offset[0] = max(next_offset[0], end_offset)
+            next = max(next, end_offset)
             break
-        left[0] -= 1
-        if offset < next_offset[0]:
+        before = c.p
+        records -= 1
+        if offset < next:
             continue
-        next_offset[0] = offset + 1
+        next = offset + 1
         if wanted & COLUMN_VALUE:
             if record.value_size < 0:
-                clear_bit(&b[<int>VALUE_VALID], chunk.rows + rows)
+                clear_bit(&b[<int>VALUE_VALID], row)
                 chunk.value_nulls += 1
-            add_bytes(&b[<int>VALUE_DATA], record.value, record.value_size)
-            add_end(&b[<int>VALUE_ENDS], b[<int>VALUE_DATA].size)
+            write_bytes(&value, record.value, record.value_size)
         if wanted & COLUMN_KEY:
             if record.key_size < 0:
-                clear_bit(&b[<int>KEY_VALID], chunk.rows + rows)
+                clear_bit(&b[<int>KEY_VALID], row)
                 chunk.key_nulls += 1
-            add_bytes(&b[<int>KEY_DATA], record.key, record.key_size)
-            add_end(&b[<int>KEY_ENDS], b[<int>KEY_DATA].size)
+            write_bytes(&key, record.key, record.key_size)
         if wanted & COLUMN_OFFSET:
-            add_int64(&b[<int>OFFSET_DATA], offset)
+            offsets[rows] = offset
         if wanted & COLUMN_TIMESTAMP:
-            timestamp = batch.append_time if batch.has_append_time else batch.base_timestamp + record.timestamp_delta
+            timestamp = base_timestamp + timestamp_factor * record.timestamp_delta
             if timestamp == NO_TIMESTAMP:
-                clear_bit(&b[<int>TIMESTAMP_VALID], chunk.rows + rows)
+                clear_bit(&b[<int>TIMESTAMP_VALID], row)
                 chunk.timestamp_nulls += 1
-            add_int64(&b[<int>TIMESTAMP_DATA], timestamp)
+            timestamps[rows] = timestamp
         if wanted & COLUMN_HEADERS:
             add_headers(chunk, &record)
         rows += 1
+        row += 1
+    c.p = before
+    cursor[0] = c
+    left[0] = records
+    next_offset[0] = next
+    chunk.rows = row
+    if wanted & COLUMN_VALUE:
+        written(&value, &b[<int>VALUE_DATA], &b[<int>VALUE_ENDS])
+    if wanted & COLUMN_KEY:
+        written(&key, &b[<int>KEY_DATA], &b[<int>KEY_ENDS])
+    if wanted & COLUMN_OFFSET:
+        b[<int>OFFSET_DATA].size += rows * sizeof(int64_t)
+    if wanted & COLUMN_TIMESTAMP:
+        b[<int>TIMESTAMP_DATA].size += rows * sizeof(int64_t)
     if wanted & COLUMN_TOPIC:
         add_int32s(&b[<int>TOPIC_DATA], topic, rows)
     if wanted & COLUMN_PARTITION:
@@ -285,7 +333,6 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
     if wanted & COLUMN_TIMESTAMP_TYPE:
         memset(b[<int>TYPE_DATA].data + b[<int>TYPE_DATA].size, <uint8_t>batch.timestamp_type, rows)
         b[<int>TYPE_DATA].size += rows
-    chunk.rows += rows
     return rows
 
 

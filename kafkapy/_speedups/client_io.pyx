@@ -40,6 +40,7 @@ from kafkapy._speedups.selector cimport (
     epoll_wait,
 )
 from kafkapy._speedups.send cimport Send, send_free, send_lend, send_new, send_take_buffer
+from kafkapy._speedups.spare_memory cimport spare_take
 from kafkapy._speedups.threads cimport block_all_signals, getpid, name_thread, pthread_create, pthread_join
 from kafkapy._speedups.transport cimport transport_plaintext, transport_send
 from kafkapy._speedups.wire cimport ByteBuffer, buffer_init, load_int32, store_int32, write_int32, write_raw
@@ -275,8 +276,12 @@ cdef int take_frame(ClientIoState* s, ClientChannel* channel, uint8_t* memory, i
 
 cdef int begin_frame(ClientIoState* s, ClientChannel* channel, int64_t size, const uint8_t* data, int64_t have) noexcept nogil:
     """Memory for a frame of which `have` bytes are here. 0 or an errno."""
-    channel.frame_capacity = min(size, <int64_t>FIRST_CAPACITY)
-    channel.frame = <uint8_t*>malloc(channel.frame_capacity)
+    # What is there already may be as large as the size claims.
+    channel.frame_capacity = size
+    channel.frame = spare_take(<size_t>size)
+    if channel.frame == NULL:
+        channel.frame_capacity = min(size, <int64_t>FIRST_CAPACITY)
+        channel.frame = <uint8_t*>malloc(channel.frame_capacity)
     if channel.frame == NULL:
         return ENOMEM
     memcpy(channel.frame, data, have)

@@ -16,6 +16,7 @@ from cpython.object cimport PyObject_RichCompare
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdlib cimport free
 
+from kafkapy._speedups.spare_memory cimport spare_give
 from kafkapy._speedups.wire cimport Cursor, cursor_init, read_varint, take
 
 import inspect
@@ -52,7 +53,10 @@ cdef dict TAKES_HEADERS = {}
 @cython.freelist(64)
 cdef class RecordMemory:
     def __dealloc__(self):
-        free(self.data)
+        if self.is_response:
+            spare_give(self.data)
+        else:
+            free(self.data)
 
 
 @cython.final
@@ -61,9 +65,10 @@ cdef class RecordOrigin:
     pass
 
 
-cdef RecordMemory memory_of(uint8_t* data):
+cdef RecordMemory memory_of(uint8_t* data, bint is_response):
     cdef RecordMemory memory = RecordMemory.__new__(RecordMemory)
     memory.data = data
+    memory.is_response = is_response
     return memory
 
 

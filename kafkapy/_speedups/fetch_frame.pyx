@@ -30,6 +30,7 @@ from kafkapy._speedups.fetched_partition cimport (
     partition_data_free,
     partition_data_new,
 )
+from kafkapy._speedups.spare_memory cimport spare_take
 from kafkapy._speedups.uuid_value cimport uuid_from
 from kafkapy._speedups.wire cimport (
     cursor_init,
@@ -238,7 +239,7 @@ cdef class FetchResponseFrame(ResponseFrame):
         if self.memory == NULL:
             raise KafkaProtocolError("the partitions of a response are handed out once")
         self.node_endpoints
-        memory = memory_of(self.memory)
+        memory = memory_of(self.memory, True)
         self.memory = NULL
         for i in range(self.read.size()):
             data = self.read[0][i]
@@ -266,7 +267,9 @@ cdef class FetchResponseFrame(ResponseFrame):
             raise KafkaProtocolError("a frame takes one response")
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         try:
-            memory = <uint8_t*>malloc(max(view.len, 1))
+            memory = spare_take(view.len)
+            if memory == NULL:
+                memory = <uint8_t*>malloc(max(view.len, 1))
             if memory == NULL:
                 raise MemoryError()
             memcpy(memory, view.buf, view.len)

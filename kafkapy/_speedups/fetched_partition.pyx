@@ -270,7 +270,7 @@ cdef class FetchedPartition:
             batch.state = FETCHED_BAD_RECORDS
             self.fail(batch.state)
         if batch.owned != NULL:
-            self.memory = memory_of(batch.owned)
+            self.memory = memory_of(batch.owned, False)
             batch.owned = NULL
         else:
             self.memory = self.response
