@@ -7,14 +7,16 @@ it where it waits.
 
     loop: await revoke(partitions)     user: poll() -> enter_poll() -> serve(): no more records of them; the positions
           commits those                      goes on with other partitions, or waits
-          await tell_listener(...)           enter_poll() -> serve(): [work] -> calls the listener -> done
+          await tell_listener(...)           enter_poll(), next_work() -> calls the listener -> done
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,8 +47,8 @@ class Attendance:
         self._buffer = buffer
         self._subscription = subscription
         self._ring = ring
-        self._work: list[Work] = []
-        self._errors: list[Exception] = []
+        self._work: deque[Work] = deque()
+        self._errors: deque[Exception] = deque()
         self._revocations: list[tuple[set[TopicPartition], asyncio.Future[Positions]]] = []
 
     def need_poll(self) -> None:
@@ -60,18 +62,28 @@ class Attendance:
             self._errors.append(error)
         self.need_poll()
 
-    def next_error(self) -> Exception | None:
-        """What is to be raised now."""
-        return self._errors.pop(0) if self._errors else None
+    @property
+    def has_errors(self) -> bool:
+        """Whether a poll is going to raise something."""
+        return bool(self._errors)
 
-    def serve(self) -> list[Work]:
-        """The user's thread is there: settles revocations, returns what it has to do."""
+    def next_error(self) -> Exception | None:
+        """What is to be raised now. Any thread."""
+        return self._errors.popleft() if self._errors else None
+
+    def next_work(self) -> Work | None:
+        """What the user's thread has to do next, one piece at a time, so that an interrupt loses none of them."""
+        try:
+            return self._work.popleft()
+        except IndexError:
+            return None
+
+    def serve(self) -> None:
+        """The user's thread is there: settles revocations."""
         revocations, self._revocations = self._revocations, []
         for partitions, future in revocations:
             if not future.done():
                 future.set_result(self._revoke_now(partitions))
-        work, self._work = self._work, []
-        return work
 
     def callback(self, call: Work) -> None:
         """Runs a user's callback within the next poll, or at once where nobody polls."""
@@ -138,7 +150,7 @@ class Attendance:
         try:
             await done
         finally:
-            if work in self._work:
+            with contextlib.suppress(ValueError):
                 self._work.remove(work)
 
 

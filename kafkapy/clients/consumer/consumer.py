@@ -171,12 +171,10 @@ class KafkaConsumer(RecordIterator):
         future.add_done_callback(lambda _: self._bell.ring())
         error: Exception | None = None
         while not future.done():
-            for work in self._background.call(self._core.attendance.serve):
-                try:
-                    work()
-                except Exception as raised:
-                    error = error or raised
+            self._background.call(self._core.attendance.serve)
+            error = self._do_work(error)
             self._bell.wait(SERVE_S)
+        error = self._do_work(error)
         result = future.result()
         if error is not None:
             raise error
@@ -306,20 +304,25 @@ class KafkaConsumer(RecordIterator):
         if self._woken:
             self._woken = False
             raise WakeupError
-        work, error = self._background.call(self._core.enter_poll)
-        while work:
-            try:
-                work.pop(0)()
-            except Exception as raised:
-                if error is not None:
-                    logger.error("An error is followed by another one, which is raised", exc_info=error)
-                error = raised
-            except BaseException:
-                for left in work:
-                    self._background.call(self._core.attendance.callback, left)
-                raise
+        try:
+            self._background.call(self._core.enter_poll)
+            error = self._do_work(None) or self._core.attendance.next_error()
+        except BaseException:
+            self.fetch_buffer.attention = True  # interrupted: the next call does what is left
+            raise
         if error is not None:
             raise error
+
+    def _do_work(self, error: Exception | None) -> Exception | None:
+        """Runs listeners and callbacks; the first error of all, or the one before."""
+        while (work := self._core.attendance.next_work()) is not None:
+            try:
+                work()
+            except Exception as raised:
+                if error is not None:
+                    logger.error("Another error is raised by this poll already", exc_info=raised)
+                error = error or raised
+        return error
 
     def wakeup(self) -> None:
         """Ends a wait in poll() or an iteration, or the next one, with WakeupError. From any thread."""

@@ -4,7 +4,7 @@ on it.
     user's thread                                    loop
       poll(): takes records from FetchBuffer
         `attention`? ---- enter_poll() ------------>   positions, membership, auto commit
-                     <--- work for this thread -----   listeners, commit callbacks; an error to raise
+        next_work(), next_error()  <--------------     listeners, commit callbacks; an error to raise
       chunk done: tell_hungry ---------------------->  Fetcher: the next request
         nothing to read: waits    <---- tell_ready --  Fetcher: a chunk has come
 
@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy._speedups.record_iterator import FetchBuffer
-from kafkapy.clients.consumer.attendance import Attendance, ListenerKind, Work
+from kafkapy.clients.consumer.attendance import Attendance, ListenerKind
 from kafkapy.clients.consumer.auto_commit import AutoCommit
 from kafkapy.clients.consumer.fetcher import FetchConfig, Fetcher
 from kafkapy.clients.consumer.interceptors import ConsumerInterceptors
@@ -283,10 +283,10 @@ class ConsumerCore:
         self.attendance.report(error)
         self._changed.set()
 
-    def enter_poll(self) -> tuple[list[Work], Exception | None]:
+    def enter_poll(self) -> None:
         """The user's thread is in poll(), and everything returned by earlier polls has been processed.
 
-        Returns what it has to do, and the error that it raises then.
+        It then does the `attendance`'s work, and raises its next error.
         """
         self.buffer.attention = False
         self._calls_seen = self.buffer.calls
@@ -300,16 +300,14 @@ class ConsumerCore:
         if self.committer is not None:
             self._consumed = self.subscription.all_consumed()
             self._auto_committer.begin(self._consumed)
-        work = self.attendance.serve()
+        self.attendance.serve()
         self.initialize_positions()
-        error = self.attendance.next_error()
-        if error is not None:
+        if self.attendance.has_errors:
             # Whoever polls again after an error goes on where that is possible.
             self.buffer.attention = True
         else:
             self.offsets.resume()
             self.fetcher.resume()
-        return work, error
 
     async def prepare_revocation(self, partitions: set[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Ends the handing out of records of these partitions while the user is in poll(); the positions to commit for
