@@ -141,7 +141,7 @@ class ClassicMembership:
             if self._out_of_group or self._rebalancing:
                 await self._core.run_listener("lost", owned)
             else:
-                await self._commit(await self._core.prepare_revocation(owned))
+                await self._commit(await self._core.prepare_revocation(owned), self._request_timeout_ms)
                 await self._core.run_listener("revoked", owned)
             self._core.subscription.assign_from_subscribed(())
         await self._leave_group(reason)
@@ -304,7 +304,7 @@ class ClassicMembership:
             revoked = {partition for partition in owned if partition.topic not in subscription.topics}
         await self._core.prepare_revocation(owned if self._out_of_group else revoked)
         if not self._out_of_group:
-            await self._commit(self._core.positions_to_commit())
+            await self._commit(self._core.positions_to_commit(), self._rebalance_timeout_ms)
         # The member may have been removed from the group while it committed.
         if self._out_of_group:
             if owned:
@@ -317,9 +317,9 @@ class ClassicMembership:
         self._is_leader = False
         self._core.group_topics_changed(())
 
-    async def _commit(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit(self, positions: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         if self._core.auto_commit:
-            await self._committer.commit_before_rebalance(positions, self._rebalance_timeout_ms)
+            await self._committer.commit_before_rebalance(positions, timeout_ms)
 
     async def _join_and_sync(self) -> bytes:
         """The assignment of the new generation."""
@@ -469,7 +469,7 @@ class ClassicMembership:
         revoked = owned - assigned
         if self._protocol is RebalanceProtocol.COOPERATIVE and revoked:
             logger.info("Group %s: partitions %s are given up", self._group_id, sorted(revoked))
-            await self._commit(await self._core.prepare_revocation(revoked))
+            await self._commit(await self._core.prepare_revocation(revoked), self._rebalance_timeout_ms)
             if self._generation != generation:
                 return  # all partitions are lost, which the rejoin says
             await self._core.run_listener("revoked", revoked)
@@ -495,8 +495,7 @@ class ClassicMembership:
         while self.error is None:
             if self._state in (MemberState.UNJOINED, MemberState.PREPARING_REBALANCE):
                 # The coordinator expects nothing else of who is joining.
-                self._joined.clear()
-                await self._joined.wait()
+                await self._next_join()
             elif self._heartbeat.due_in_s > 0:
                 await asyncio.sleep(self._heartbeat.due_in_s)
             else:
@@ -544,6 +543,10 @@ class ClassicMembership:
             self._core.report(error_for(code))
             await self._next_poll()
 
+    async def _next_join(self) -> None:
+        self._joined.clear()
+        await self._joined.wait()
+
     async def _next_poll(self) -> None:
         self._polled.clear()
         await self._polled.wait()
@@ -556,7 +559,7 @@ class ClassicMembership:
             if left_s > 0:
                 await asyncio.sleep(left_s)
             elif self._state in (MemberState.UNJOINED, MemberState.PREPARING_REBALANCE):
-                await self._next_poll()
+                await self._next_join()
             else:
                 logger.warning(
                     "poll() was not called for max.poll.interval.ms=%d: the consumer leaves group %s. Raise it, or "

@@ -161,7 +161,7 @@ class ConsumerProtocolMembership:
         owned = self._core.subscription.assigned
         if owned and self._core.subscription.auto_assigned:
             if inside and self._epoch > 0:
-                await self._commit(await self._core.prepare_revocation(owned))
+                await self._commit(await self._core.prepare_revocation(owned), self._request_timeout_ms)
                 await self._core.run_listener("revoked", owned)
             else:
                 await self._core.run_listener("lost", owned)
@@ -247,11 +247,9 @@ class ConsumerProtocolMembership:
         self.error = error
         self._core.need_poll()
 
-    async def _commit(self, positions: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit(self, positions: dict[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         if self._core.auto_commit:
-            await self._committer.commit_before_rebalance(
-                self._core.positions_to_commit() | positions, self._rebalance_timeout_ms
-            )
+            await self._committer.commit_before_rebalance(self._core.positions_to_commit() | positions, timeout_ms)
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -454,7 +452,7 @@ class ConsumerProtocolMembership:
             self._group_id, sorted(assigned), sorted(added), sorted(revoked),
         )  # fmt: skip
         if revoked or self._core.auto_commit:
-            await self._commit(await self._core.prepare_revocation(revoked))
+            await self._commit(await self._core.prepare_revocation(revoked), self._rebalance_timeout_ms)
         if not self._goes_on(join):
             return
         if revoked:

@@ -445,7 +445,7 @@ def test_a_static_member_leaves_without_a_word(run: Run) -> None:
 
 def test_a_member_whose_user_does_not_poll_leaves_and_comes_back(run: Run) -> None:
     async def scenario() -> None:
-        async with group(**{"max.poll.interval.ms": 150}) as (core, coordinator):
+        async with group(**{"max.poll.interval.ms": 500}) as (core, coordinator):
             await joined(core)
             commits_all(core, 5)
             core.absent = True
@@ -460,6 +460,31 @@ def test_a_member_whose_user_does_not_poll_leaves_and_comes_back(run: Run) -> No
             await joined(core)
             assert core.events[1:] == [("lost", "a0 a1 a2"), ("assigned", "a0 a1 a2")]
             assert coordinator.committed == {}
+
+    run(scenario())
+
+
+def test_a_member_whose_user_went_away_while_it_joined_leaves(run: Run) -> None:
+    async def scenario() -> None:
+        async with group(**{"max.poll.interval.ms": 500}) as (core, coordinator):
+            await joined(core)
+            held = asyncio.Event()
+            answer = coordinator.broker.on[JOIN]
+
+            async def hold(version: int, request: Any) -> Any:
+                await held.wait()
+                return answer(version, request)
+
+            coordinator.broker.on[JOIN] = hold
+            core.poll()
+            coordinator.refuse(HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS)
+            await eventually(lambda: len(coordinator.seen(JOIN)) == 3)
+            core.absent = True
+            await asyncio.sleep(0.7)
+            assert coordinator.seen(LEAVE) == []
+            held.set()
+            await eventually(lambda: coordinator.seen(LEAVE))
+            assert core.events[1:] == [("revoked", "a0 a1 a2")]
 
     run(scenario())
 

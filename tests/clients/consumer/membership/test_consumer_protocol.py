@@ -314,7 +314,7 @@ def test_a_member_that_leaves_says_for_how_long(run: Run, keys: dict[str, str], 
 
 def test_a_member_whose_user_does_not_poll_leaves_and_comes_back(run: Run) -> None:
     async def scenario() -> None:
-        async with group(**CONSUMER, **{"max.poll.interval.ms": 200}) as (core, coordinator):
+        async with group(**CONSUMER, **{"max.poll.interval.ms": 500}) as (core, coordinator):
             await assigned(core, coordinator, "a0")
             core.absent = True
             await eventually(lambda: coordinator.seen(BEAT)[-1].member_epoch == -1)
