@@ -293,6 +293,7 @@ def test_sticky_remembers_the_assignment_and_cooperative_sticky_its_generation()
     assert cooperative.subscription_user_data(frozenset({"a"})) == b"\0\0\0\7"
 
 
+@quickly
 @given(st.binary(max_size=40))
 def test_user_data_that_cannot_be_read_is_no_past(data: bytes) -> None:
     assert decode_user_data(data).generation_id >= -1
