@@ -55,7 +55,7 @@ cdef class ProducerBatch:
     cdef readonly int64_t log_append_time
     cdef readonly object error
     cdef readonly dict record_errors    # index -> exception, for the records that have one of their own
-    cdef readonly list parts            # (index of its first record, ProducerBatch), after a split
+    cdef readonly list parts            # after a split: pairs of the index of its first record and the ProducerBatch
     cdef list callbacks
     cdef object event
 

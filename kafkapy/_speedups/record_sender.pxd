@@ -11,9 +11,10 @@ from kafkapy._speedups.record_future cimport FutureRecordMetadata
 
 cdef class RecordSender:
     cdef public RecordAccumulator accumulator
-    cdef public object key_serializer       # callable(topic, headers, data) or None
+    cdef public object key_serializer       # callable of topic, headers and data, or None
     cdef public object value_serializer
-    cdef public object partitioner          # callable(topic, key, serialized_key, value, serialized_value) or None: the accumulator's own
+    # Callable of topic, key, serialized key, value and serialized value, or None: the accumulator's own.
+    cdef public object partitioner
     cdef public object interceptors         # ProducerInterceptors or None
 
     cdef FutureRecordMetadata send_one(self, object topic, object value, object key, object headers, object partition, int64_t timestamp)

@@ -33,9 +33,9 @@ _ids = itertools.count(1)
 # fmt: off
 _KEYS: Final = [
     K("acks", STRING, "all", one_of("all", "-1", "0", "1"), LOW,
-      "What a record has to reach before it counts as sent: 0 the socket, 1 the leader, all (-1) every replica in sync."),
+      "What a record has to reach before it counts as sent: 0 the socket, 1 the leader, all (-1) all in sync."),
     K("batch.size", INT, 16384, at_least(0), MEDIUM,
-      "Size in bytes, before compression, that a batch of a partition is sent at; larger records have one of their own."),
+      "Bytes before compression that a batch of a partition is sent at; larger records have one of their own."),
     K("buffer.memory", LONG, 32 * 1024 * 1024, at_least(1), HIGH,
       "Bytes of records that wait to be sent; when they are used up, send() waits (max.block.ms)."),
     K("compression.type", STRING, "none", one_of(*CODECS), HIGH, "Codec of the batches."),
@@ -56,7 +56,7 @@ _KEYS: Final = [
     K("linger.ms", LONG, 5, at_least(0), MEDIUM,
       "ms that a batch which is not full waits for more records before it is sent."),
     K("max.block.ms", LONG, 60000, at_least(0), MEDIUM,
-      "Most ms that send(), partitions_for() and the transactional methods wait for metadata, memory or a coordinator."),
+      "Most ms that send(), partitions_for() and transactional methods wait for metadata, memory or a coordinator."),
     K("max.in.flight.requests.per.connection", INT, 5, at_least(1), LOW,
       "Requests of a connection that wait for their response at a time. Without idempotence, more than 1 lets a retry "
       "change the order."),
@@ -91,7 +91,8 @@ PRODUCER: Final[ClientConfigDef] = COMMON.with_keys(_KEYS, aliases={"partitioner
 
 
 class ProducerConfig(ClientConfig):
-    """A producer's configuration: a ClientConfig whose acks are a number and whose idempotence is settled. Immutable."""
+    """A producer's configuration: a ClientConfig whose acks are a number and whose idempotence is settled. Immutable.
+    """
 
     def __init__(
         self,

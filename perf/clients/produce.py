@@ -24,9 +24,27 @@ from typing import Any
 
 LINGER_MS = 5
 WARM_UP = 2000
-MESSAGES = {"kafkapy": 1_000_000, "kafkapy-many": 1_000_000, "confluent": 1_000_000, "kafka-python": 40_000, "aiokafka": 40_000}
+MESSAGES = {
+    "kafkapy": 1_000_000,
+    "kafkapy-many": 1_000_000,
+    "confluent": 1_000_000,
+    "kafka-python": 40_000,
+    "aiokafka": 40_000,
+}
 """Of 100 bytes; fewer of larger ones, so that each measurement takes seconds."""
-WORDS = ("order", "customer", "amount", "currency", "EUR", "shipped", "pending", "Berlin", "Paris", "2026-11-22", "true")
+WORDS = (
+    "order",
+    "customer",
+    "amount",
+    "currency",
+    "EUR",
+    "shipped",
+    "pending",
+    "Berlin",
+    "Paris",
+    "2026-11-22",
+    "true",
+)
 
 
 def payloads(size: int) -> list[bytes]:
@@ -58,7 +76,9 @@ def measured(send: Any, flush: Any, count: int) -> dict[str, float]:
 # --- the clients --------------------------------------------------------------------------------------------------
 
 
-def work_kafkapy(options: argparse.Namespace, values: list[bytes], count: int, *, many: bool = False) -> dict[str, float]:
+def work_kafkapy(
+    options: argparse.Namespace, values: list[bytes], count: int, *, many: bool = False
+) -> dict[str, float]:
     from kafkapy import KafkaProducer
 
     producer = KafkaProducer(

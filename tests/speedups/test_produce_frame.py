@@ -1,4 +1,5 @@
-"""Produce requests and responses as frames: every version against the message's own codec, codecs, hostile responses."""
+"""Produce requests and responses as frames: every version against the message's own codec, codecs, hostile responses.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def drained(*, transactional: bool = False) -> tuple[RecordAccumulator, list[Pro
 
 
 def request(version: int, batches: list[ProducerBatch], **options: Any) -> ProduceRequestFrame:
-    return ProduceRequestFrame(version, request_header(0, version, "client"), batches, -1, 4567, topic_ids=IDS, **options)
+    return ProduceRequestFrame(
+        version, request_header(0, version, "client"), batches, -1, 4567, topic_ids=IDS, **options
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,7 +83,7 @@ def test_a_request_encodes_the_same_again_with_other_sequences() -> None:
     first = frame.to_bytes()
     for batch in batches:
         batch.set_producer(77, 4, 1000, False)
-    assert frame.to_bytes() == first        # what was made keeps the numbers it was made with
+    assert frame.to_bytes() == first  # what was made keeps the numbers it was made with
     _, decoded = decode_request(request(9, batches).to_bytes()[4:])
     (batch,) = iter_batches(bytes(decoded.topic_data[0].partition_data[0].records))
     assert (batch.producer_epoch, batch.base_sequence) == (4, 1000)
@@ -203,7 +206,7 @@ def test_torn_and_flipped_responses_never_complete_what_they_do_not_name(version
             try:
                 decoded = ProduceResponse.decode(flipped.body(), version)
             except DecodeError:
-                assert not flipped.succeed_all(frame, accumulator)      # a topic's name that is no text
+                assert not flipped.succeed_all(frame, accumulator)  # a topic's name that is no text
                 continue
             codes = [each.error_code for topic in decoded.responses for each in topic.partition_responses]
             assert not any(codes)

@@ -1,8 +1,10 @@
-"""The producer's accumulator: appending, memory, what is ready, draining with sequences, results, splitting, threads."""
+"""The producer's accumulator: appending, memory, what is ready, draining with sequences, results, splitting, threads.
+"""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 from collections import Counter
 from typing import Any
@@ -146,7 +148,7 @@ def test_memory_that_a_request_lends_is_not_given_to_others() -> None:
     frame = ProduceRequestFrame(9, request_header(0, 9, "me"), batches, -1, 1000)
     accumulator.fail(batches[0], KafkaError("expired"))
     assert future.failed()
-    assert accumulator.pool.available == 0      # the I/O thread may still be writing from it
+    assert accumulator.pool.available == 0  # the I/O thread may still be writing from it
     assert b"precious" in frame.to_bytes()
     del frame
     gc.collect()
@@ -176,8 +178,8 @@ def test_keys_go_where_murmur2_says() -> None:
 def test_records_without_a_key_stick_to_a_partition_until_a_batch_is_full() -> None:
     accumulator = made(5, batch_size=1000)
     chosen = [sent(accumulator, bytes(90)).topic_partition.partition for _ in range(2000)]
-    changes = sum(a != b for a, b in zip(chosen, chosen[1:], strict=False))
-    assert 50 <= changes <= 250         # ten records fill a batch, twenty at most go to a partition at a time
+    changes = sum(a != b for a, b in itertools.pairwise(chosen))
+    assert 50 <= changes <= 250  # ten records fill a batch, twenty at most go to a partition at a time
     counts = Counter(chosen)
     assert set(counts) == set(range(5))
     assert max(counts.values()) < 3 * min(counts.values())
@@ -215,7 +217,7 @@ def test_a_topic_may_shrink_and_grow() -> None:
     topic = accumulator.topic("t")
     sent(accumulator, partition=3)
     topic.update([(NODE, 1)] * 2)
-    assert len(topic) == 4      # its batch has to come to an end
+    assert len(topic) == 4  # its batch has to come to an end
     for batch in accumulator.take_all():
         accumulator.fail(batch, KafkaError("gone"))
     topic.update([(NODE, 1)] * 2)
@@ -264,7 +266,7 @@ def test_a_request_has_one_batch_of_a_partition_and_no_more_than_its_size() -> N
         assert len({batch.partition for batch in batches}) == len(batches)
         assert sum(batch.size for batch in batches) <= 900
         seen.append([batch.partition for batch in batches])
-    assert seen[:4] == [[0, 1], [2, 3], [0, 1], [2, 3]]     # nobody starves
+    assert seen[:4] == [[0, 1], [2, 3], [0, 1], [2, 3]]  # nobody starves
     assert len(seen) == 8
 
 
@@ -291,6 +293,9 @@ def test_sequences_follow_each_other_and_wrap() -> None:
         (batch,) = batches
         assert (batch.producer_id, batch.producer_epoch) == (7, 0)
         numbers.append((batch.base_sequence, batch.last_sequence, batch.record_count))
+        if len(numbers) == 1:
+            assert accumulator.drain(NODE, 1 << 20, LATER) == []  # the first of a sequence goes alone
+            accumulator.succeed(batch, 0, -1)
     assert [count for _, _, count in numbers] == [2, 2, 2, 2]
     assert numbers[0][:2] == (2**31 - 3, 2**31 - 2)
     assert numbers[1][:2] == (2**31 - 1, 0)
@@ -305,22 +310,24 @@ def test_sequences_follow_each_other_and_wrap() -> None:
 def test_nothing_is_drained_without_a_producer_id_or_out_of_turn() -> None:
     accumulator = idempotent(batch_size=200)
     accumulator.producer_id = -1
-    for _ in range(6):
+    for _ in range(8):
         sent(accumulator, bytes(60), partition=0)
     assert accumulator.drain(NODE, 1 << 20, LATER) == []
     accumulator.producer_id = 7
+    (zero,) = accumulator.drain(NODE, 1 << 20, LATER)
+    accumulator.succeed(zero, 0, -1)
     (one,), (two,) = accumulator.drain(NODE, 1 << 20, LATER), accumulator.drain(NODE, 1 << 20, LATER)
     accumulator.retry(two, LATER)
     accumulator.retry(one, LATER)
     queue = accumulator.queue("t", 0)
     assert list(queue.batches)[:2] == [one, two]
-    assert accumulator.drain(NODE, 1 << 20, LATER) == []            # backing off
+    assert accumulator.drain(NODE, 1 << 20, LATER) == []  # backing off
     assert accumulator.drain(NODE, 1 << 20, LATER + 100) == [one]
-    assert accumulator.drain(NODE, 1 << 20, LATER + 100) == []      # two waits for the fate of one
+    assert accumulator.drain(NODE, 1 << 20, LATER + 100) == []  # two waits for the fate of one
     accumulator.succeed(one, 0, -1)
     assert accumulator.drain(NODE, 1 << 20, LATER + 100) == [two]
     accumulator.producer_epoch = 1
-    assert accumulator.drain(NODE, 1 << 20, LATER + 100) == []      # the old epoch's batch goes first
+    assert accumulator.drain(NODE, 1 << 20, LATER + 100) == []  # the old epoch's batch goes first
     accumulator.succeed(two, 2, -1)
     (three,) = accumulator.drain(NODE, 1 << 20, LATER + 100)
     assert (three.base_sequence, three.producer_epoch) == (0, 1)
@@ -366,7 +373,7 @@ def test_splitting_keeps_records_order_sequences_and_futures() -> None:
     assert accumulator.split(batch) == 3
     assert not futures[0].is_done
     parts = accumulator.drain(NODE, 1 << 20, LATER)
-    assert accumulator.drain(NODE, 1 << 20, LATER) == []    # in sequence, one at a time
+    assert accumulator.drain(NODE, 1 << 20, LATER) == []  # in sequence, one at a time
     values, offset = [], 100
     while parts:
         (part,) = parts
@@ -431,7 +438,7 @@ def test_the_sender_is_woken_for_a_first_record_and_a_full_batch_only() -> None:
     assert len(woken) == 1
     sent(accumulator, bytes(50), partition=0)
     assert len(woken) == 1
-    sent(accumulator, bytes(130), partition=0)      # exactly full, or the next begins a batch
+    sent(accumulator, bytes(130), partition=0)  # exactly full, or the next begins a batch
     sent(accumulator, bytes(130), partition=0)
     assert 2 <= len(woken) <= 3
     woken.clear()
@@ -470,7 +477,7 @@ def test_threads_that_append_while_another_drains_lose_nothing() -> None:
             if last and not batches:
                 return
 
-    gc.set_threshold(50, 2, 2)      # collections in the middle of everything
+    gc.set_threshold(50, 2, 2)  # collections in the middle of everything
     try:
         drainer = threading.Thread(target=drain)
         appenders = [threading.Thread(target=append, args=(number,)) for number in range(threads)]

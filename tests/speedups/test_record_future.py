@@ -110,7 +110,7 @@ def test_no_wake_is_lost_when_results_come_while_threads_begin_to_wait() -> None
             for thread in threads:
                 thread.join(10)
                 assert not thread.is_alive()
-            assert sorted(called) == [0, 1, 2, 3]       # each once
+            assert sorted(called) == [0, 1, 2, 3]  # each once
     finally:
         sys.setswitchinterval(switch)
 

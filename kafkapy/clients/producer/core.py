@@ -248,7 +248,8 @@ class ProducerCore:
         return self.transactions, self._requests
 
     async def _settle(self, operation: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs an operation to its end. After max.block.ms KafkaTimeoutError: then it goes on, and the same call waits for it
+        """Runs an operation to its end. After max.block.ms KafkaTimeoutError: then it goes on, and the same call waits
+        for it
         again; any other is an IllegalStateError until then."""
         manager, _ = self._transactional()
         manager.require_no_pending(operation)
@@ -258,7 +259,9 @@ class ProducerCore:
         task = self._pending
         done, _ = await asyncio.wait({task}, timeout=self._max_block_s)
         if not done:
-            raise KafkaTimeoutError(f"{operation}() has not come to its end within {self._max_block_s:g} s; call it again")
+            raise KafkaTimeoutError(
+                f"{operation}() has not come to its end within {self._max_block_s:g} s; call it again"
+            )
         if self._pending is task:
             self._pending = None
             manager.pending = ""
@@ -318,7 +321,8 @@ class ProducerCore:
         self.accumulator.open = False
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Takes no more records, sends what there is for at most `timeout_s` (None: until delivery.timeout.ms has ended all
+        """Takes no more records, sends what there is for at most `timeout_s` (None: until delivery.timeout.ms has ended
+        all
         of it) and aborts an open transaction; what is left then fails. May be called again."""
         if self._closing:
             return
@@ -366,8 +370,8 @@ class ProducerCore:
 def no_room(accumulator: RecordAccumulator, waited_s: float) -> BufferExhaustedError:
     """What a record that found no room fails with."""
     return BufferExhaustedError(
-        f"no room in the buffer within {waited_s:g} s: {accumulator.pool.available} of {accumulator.pool.total} bytes are "
-        f"free (buffer.memory), {len(accumulator.incomplete)} batches wait for their results"
+        f"no room in the buffer within {waited_s:g} s: of {accumulator.pool.total} bytes (buffer.memory) "
+        f"{accumulator.pool.available} are free, {len(accumulator.incomplete)} batches wait for their results"
     )
 
 

@@ -151,7 +151,8 @@ class KafkaProducer(RecordSender):
         timestamp_ms: int | None,
         callback: Callable[[RecordMetadata | None, BaseException | None], object] | None,
     ) -> FutureRecordMetadata:
-        """send() with interceptors: they see the record first, and hear of its result, also when it is an error here."""
+        """send() with interceptors: they see the record first, and hear of its result, also when it is an error here.
+        """
         interceptors = self._core.interceptors
         record = interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:
@@ -206,7 +207,8 @@ class KafkaProducer(RecordSender):
     def close(self, timeout: float | None = None) -> None:
         """Sends what there is, aborts an open transaction, and ends the producer's thread.
 
-        timeout: most seconds for that (None: as long as it takes, 0: not at all); what is not sent by then fails with a KafkaError.
+        timeout: most seconds for that (None: as long as it takes, 0: not at all); what is not sent by then fails
+        with a KafkaError.
         May be called again. ValueError for a negative timeout. In a forked child nothing is sent.
         """
         if timeout is not None and timeout < 0:
@@ -261,7 +263,8 @@ class KafkaProducer(RecordSender):
     ) -> None:
         """Commits the offsets of a consumer group with the open transaction.
 
-        group_metadata: KafkaConsumer.group_metadata(), which fences members that have left; or the group's name. CommitFailedError: the
+        group_metadata: KafkaConsumer.group_metadata(), which fences members that have left; or the group's name.
+        CommitFailedError: the
         member has; ProducerFencedError; KafkaTimeoutError; IllegalStateError.
         """
         self._require_open()

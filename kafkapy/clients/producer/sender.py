@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from kafkapy._speedups.produce_frame import ProduceRequestFrame, ProduceResponseFrame
 from kafkapy._speedups.producer_batch import ProducerBatch
@@ -210,7 +211,9 @@ class Sender:
         if self.requests is not None:
             self.requests.advance()
         if transactions.state is State.ABORTABLE_ERROR or transactions.state is State.ABORTING:
-            aborted = transactions.last_error or TransactionAbortedError("the transaction was aborted before this was sent")
+            aborted = transactions.last_error or TransactionAbortedError(
+                "the transaction was aborted before this was sent"
+            )
             for batch in self._accumulator.take_undrained():
                 self._accumulator.fail(batch, aborted)
         return True
@@ -286,9 +289,9 @@ class Sender:
         for batch in self._accumulator.drain(node, 2**62, self._clock()):
             self._fail(batch, error, adjust=True)
 
-    def _version(self, node: int, topic_ids: dict[str, Any]) -> int:
+    def _version(self, node: int, topic_ids: dict[str, UUID]) -> int:
         highest = HIGHEST_VERSION
-        if None in topic_ids.values():
+        if ZERO_UUID in topic_ids.values():
             highest = TOPIC_ID_VERSION - 1
         transactions = self._transactions
         if transactions is not None and transactions.transactional and not transactions.v2:
@@ -300,7 +303,7 @@ class Sender:
         """One request. Its batches have been drained."""
         network = self._network
         topics = self._accumulator.topics
-        topic_ids = {batch.topic: topics[batch.topic].topic_id for batch in batches}
+        topic_ids = {batch.topic: topics[batch.topic].topic_id or ZERO_UUID for batch in batches}
         transactions = self._transactions
         try:
             version = self._version(node, topic_ids)
@@ -363,7 +366,9 @@ class Sender:
         try:
             response = ProduceResponse.decode(frame.body(), frame.version)
         except DecodeError as error:
-            self._request_failed(request.batches, error_class(ErrorCode.CORRUPT_MESSAGE)(f"an unreadable response: {error}"))
+            self._request_failed(
+                request.batches, error_class(ErrorCode.CORRUPT_MESSAGE)(f"an unreadable response: {error}")
+            )
             return 0
         topics = self._accumulator.topics
         names = {topics[batch.topic].topic_id: batch.topic for batch in request.batches}
@@ -372,7 +377,7 @@ class Sender:
             each.node_id: BrokerNode(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints
         }
         for topic in response.responses:
-            name = topic.name if topic.topic_id == ZERO_UUID else names.get(topic.topic_id)
+            name = topic.name if topic.topic_id == ZERO_UUID else names.get(topic.topic_id, "")
             for each in topic.partition_responses:
                 batch = left.pop((name, each.index), None)
                 if batch is None:
@@ -411,7 +416,7 @@ class Sender:
             return
         queue = accumulator.queue(batch.topic, batch.partition)
         if batch.done:
-            queue.forget(batch)     # it has expired meanwhile
+            queue.forget(batch)  # it has expired meanwhile
             queue.muted = False
             return
         if code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
@@ -420,7 +425,9 @@ class Sender:
             self._metrics.splits += 1
         elif self._can_retry(batch, response):
             level = logging.WARNING if batch.attempts in (0, 10, 100, 1000) else logging.DEBUG
-            log.log(level, "%s is sent again (attempt %d): %s", batch, batch.attempts + 1, response.message or code.name)
+            log.log(
+                level, "%s is sent again (attempt %d): %s", batch, batch.attempts + 1, response.message or code.name
+            )
             accumulator.retry(batch, self._clock())
             self._metrics.record_retries(batch)
         else:

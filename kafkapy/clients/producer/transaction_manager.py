@@ -89,7 +89,8 @@ class TransactionManager:
         self.state = State.UNINITIALIZED
         self.last_error: BaseException | None = None
         self.v2 = False
-        """Whether the brokers add partitions to the transaction by themselves and bump the epoch with each (KIP-890)."""
+        """Whether the brokers add partitions to the transaction by themselves and bump the epoch with each (KIP-890).
+        """
         self.coordinator_bumps = False
         """Whether the coordinator lets the producer raise its own epoch (KIP-360)."""
         self.epoch_bump_required = False
@@ -197,7 +198,9 @@ class TransactionManager:
             return error
         if not self.has_producer:
             return IllegalStateError("init_transactions() has to be called before records can be sent")
-        return IllegalStateError(f"no transaction is open (the producer is {self.state.name}): begin_transaction() first")
+        return IllegalStateError(
+            f"no transaction is open (the producer is {self.state.name}): begin_transaction() first"
+        )
 
     def initializing(self) -> None:
         """InitProducerId is about to be sent. IllegalStateError; the error the producer is in."""
@@ -214,7 +217,8 @@ class TransactionManager:
         self.wake()
 
     def uninitialized(self) -> None:
-        """Begins anew with the next record or the next init_transactions(): an authorization may be granted meanwhile."""
+        """Begins anew with the next record or the next init_transactions(): an authorization may be granted meanwhile.
+        """
         self._enter(State.UNINITIALIZED)
 
     def begin(self) -> None:
@@ -241,7 +245,9 @@ class TransactionManager:
         self.new_partitions.clear()
 
     def ended(self, producer_id: int = -1, producer_epoch: int = -1) -> bool:
-        """The transaction is over; an id other than -1 is the one to go on with. Whether the epoch has to be bumped first."""
+        """The transaction is over; an id other than -1 is the one to go on with. Whether the epoch has to be bumped
+        first.
+        """
         if producer_id != -1:
             self.set_producer(producer_id, producer_epoch)
             self.reset_sequences()
@@ -327,12 +333,16 @@ class TransactionManager:
         self._unresolved.clear()
 
     def request_epoch_bump(self, queue: PartitionQueue) -> None:
-        """The next pass of the sender raises the epoch (of a producer without transactions) and numbers this partition anew."""
+        """The next pass of the sender raises the epoch (of a producer without transactions) and numbers this partition
+        anew.
+        """
         self.epoch_bump_required = True
         self._to_rewrite.add(queue)
 
     def bump_epoch_if_required(self) -> None:
-        """Raises the epoch where batches asked for it; after the last epoch comes a new producer id. Not for transactions."""
+        """Raises the epoch where batches asked for it; after the last epoch comes a new producer id. Not for
+        transactions.
+        """
         if self.transactional or not self.epoch_bump_required or not self.has_producer:
             return
         producer_id, epoch = self.producer
@@ -358,7 +368,8 @@ class TransactionManager:
         self._unresolved.add(queue)
 
     def resolve_sequences(self) -> None:
-        """Where nothing is in flight any more: either later batches came through, so the expired one did; or the sequence is
+        """Where nothing is in flight any more: either later batches came through, so the expired one did; or the
+        sequence is
         broken, and the epoch has to be raised."""
         for queue in list(self._unresolved):
             if queue.unacked:
@@ -402,7 +413,9 @@ class TransactionManager:
         elif self.transactional and self.ongoing:
             if isinstance(error, RetriableError) or code is ErrorCode.INVALID_TXN_STATE:
                 cause = error
-                error = error_class(ErrorCode.TRANSACTION_ABORTABLE)(f"a record was given up after its retries: {error}")
+                error = error_class(ErrorCode.TRANSACTION_ABORTABLE)(
+                    f"a record was given up after its retries: {error}"
+                )
                 error.__cause__ = cause
             if not self.completing:
                 self._bump_after_abort()
@@ -412,7 +425,8 @@ class TransactionManager:
         """Whether a batch that was refused with this code is to be sent again; may ask for another epoch first."""
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
             if log_start_offset == -1 or batch.sequence_reset:
-                # Without the log's start it cannot be told why; and a batch that was in flight when the sequence began anew
+                # Without the log's start it cannot be told why; and a batch that was in flight when the sequence began
+                # anew
                 # has failed under its old numbers.
                 return True
             if queue.last_acked_offset < log_start_offset and self.transactional:
@@ -425,7 +439,7 @@ class TransactionManager:
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             unresolved = queue.unresolved_sequence >= 0
             if not unresolved and (batch.sequence_reset or not queue.is_next_sequence(batch.base_sequence)):
-                return True     # one before it has failed, and goes first
+                return True  # one before it has failed, and goes first
             if not self.transactional:
                 if not unresolved or batch.base_sequence == queue.unresolved_sequence:
                     self.request_epoch_bump(queue)

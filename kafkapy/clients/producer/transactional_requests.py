@@ -97,7 +97,9 @@ class TransactionalRequests:
     # --- called by the sender -------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Starts what the state asks for: a producer id where there are no transactions, new partitions where there are."""
+        """Starts what the state asks for: a producer id where there are no transactions, new partitions where there
+        are.
+        """
         manager = self._manager
         if not manager.transactional:
             if not manager.has_producer and not manager.failed and not _runs(self._initializing):
@@ -173,7 +175,8 @@ class TransactionalRequests:
         max_version: int | None,
         own: Callable[[ErrorCode], KafkaError | None] = lambda code: None,
     ) -> Any:
-        """The transaction coordinator's response without an error. What is retriable is asked again; what is not becomes the
+        """The transaction coordinator's response without an error. What is retriable is asked again; what is not
+        becomes the
         manager's state and is raised. `own` gives the error for codes that mean something else to this request, after
         having told the manager.
         """
@@ -307,9 +310,14 @@ class TransactionalRequests:
                     return code
                 if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     unauthorized.append(topic.name)
-                elif code in _FENCED or code in _FATAL or code in (
-                    ErrorCode.UNKNOWN_PRODUCER_ID,
-                    ErrorCode.TRANSACTION_ABORTABLE,
+                elif (
+                    code in _FENCED
+                    or code in _FATAL
+                    or code
+                    in (
+                        ErrorCode.UNKNOWN_PRODUCER_ID,
+                        ErrorCode.TRANSACTION_ABORTABLE,
+                    )
                 ):
                     self._raise_unless_retriable(code, "AddPartitionsToTxn")
                 else:
@@ -403,7 +411,9 @@ class TransactionalRequests:
         code: ErrorCode,
         group: GroupMetadata,
     ) -> None:
-        """Takes the partition off `left`, or leaves it there to be asked again, or raises after having told the manager."""
+        """Takes the partition off `left`, or leaves it there to be asked again, or raises after having told the
+        manager.
+        """
         manager = self._manager
         if code is ErrorCode.NONE:
             left.pop(partition, None)
@@ -427,7 +437,9 @@ class TransactionalRequests:
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Sends what there is, then commits. Whatever made a record fail is raised, and the transaction has to be aborted."""
+        """Sends what there is, then commits. Whatever made a record fail is raised, and the transaction has to be
+        aborted.
+        """
         self._manager.begin_commit()
         await self._end(True)
 
@@ -438,7 +450,7 @@ class TransactionalRequests:
 
     async def _end(self, committed: bool) -> None:
         manager = self._manager
-        v2 = manager.v2     # it ends with the protocol that it has begun with
+        v2 = manager.v2  # it ends with the protocol that it has begun with
         manager.use_version(self._transaction_version(), initially=False)
         if _runs(self._adding) and self._adding is not None and not committed:
             await asyncio.wait({self._adding})

@@ -279,7 +279,7 @@ def test_partitions_that_are_added_are_waited_for(cluster: Broker, topic: str) -
 def test_records_that_are_too_large(cluster: Broker, topic: str) -> None:
     with producer_of(cluster, max_request_size=10_000_000, buffer_memory=20_000_000) as producer:
         future = producer.send(topic, bytes(2_000_000))
-        with pytest.raises(RecordTooLargeError):    # for the topic
+        with pytest.raises(RecordTooLargeError):  # for the topic
             future.get(10)
         with pytest.raises(RecordTooLargeError):
             producer.send(topic, bytes(10_000_000))

@@ -49,7 +49,12 @@ class Bench:
         self._loop = asyncio.get_running_loop()
         metrics = ProducerMetrics(self.accumulator, 2, 30)
         self.sender = Sender(
-            self.config, self.network, self.accumulator, metrics, self.manager, self.clock  # type: ignore[arg-type]
+            self.config,
+            self.network,
+            self.accumulator,
+            metrics,
+            self.manager,
+            self.clock,  # type: ignore[arg-type]
         )
         self.sender.start()
         self.sender.leaders_changed({1})
@@ -156,7 +161,7 @@ async def test_a_lost_connection_sends_everything_again_in_order() -> None:
     sequences = []
     for offset in range(4):
         await bench.settle()
-        (again,) = bench.take()     # one at a time, until all is well again
+        (again,) = bench.take()  # one at a time, until all is well again
         sequences.append(again.request.batches[0].base_sequence)
         again.reply(base_offset=offset)
     await bench.settle()
@@ -194,7 +199,9 @@ async def test_the_broker_that_leads_now_is_taken_over() -> None:
     endpoint = ProduceResponse.NodeEndpoint(node_id=9, host="h", port=99)
     request.answer(
         ProduceResponse(
-            responses=[TopicResponse(name="t", partition_responses=[part])], node_endpoints=[endpoint], throttle_time_ms=3
+            responses=[TopicResponse(name="t", partition_responses=[part])],
+            node_endpoints=[endpoint],
+            throttle_time_ms=3,
         )
     )
     await bench.settle()
@@ -223,7 +230,7 @@ async def test_what_no_retry_mends_fails_and_what_follows_goes_on(code: ErrorCod
     await bench.settle()
     (after,) = bench.take()
     batch = after.request.batches[0]
-    assert (batch.producer_epoch, batch.base_sequence) == (1, 0)    # no gap that the broker could find
+    assert (batch.producer_epoch, batch.base_sequence) == (1, 0)  # no gap that the broker could find
 
 
 @running
@@ -260,7 +267,10 @@ async def test_errors_of_single_records_are_told_apart() -> None:
     bench = Bench(batch_size=1000)
     futures = [bench.send(b"x") for _ in range(3)]
     await bench.settle()
-    errors = [PartitionResponse.RecordError(batch_index=i, batch_index_error_message=text) for i, text in ((0, "a"), (2, None))]
+    errors = [
+        PartitionResponse.RecordError(batch_index=i, batch_index_error_message=text)
+        for i, text in ((0, "a"), (2, None))
+    ]
     bench.take()[0].reply(error_code=ErrorCode.INVALID_RECORD.value, record_errors=errors, error_message="of all")
     await bench.settle()
     assert isinstance(futures[0].exception, InvalidRecordError)
@@ -315,7 +325,7 @@ async def test_records_expire_in_the_queue_and_in_flight() -> None:
     await bench.settle()
     (again,) = bench.take()
     batch = again.request.batches[0]
-    assert (batch.producer_epoch, batch.base_sequence) == (1, 0)    # whether 0 was written is not known
+    assert (batch.producer_epoch, batch.base_sequence) == (1, 0)  # whether 0 was written is not known
     again.reply(base_offset=3)
     await bench.settle()
     assert after.get(0).offset == 3
@@ -477,7 +487,9 @@ async def test_whatever_goes_wrong_each_record_is_there_once_and_in_order(seed: 
             each = pending.pop(0)
             refused: dict[Place, dict[str, Any]] = {}
             if trouble and rng.random() < 0.15:
-                code = rng.choice((ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE))
+                code = rng.choice(
+                    (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE)
+                )
                 place = rng.choice(sorted(each.records()))
                 refused[place] = {"error_code": code.value}
             each.reply(serve(each, logs, leaders, refused))
