@@ -10,10 +10,12 @@ from kafkapy.config.config_def import ConfigKey, Importance, non_empty
 from kafkapy.plugins import hookimpl
 from kafkapy.security.authorizer.base import Authorizer
 from kafkapy.types import ConfigType
+from kafkapy_template.assignor import WholeTopicsAssignor
 from kafkapy_template.authorizer import PREFIX_KEY, DenyPrefixAuthorizer
 
 if TYPE_CHECKING:
     from kafkapy.broker.server import KafkaServer
+    from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +24,12 @@ logger = logging.getLogger(__name__)
 def register_authorizers() -> Mapping[str, Callable[[], Authorizer]]:
     """The authorizer, under the name for authorizer.class.name."""
     return {"deny_prefix": DenyPrefixAuthorizer}
+
+
+@hookimpl
+def register_partition_assignors() -> Mapping[str, Callable[[], ConsumerPartitionAssignor]]:
+    """The assignor, under the name for a consumer's partition.assignment.strategy."""
+    return {WholeTopicsAssignor.name: WholeTopicsAssignor}
 
 
 @hookimpl
