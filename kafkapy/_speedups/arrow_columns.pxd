@@ -65,4 +65,5 @@ cdef class ArrowColumns:
     cdef void drop_chunks(self) noexcept
     cdef ColumnChunk* chunk_for(self, int64_t batch_bytes, int32_t records) except NULL
     cdef dict columns_of(self, ColumnChunk* chunk)
-    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=*, int64_t end_offset=*) except -1
+    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=*, int64_t end_offset=*,
+                          int64_t max_bytes=*) except -1

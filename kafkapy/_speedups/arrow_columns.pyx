@@ -460,9 +460,9 @@ cdef class ArrowColumns:
         return chunk
 
     cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False,
-                         int64_t end_offset=INT64_MAX) except -1:
-        """Takes up to so many records of a started partition, all of them below end_offset, and returns how many: fewer only at the end, or
-        before an error, which the next call raises (as FetchedPartition.take). MemoryError.
+                         int64_t end_offset=INT64_MAX, int64_t max_bytes=INT64_MAX) except -1:
+        """Takes up to so many records of a started partition, all of them below end_offset, and returns how many: fewer only at the end, once
+        `bytes` has come to max_bytes, or before an error, which the next call raises (as FetchedPartition.take). MemoryError.
 
         partition.next_offset is end_offset or more once there is nothing left below it in the partition.
         """
@@ -479,7 +479,7 @@ cdef class ArrowColumns:
             raise ValueError("the partition has not been started")
         number = partition.data.partition
         topic = self.topic_indexes.setdefault(partition.topic, len(self.topic_indexes))
-        while taken < max_records and partition.next_offset < end_offset:
+        while taken < max_records and partition.next_offset < end_offset and self.bytes < max_bytes:
             if partition.origin is None:
                 try:
                     if not partition.enter_batch():

@@ -7,16 +7,16 @@ A *chunk* is what one Fetch response held of one partition. The partition that i
 the next of `ready` has its turn, as Kafka's FetchCollector does it: fair by chunks.
 
 Two threads work on these objects, the user's (reads) and the one of the client's loop (adds, clears, holds). The GIL protects
-them: no method gives it up half way, and none calls Python code but `tell_hungry` and `tell_ready`, at the end. Making records
-may run the garbage collector, hence arbitrary code, so nothing that was read from an object before a record was made is
-relied upon afterwards.
+them: no method gives it up half way, but where it calls `tell_hungry` and `tell_ready`, with everything in order. Making records
+may run the garbage collector, hence arbitrary code, and another thread: a method holds its own reference to the chunk that it reads,
+and relies afterwards on nothing that it has seen before.
 
 The position of a partition, the offset of the next record for the user, is its chunk's while one is read, else its own.
 """
 
 from collections import deque
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 from kafkapy._speedups.arrow_columns cimport ArrowColumns
 
@@ -197,11 +197,13 @@ cdef class FetchBuffer:
 
     cdef object next_record(self):
         """The next record, or None when there is nothing to read."""
+        cdef FetchedPartition chunk
         cdef object record
         self.calls += 1
         while True:
-            if self.chunk is not None:
-                record = self.chunk.next()
+            chunk = self.chunk
+            if chunk is not None:
+                record = chunk.next()
                 if record is not None:
                     self.records += 1
                     return record
@@ -217,13 +219,15 @@ cdef class FetchBuffer:
         cdef dict taken = {}
         cdef list records
         cdef PartitionBuffer partition
+        cdef FetchedPartition chunk
         cdef Py_ssize_t left = max_records
         self.calls += 1
         while left > 0:
             partition = self.current
+            chunk = self.chunk
             if partition is not None:
                 try:
-                    records = self.chunk.take(left)
+                    records = chunk.take(left)
                 except Exception:
                     if taken:
                         break
@@ -244,12 +248,14 @@ cdef class FetchBuffer:
         """Up to so many records in one list, in the order of their partitions' turns. Errors as `take`."""
         cdef list taken = []
         cdef list records
+        cdef FetchedPartition chunk
         cdef Py_ssize_t left = max_records
         self.calls += 1
         while left > 0:
-            if self.chunk is not None:
+            chunk = self.chunk
+            if chunk is not None:
                 try:
-                    records = self.chunk.take(left)
+                    records = chunk.take(left)
                 except Exception:
                     if taken:
                         break
@@ -267,22 +273,24 @@ cdef class FetchBuffer:
         return taken
 
     def take_columns(self, ArrowColumns columns not None, int64_t max_records, int64_t max_bytes, dict ends=None):
-        """Appends up to so many records to `columns`, chunk by chunk until these have grown to max_bytes; returns how many. Errors as `take`.
+        """Appends up to so many records to `columns`, batch by batch until these have grown to max_bytes; returns how many. Errors as `take`.
 
         ends: {topic-partition: offset} to read below, for a consumer without a group, whose chunks nobody takes away: the GIL is let go.
         """
         cdef PartitionBuffer partition
+        cdef FetchedPartition chunk
         cdef int64_t taken = 0
         cdef int64_t rows
         self.calls += 1
         while taken < max_records and columns.bytes < max_bytes:
             partition = self.current
+            chunk = self.chunk
             if partition is not None:
                 try:
                     if ends is None:
-                        rows = columns.append(self.chunk, max_records - taken)
+                        rows = columns.append(chunk, max_records - taken, False, INT64_MAX, max_bytes)
                     else:
-                        rows = columns.append(self.chunk, max_records - taken, True, ends[partition.topic_partition])
+                        rows = columns.append(chunk, max_records - taken, True, ends[partition.topic_partition], max_bytes)
                 except Exception:
                     if taken:
                         break

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -328,3 +330,45 @@ def test_in_a_transaction(servers: str, topic: str) -> None:
                 producer.abort_transaction()
     back = arrow.read(topic, bootstrap_servers=servers, isolation_level="read_committed")
     assert sorted(back["value"].to_pylist()) == sorted(b"True-%d" % i for i in range(50))
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+STREAM = """
+import re, sys
+from pathlib import Path
+import kafkapy.arrow
+
+def kib(name):
+    return int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+options = dict(bootstrap_servers=sys.argv[1], fetch_max_bytes=2 << 20, max_partition_fetch_bytes=256 << 10)
+before = kib("VmRSS")
+rows = size = 0
+for batch in kafkapy.arrow.stream(sys.argv[2], batch_bytes=4 << 20, **options):
+    rows += batch.num_rows
+    size += batch.column("value").nbytes
+print(rows, size, kib("VmHWM") - before)
+"""
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_stream_of_much_takes_little(servers: str, topic: str, codec: str) -> None:
+    producer = Producer(
+        {"bootstrap.servers": servers, "compression.type": codec, "linger.ms": 20, "batch.size": 200_000}
+    )
+    count, value = 20_000, bytes(range(256)) * 32
+    for i in range(count):
+        while True:
+            try:
+                producer.produce(topic, value, partition=i % 3)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+    command = [sys.executable, "-c", STREAM, servers, topic]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    rows, size, grown_kib = map(int, done.stdout.split())
+    assert rows == count
+    assert size > count * len(value)
+    assert grown_kib < 60 << 10  # of 160 MiB; with zstd one response opens to far more than all this
