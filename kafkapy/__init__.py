@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition
 
 _MODULES = {
-    "ConsumerGroupMetadata": "kafkapy.clients.consumer.group_metadata",
+    "ConsumerGroupMetadata": "kafkapy.clients.consumer.membership.protocol",
     "ConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
     "ConsumerRecord": "kafkapy._speedups.consumer_record",
     "DefaultSerializer": "kafkapy.serializer",
@@ -30,8 +30,10 @@ _MODULES = {
     "KafkaError": "kafkapy.errors",
     "KafkaProducer": "kafkapy.clients.producer.producer",
     "OffsetAndMetadata": "kafkapy.types",
+    "OffsetSpec": "kafkapy.admin",
     "Serializer": "kafkapy.serializer",
     "TopicPartition": "kafkapy.types",
+    "TopicPartitionReplica": "kafkapy.types",
 }
 
 __all__ = [
