@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -194,10 +195,17 @@ def test_stream_holds_a_batch_at_a_time(servers: str, topic: str) -> None:
 
 def test_a_stream_that_is_left_ends_its_consumer(servers: str, topic: str) -> None:
     fill(servers, topic, 30)
+    def threads() -> int:
+        return sum("kafkapy-consumer" in thread.name for thread in threading.enumerate())
+
+    before = threads()
     reader = arrow.stream(topic, bootstrap_servers=servers, batch_bytes=1)
     assert reader.read_next_batch().num_rows
-    reader.close()
+    assert threads() == before + 1
     del reader
+    assert threads() == before
+    assert arrow.stream(topic, bootstrap_servers=servers).read_all().num_rows == 30
+    assert threads() == before
 
 
 def test_a_read_that_gets_nothing_ends(servers: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
