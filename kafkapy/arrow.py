@@ -91,8 +91,9 @@ def stream(
     configs: Mapping[str, object] | None = None,
     **keywords: Any,
 ) -> pa.RecordBatchReader:
-    """A stretch of a topic in record batches of about `batch_bytes` at most, read while they are asked for. The consumer
-    behind it is closed when the reader is at its end, or nobody refers to it any more.
+    """A stretch of a topic in record batches of about `batch_bytes` at most, read while they are asked for.
+
+    The consumer behind it is closed when the reader is at its end, or nobody refers to the reader any more.
 
     topic       its name
     offsets     (start, end) for all partitions, or by partition (only those are read). The end is not included, and

@@ -195,6 +195,7 @@ def test_stream_holds_a_batch_at_a_time(servers: str, topic: str) -> None:
 
 def test_a_stream_that_is_left_ends_its_consumer(servers: str, topic: str) -> None:
     fill(servers, topic, 30)
+
     def threads() -> int:
         return sum("kafkapy-consumer" in thread.name for thread in threading.enumerate())
 
