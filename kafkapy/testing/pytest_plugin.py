@@ -83,7 +83,7 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_broker: Broker) -> Iterato
 @pytest.fixture
 def kafka_producer(kafka_broker: Broker) -> Iterator[KafkaProducer]:
     """A producer on the broker, with the defaults of its class."""
-    from kafkapy import KafkaProducer
+    from kafkapy.clients.producer.producer import KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)
     yield producer
@@ -93,7 +93,7 @@ def kafka_producer(kafka_broker: Broker) -> Iterator[KafkaProducer]:
 @pytest.fixture
 def kafka_consumer(kafka_broker: Broker, kafka_topic: str) -> Iterator[KafkaConsumer]:
     """A consumer that reads the test's topic from its beginning, without a group."""
-    from kafkapy import KafkaConsumer
+    from kafkapy.clients.consumer.consumer import KafkaConsumer
 
     consumer = KafkaConsumer(
         kafka_topic, bootstrap_servers=kafka_broker.bootstrap_servers, auto_offset_reset="earliest"

@@ -1,0 +1,35 @@
+"""The errors of `kafkapy.errors`, under aiokafka's names too: ProducerFenced is ProducerFencedError."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kafkapy import errors
+from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation, ProducerClosed
+from kafkapy.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+
+__all__ = [
+    "ConsumerStoppedError",
+    "IllegalOperation",
+    "KafkaConnectionError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "ProducerClosed",
+]
+
+ALIASES: Final = {
+    "AuthenticationFailedError": "AuthenticationError",
+    "GroupCoordinatorNotAvailableError": "CoordinatorNotAvailableError",
+    "GroupLoadInProgressError": "CoordinatorLoadInProgressError",
+    "InvalidMessageError": "CorruptMessageError",
+    "KafkaUnavailableError": "NoBrokersAvailableError",
+    "NotCoordinatorForGroupError": "NotCoordinatorError",
+}
+"""Names that are more than Kafka's without the ending."""
+
+
+def __getattr__(name: str) -> Any:
+    for candidate in (name, f"{name}Error", ALIASES.get(name, "")):
+        if candidate and hasattr(errors, candidate):
+            return getattr(errors, candidate)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

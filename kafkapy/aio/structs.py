@@ -1,0 +1,6 @@
+"""What asyncio clients take and return, where aiokafka has it: in `structs`."""
+
+from kafkapy._speedups.consumer_record import ConsumerRecord
+from kafkapy.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+
+__all__ = ["ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "RecordMetadata", "TopicPartition"]
