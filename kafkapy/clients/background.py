@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import contextlib
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
 import uvloop
 
@@ -28,6 +28,8 @@ from kafkapy.errors import IllegalStateError, KafkaTimeoutError
 __all__ = ["BackgroundLoop"]
 
 log = logging.getLogger(__name__)
+
+SLICE_S: Final = 0.5
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -46,6 +48,8 @@ class BackgroundLoop:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._pid = os.getpid()
         self._stopped = False
+        self._ended = False
+        self._calls: set[_Call[Any]] = set()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
         _running.add(self)
@@ -68,26 +72,30 @@ class BackgroundLoop:
         """Runs a coroutine on the loop and waits for it.
 
         KafkaTimeoutError after `timeout_s`: the coroutine is cancelled then, and also when the wait is interrupted
-        (KeyboardInterrupt). IllegalStateError when the thread cannot be used.
+        (KeyboardInterrupt). IllegalStateError when the thread cannot be used, or ends in the meantime.
         """
+        call = _Call(coroutine)
         try:
             self.check()
-            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        except BaseException:
+            self._calls.add(call)
+            if self._ended:
+                raise RuntimeError
+            self.loop.call_soon_threadsafe(call.start)
+        except BaseException as error:
+            self._calls.discard(call)
             coroutine.close()
+            if isinstance(error, RuntimeError):
+                raise IllegalStateError("the client is closed") from None
             raise
         try:
-            return future.result(timeout_s)
-        except concurrent.futures.TimeoutError:
-            if future.done() and not future.cancelled():
-                return future.result()  # it came just now, or it is the coroutine's own error
-            future.cancel()
-            raise KafkaTimeoutError(f"no result within {timeout_s:g} s") from None
-        except concurrent.futures.CancelledError:
-            raise IllegalStateError("the client was closed in the meantime") from None
+            if not call.wait(timeout_s):
+                raise KafkaTimeoutError(f"no result within {timeout_s:g} s")
         except BaseException:
-            future.cancel()
+            self.post(call.cancel)
             raise
+        finally:
+            self._calls.discard(call)
+        return call.outcome()
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a plain function on the loop's thread and gives its result. IllegalStateError."""
@@ -129,6 +137,77 @@ class BackgroundLoop:
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
+            self._ended = True
+            # Calls that came too late to be started. Later ones see `_ended`, or that the loop is closed.
+            for call in list(self._calls):
+                call.finish(None)
+
+
+class _Call(Generic[T]):
+    """A coroutine that another thread waits for."""
+
+    __slots__ = ("_coroutine", "_done", "_error", "_finished", "_result", "_task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._finished = threading.Lock()
+        self._finished.acquire()
+        self._done = False
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """On the other thread: whether it has finished in time.
+
+        It waits in slices: a signal that comes between the interpreter's last look and the wait itself does not end the
+        wait, and would otherwise be heard of only when that ends.
+        """
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = SLICE_S if deadline_s is None else min(max(deadline_s - time.monotonic(), 0), SLICE_S)
+            if self._finished.acquire(timeout=left_s):
+                return True
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                return False
+
+    def start(self) -> None:
+        """On the loop."""
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self.finish)
+
+    def cancel(self) -> None:
+        """On the loop: nobody waits any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def finish(self, task: asyncio.Task[T] | None) -> None:
+        """On the loop's thread: the task is done, or (None) there will be none."""
+        if self._done:
+            return
+        self._done = True
+        if task is None:
+            self._coroutine.close()
+            self._error = asyncio.CancelledError()
+        elif task.cancelled():
+            self._error = asyncio.CancelledError()
+        else:
+            self._error = task.exception()
+            if self._error is None:
+                self._result = task.result()
+        self._finished.release()
+
+    def outcome(self) -> T:
+        """On the thread that waited: what the coroutine returned, or raised."""
+        try:
+            if isinstance(self._error, asyncio.CancelledError):
+                raise IllegalStateError("the client was closed in the meantime")
+            if self._error is not None:
+                raise self._error
+            return cast(T, self._result)
+        finally:
+            # An exception holds its traceback, and so this call.
+            self._error = None
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
