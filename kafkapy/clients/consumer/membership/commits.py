@@ -21,6 +21,7 @@ from kafkapy.clients.consumer.membership.metrics import CoordinatorMetrics
 from kafkapy.clients.consumer.membership.protocol import NO_GENERATION_ID, ConsumerGroupMetadata, group_by_topic
 from kafkapy.clients.network_client import RequestOf
 from kafkapy.errors import (
+    CommitFailedError,
     ErrorCode,
     IllegalArgumentError,
     KafkaError,
@@ -67,7 +68,8 @@ REFRESHING = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_P
 class OffsetCommitter:
     """Commits and reads the offsets of the consumer's group. On the loop's thread.
 
-    Commits are sent in the order of the calls, each after the one before it has ended, retries included.
+    Commits are sent in the order of the calls, each after the one before it has ended, retries included. One that is
+    still to be sent when its partitions are taken from this member fails, so that no committed offset goes back.
     """
 
     def __init__(self, core: GroupCore) -> None:
@@ -119,9 +121,18 @@ class OffsetCommitter:
         timeout_ms: int | None,
         retried: Callable[[KafkaError], bool],
     ) -> None:
+        subscription = self._core.subscription
+        held = {partition: subscription.get(partition) for partition in offsets}
+
+        async def attempt() -> None:
+            if any(subscription.get(partition) is not state for partition, state in held.items()):
+                # Taken from this member since the call: whoever has it now may have committed more.
+                raise CommitFailedError()
+            await self._commit(offsets)
+
         async with self._within(what, timeout_ms) as failures, self._in_order:
             if offsets:
-                await self._retry(lambda: self._commit(offsets), retried, failures)
+                await self._retry(attempt, retried, failures)
                 self._last.update(offsets)
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

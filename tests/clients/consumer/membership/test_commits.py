@@ -11,6 +11,7 @@ from clients.consumer.membership.fake_core import FakeCore, group, tps
 from clients.fake_broker import Silence, eventually
 
 from kafkapy.errors import (
+    CommitFailedError,
     ErrorCode,
     GroupAuthorizationFailedError,
     IllegalArgumentError,
@@ -166,6 +167,39 @@ def test_commits_arrive_in_the_order_of_the_calls_retries_included(run: Run) -> 
             arrived = [each.topics[0].partitions[0].committed_offset for each in coordinator.seen(COMMIT)]
             assert arrived == [0, 0, 1, 1, *range(2, 10)]
             assert coordinator.committed == {("a", 0): 9}
+
+    run(scenario())
+
+
+def test_a_commit_is_not_sent_after_its_partitions_were_taken(run: Run) -> None:
+    """Somebody else has them, and may have committed more."""
+
+    async def scenario() -> None:
+        strategy = {"partition.assignment.strategy": "cooperative-sticky"}
+        async with group(**strategy) as (core, coordinator):
+            coordinator.leader, coordinator.assignment = "other", "a0 a1"
+            await core.member.start()
+            await eventually(lambda: core.member.ready)
+            coordinator.refuse(COMMIT, *[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3, -99)
+            answer = coordinator.broker.on[COMMIT]
+            rebalanced = asyncio.Event()
+
+            async def slow(version: int, request: Any) -> Any:
+                await rebalanced.wait()
+                return answer(version, request)
+
+            coordinator.broker.on[COMMIT] = slow
+            taken = asyncio.ensure_future(core.commits.commit(at(5, "a0")))
+            await eventually(lambda: coordinator.seen(COMMIT))
+            kept = asyncio.ensure_future(core.commits.commit(at(6, "a1")))
+            await asyncio.sleep(0)
+            # The coordinator's connection is waiting for the commit; what a rebalance does is done by hand.
+            core.subscription.assign_from_subscribed(tps("a1"))
+            rebalanced.set()
+            with pytest.raises(CommitFailedError):
+                await taken
+            await kept
+            assert coordinator.committed == {("a", 1): 6}
 
     run(scenario())
 
