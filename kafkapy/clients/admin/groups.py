@@ -150,8 +150,7 @@ class GroupAdmin(AdminRouting):
         deadline = self.deadline()
 
         async def ask(node: int, groups: list[str]) -> dict[str, Any]:
-            low = 3 if include_authorized_operations else 0
-            response = await self._classic(node, groups, low, deadline)
+            response = await self._classic(node, groups, include_authorized_operations, deadline)
             return {group.group_id: _retried_error(group) or group for group in response.groups}
 
         outcomes = raise_first(
@@ -178,7 +177,7 @@ class GroupAdmin(AdminRouting):
             }
 
         async def ask_classic(node: int, groups: list[str]) -> dict[str, Any]:
-            response = await self._classic(node, groups, 3 if include_authorized_operations else 0, deadline)
+            response = await self._classic(node, groups, include_authorized_operations, deadline)
             return {each.group_id: _classic_described(each, node) for each in response.groups}
 
         wanted = list(group_ids)
@@ -262,9 +261,13 @@ class GroupAdmin(AdminRouting):
             results[member_id] = error_type(response.error_code)
         return results
 
-    async def _classic(self, node: int, groups: list[str], low: int, deadline: Deadline) -> Any:
-        request = DescribeGroupsRequest(groups=groups, include_authorized_operations=low >= 3)
-        return await self.send(node, request, deadline, low=low)
+    async def _classic(self, node: int, groups: list[str], operations: bool, deadline: Deadline) -> Any:
+        """DescribeGroups; brokers before Kafka 2.3 are not asked what the client may do."""
+
+        def build(version: int) -> DescribeGroupsRequest:
+            return DescribeGroupsRequest(groups=groups, include_authorized_operations=operations and version >= 3)
+
+        return await self.send_built(node, DescribeGroupsRequest, build, deadline)
 
     def _located(self, coordinator: int | None, deadline: Deadline) -> Locate[str]:
         return (

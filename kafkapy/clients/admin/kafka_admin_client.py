@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -43,7 +44,7 @@ class KafkaAdminClient:
     the last reason.
     """
 
-    def __init__(self, configs: dict[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(self, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
         self.config = ClientConfig(ADMIN, configs, **keywords)
         self._closed = False
         self._core = AdminCore(self.config)
@@ -54,6 +55,7 @@ class KafkaAdminClient:
             self._loop.stop()
             self._closed = True
             raise
+        self._finalizer = weakref.finalize(self, self._loop.stop)
 
     def close(self) -> None:
         """Closes the connections; a second call does nothing."""
@@ -61,9 +63,11 @@ class KafkaAdminClient:
             return
         self._closed = True
         try:
-            self._loop.run(self._core.close())
+            # After a fork the thread and the connections are the parent's.
+            if not self._loop.foreign:
+                self._loop.run(self._core.close())
         finally:
-            self._loop.stop()
+            self._finalizer()
 
     def __enter__(self) -> KafkaAdminClient:
         return self

@@ -166,10 +166,9 @@ class AdminRouting:
             outcomes |= await self._round(pending, locate, ask, again=attempts > 0)
             pending = [key for key in pending if _is_retried(outcomes[key])]
             delay_s = backoff.delay_s(attempts)
-            if deadline.left_ms <= delay_s * 1000:
+            if not pending or attempts >= self.config["retries"] or deadline.left_ms <= delay_s * 1000:
                 break
-            if pending:
-                await asyncio.sleep(delay_s)
+            await asyncio.sleep(delay_s)
             attempts += 1
         return {key: outcomes[key] for key in wanted}
 

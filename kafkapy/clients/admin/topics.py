@@ -27,6 +27,8 @@ __all__ = ["NewPartitions", "NewTopic", "TopicAdmin"]
 
 TopicNames = Iterable[str | UUID]
 LOOK_AGAIN_S = 0.1
+OLDEST_WITH_DEFAULTS = 4
+"""The first version of CreateTopics in which -1 partitions or replicas stand for the broker's defaults (KIP-464)."""
 DEFAULT_READY_MS = 10_000
 """How long wait_for_topics waits when nothing is said."""
 
@@ -124,7 +126,8 @@ class TopicAdmin(AdminRouting):
 
         Returns {'topics': [a dict per topic]} with name, topic_id, error_code, error_message, num_partitions,
         replication_factor, and configs where the broker tells them. With `raise_errors` the first topic's error is
-        raised. `wait_for_metadata` returns when every partition has a leader that the cluster knows of.
+        raised. UnsupportedVersionError where a broker's defaults are wanted before Kafka 2.4. `wait_for_metadata`
+        returns when every partition has a leader that the cluster knows of.
         """
         if validate_only and wait_for_metadata:
             raise ValueError("validate_only and wait_for_metadata exclude each other")
@@ -132,6 +135,7 @@ class TopicAdmin(AdminRouting):
         if not wanted:
             raise ValueError("new_topics names no topic")
         deadline = self.deadline(timeout_ms)
+        low = OLDEST_WITH_DEFAULTS if any(map(_has_defaults, wanted.values())) else 1 if validate_only else 0
 
         async def ask(node: int, names: list[str]) -> dict[str, Any]:
             request = CreateTopicsRequest(
@@ -139,7 +143,7 @@ class TopicAdmin(AdminRouting):
                 timeout_ms=self.request_ms(deadline),
                 validate_only=validate_only,
             )
-            response = await self.send(node, request, deadline, low=1 if validate_only else 0)
+            response = await self.send(node, request, deadline, low=low)
             return _answers(response.topics)
 
         outcomes = await self.drive(wanted, self.at_controller, ask, deadline)
@@ -316,6 +320,10 @@ def _creation(topic: NewTopic) -> CreateTopicsRequest.Topic:
             for name, value in (topic.topic_configs or {}).items()
         ],
     )
+
+
+def _has_defaults(topic: CreateTopicsRequest.Topic) -> bool:
+    return not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor)
 
 
 def _created(item: Any) -> dict[str, Any]:

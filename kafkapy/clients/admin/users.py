@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kafkapy.clients.admin.routing import AdminRouting
-from kafkapy.clients.admin.shapes import error_of, error_text, member_of
+from kafkapy.clients.admin.shapes import error_of, member_of
 from kafkapy.errors import ErrorCode, IllegalArgumentError, error_for
 from kafkapy.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kafkapy.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -125,7 +125,7 @@ class UserAdmin(AdminRouting):
 
         return {
             result.user: {
-                "error": error_text(result.error_code, result.error_message),
+                "error": _sentence(result),
                 "credential_infos": [
                     {"mechanism": ScramMechanism(each.mechanism), "iterations": each.iterations}
                     for each in result.credential_infos
@@ -168,7 +168,7 @@ class UserAdmin(AdminRouting):
             return response
 
         response = await self.one(self.at_controller, ask, deadline)
-        return {each.user: error_text(each.error_code, each.error_message) for each in response.results}
+        return {each.user: _sentence(each) for each in response.results}
 
     async def describe_client_quotas(
         self, components: Mapping[str, str | _DefaultEntity | None] | None = None, strict: bool = False
@@ -219,6 +219,11 @@ class UserAdmin(AdminRouting):
         for entry in response.entries:
             if error := error_of(entry.error_code, entry.error_message):
                 raise error
+
+
+def _sentence(result: Any) -> str | None:
+    error = error_of(result.error_code, result.error_message)
+    return None if error is None else str(error)
 
 
 def _component(kind: str, match: str | _DefaultEntity | None) -> DescribeClientQuotasRequest.Component:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -135,6 +137,27 @@ def test_a_closed_client_says_so_and_leaves_nothing_behind(broker: BrokerProcess
             client.list_topics()
     eventually(lambda: threading.active_count() <= threads)
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+
+
+def test_after_a_fork_the_client_is_the_parents(broker: BrokerProcess) -> None:
+    program = f"""
+import os
+from kafkapy import KafkaAdminClient
+from kafkapy.errors import IllegalStateError
+admin = KafkaAdminClient(bootstrap_servers={broker.bootstrap!r})
+child = os.fork()
+if child == 0:
+    try:
+        admin.list_topics()
+    except IllegalStateError:
+        admin.close()
+        os._exit(7)
+    os._exit(8)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(admin.list_topics()) >= 0)
+del admin
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr, run.returncode) == ("7 True\n", "", 0)
 
 
 def test_calls_go_on_over_a_restart_of_the_broker() -> None:

@@ -109,7 +109,10 @@ CALLS: dict[str, Call] = {
     "describe_acls": lambda c, m, t: c.describe_acls(acl_filter(m)),
     "create_acls": lambda c, m, t: c.create_acls([]),
     "delete_acls": lambda c, m, t: c.delete_acls([acl_filter(m)]),
-    "elect_leaders": lambda c, m, t: c.elect_leaders(0, {t: [0]}),
+    "elect_leaders": lambda c, m, t: [
+        (result.topic, [(each.partition_id, each.error_code) for each in result.partition_result])
+        for result in c.elect_leaders(0, {t: [0]}).replica_election_results
+    ],
     "alter_partition_reassignments": lambda c, m, t: c.alter_partition_reassignments({tp(m, t): [1]}),
     "list_partition_reassignments": lambda c, m, t: c.list_partition_reassignments(),
     "describe_user_scram_credentials": lambda c, m, t: c.describe_user_scram_credentials(),
