@@ -77,6 +77,7 @@ class Connections:
         self._config = config
         self._client_id = client_id
         self._metrics = metrics
+        metrics.refresh = self._count_bytes
         self._node = node
         self._on_lost = on_lost
         self._authenticator = authenticator_for(config)
@@ -118,7 +119,8 @@ class Connections:
             self._sweep.cancel()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._io.fileno())
-        self.count_bytes()
+        self._count_bytes()
+        self._metrics.refresh = None
         self._io.close()
         for connection in {*self.by_node.values(), *self._channels.values()}:
             connection.state = ConnectionState.DISCONNECTED
@@ -127,8 +129,8 @@ class Connections:
         self._channels.clear()
         self._metrics.connection_count = 0
 
-    def count_bytes(self) -> None:
-        """Brings the byte counts of the metrics up to date."""
+    def _count_bytes(self) -> None:
+        """Brings the byte counts of the metrics up to date. Any thread."""
         self._metrics.bytes_in = self._io.bytes_in()
         self._metrics.bytes_out = self._io.bytes_out()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Final
 
 __all__ = ["ClientMetrics", "Meter", "NodeMetrics"]
@@ -113,6 +114,8 @@ class ClientMetrics:
         self.in_flight = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.refresh: Callable[[], object] | None = None
+        """Brings the two byte counts up to date, which the I/O thread keeps; None once the client is closed."""
 
     def node(self, node_id: int) -> NodeMetrics:
         """The counts of a node, made when they are first asked for."""
@@ -145,6 +148,9 @@ class ClientMetrics:
         """{group: {name: value}}: "<prefix>-metrics", and "<prefix>-node-metrics.node-<id>" for every node; `prefix` is
         "producer", "consumer" or "admin-client". Bytes are counted by the I/O thread: rates over the client's life.
         """
+        refresh = self.refresh
+        if refresh is not None:
+            refresh()
         now_s = time.monotonic()
         seconds = max(now_s - self.started_s, 1e-9)
         nodes = {node_id: node.snapshot(now_s) for node_id, node in list(self.nodes.items())}

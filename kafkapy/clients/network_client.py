@@ -13,7 +13,6 @@ Requests that Python decodes go through `send`; Produce and Fetch, whose frames 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -401,8 +400,5 @@ class NetworkClient:
                 self._connections.forget(node_id)
 
     def metrics_snapshot(self, prefix: str) -> dict[str, dict[str, float]]:
-        """What `ClientMetrics.snapshot` gives, with the bytes of now. Any thread, but not while `close` runs."""
-        if not self.closed:
-            with contextlib.suppress(KafkaError):
-                self._connections.count_bytes()
+        """What `ClientMetrics.snapshot` gives. Any thread."""
         return self.metrics.snapshot(prefix)
