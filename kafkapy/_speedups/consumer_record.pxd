@@ -8,7 +8,7 @@ from kafkapy._speedups.record_batch cimport RecordView
 cdef class RecordMemory:
     """Memory in which keys, values and headers lie: a response, or what one of its batches was decompressed to."""
     cdef uint8_t* data          # malloc'ed, freed with the object
-    cdef bint is_response       # or kept for the next one (spare_memory.pxd)
+    cdef bint is_response       # then it is kept for the next one, by spare_memory
 
 cdef class RecordOrigin:
     """What the records of one batch have in common."""

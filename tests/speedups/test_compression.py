@@ -1,6 +1,7 @@
 """The codecs in C against the usual Python libraries, both ways; bombs, lies about sizes, and damage."""
 
 import gzip
+import os
 import random
 import struct
 import threading
@@ -47,7 +48,10 @@ def opened(codec: int, data: bytes, max_bytes: int = 1 << 28) -> bytes:
 
 
 def peak_growth(work) -> int:
-    """Bytes by which the process's resident memory grew at most while `work` ran."""
+    """Bytes by which resident memory grew at most while `work` ran; 0 with AddressSanitizer, whose own memory counts."""
+    if os.environ.get("KAFKAPY_ASAN"):
+        work()
+        return 0
     Path("/proc/self/clear_refs").write_text("5")
 
     def high_water(field: str) -> int:
