@@ -48,7 +48,7 @@ def opened(codec: int, data: bytes, max_bytes: int = 1 << 28) -> bytes:
 
 
 def peak_growth(work) -> int:
-    """Bytes by which resident memory grew at most while `work` ran; 0 with AddressSanitizer, whose own memory counts."""
+    """Bytes by which resident memory grew at most while `work` ran; 0 with AddressSanitizer, whose memory counts."""
     if os.environ.get("KAFKAPY_ASAN"):
         work()
         return 0
