@@ -25,7 +25,7 @@ cdef class FetchBuffer:
     cdef FetchedPartition chunk
     cdef object tell_hungry
     cdef object tell_ready
-    cdef bint hungry_told
+    cdef public bint telling
     cdef public bint attention
     cdef readonly int64_t calls
     cdef readonly int64_t records

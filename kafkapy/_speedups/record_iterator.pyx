@@ -136,8 +136,8 @@ cdef class PartitionBuffer:
 cdef class FetchBuffer:
     """The partitions of one consumer that have records, in turn.
 
-    `tell_hungry` is called on the user's thread when a chunk was done, once until `fed()`; `tell_ready` on the loop's when there
-    is something to read after there was nothing. `attention`: the user's thread has something else to do before it takes
+    `tell_hungry` is called on the user's thread when a chunk was done while `telling` is set, which clears it; `tell_ready` on the
+    loop's when there is something to read after there was nothing. `attention`: the user's thread has something else to do before it takes
     another record. `calls`, `records` and `bytes` (in memory now) are counters.
     """
 
@@ -149,10 +149,6 @@ cdef class FetchBuffer:
     def partition(self, object topic_partition):
         """A new, empty buffer of one partition of this consumer."""
         return PartitionBuffer(topic_partition, self)
-
-    def fed(self):
-        """The loop has seen that there is room; the next chunk that is done is told again."""
-        self.hungry_told = False
 
     @property
     def empty(self):
@@ -171,8 +167,8 @@ cdef class FetchBuffer:
         return 0
 
     cdef int tell(self) except -1:
-        if not self.hungry_told:
-            self.hungry_told = True
+        if self.telling:
+            self.telling = False
             self.tell_hungry()
         return 0
 

@@ -156,16 +156,20 @@ def test_rewind_keeps_the_position_and_its_epoch() -> None:
     assert (partition.position, partition.end_offset, partition.end_epoch, partition.chunks) == (1, 1, 3, 0)
 
 
-def test_the_loop_is_told_once_that_there_is_room_until_it_has_looked() -> None:
+def test_the_loop_is_told_once_that_there_is_room_when_it_asked_for_it() -> None:
     calls = Calls()
     calls.add(0, 1)
+    calls.buffer.take_list(10)
+    assert calls.hungry == 0
+    calls.buffer.telling = True
     calls.add(0, 1)
     calls.add(0, 1)
-    assert calls.buffer.next().offset == 0
+    calls.add(0, 1)
+    assert calls.buffer.next().offset == 1
     assert calls.hungry == 0
     calls.buffer.take_list(10)
     assert calls.hungry == 1
-    calls.buffer.fed()
+    calls.buffer.telling = True
     calls.add(0, 1)
     calls.buffer.take_list(10)
     assert calls.hungry == 2

@@ -57,6 +57,7 @@ MIN_VERSION: Final = 4
 LAST_VERSION_WITHOUT_IDS: Final = 12
 MAX_VERSION: Final = 18
 FULL_CHUNKS: Final = 2
+NEVER: Final = float("inf")
 
 STALE: Final = frozenset(
     {
@@ -120,6 +121,7 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._not_before: dict[int, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._closed = False
 
@@ -135,16 +137,19 @@ class Fetcher:
         self._scheduled = False
         if self._closed:
             return
-        self._buffer.fed()
+        # Set before anything is looked at: what the user's thread reads meanwhile is told, and looked at again.
+        self._buffer.telling = True
         now = time.monotonic()
         wanted: dict[int, dict[TopicPartition, WantedPartition]] = defaultdict(dict)
         buffered: dict[int, int] = defaultdict(int)
         full: set[int] = set()
+        waiting = False
+        later = NEVER
         for state in self._subscription.all_states:
             if not state.fetchable or state.failed:
                 continue
             if now < state.retry_at:
-                self._wake_after(state.retry_at - now)
+                later = min(later, state.retry_at)
                 continue
             node_id = self._node_for(state, now)
             if node_id < 0 or node_id in self._tasks:
@@ -153,7 +158,9 @@ class Fetcher:
             buffered[node_id] += buffer.bytes
             if buffer.chunks >= FULL_CHUNKS:
                 full.add(node_id)
-            elif not (state.fetch_when_drained and buffer.chunks):
+            elif state.fetch_when_drained and buffer.chunks:
+                waiting = True
+            else:
                 wanted[node_id][state.topic_partition] = WantedPartition(
                     self._network.cluster.topic_id(state.topic_partition.topic) or ZERO_UUID,
                     buffer.end_offset,
@@ -162,15 +169,25 @@ class Fetcher:
                 )
         for node_id, partitions in wanted.items():
             if node_id in full or buffered[node_id] >= max(self._config.max_bytes, 1):
+                waiting = True
                 continue
-            wait_s = self._not_before.get(node_id, 0.0) - now
-            if wait_s > 0:
-                self._wake_after(wait_s)
+            not_before = self._not_before.get(node_id, 0.0)
+            if now < not_before:
+                later = min(later, not_before)
                 continue
             self._tasks[node_id] = asyncio.get_running_loop().create_task(self._fetch(node_id, partitions))
 
-    def _wake_after(self, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.wake)
+        # A broker that is being asked is looked at again when it has answered; only for room somebody has to say so.
+        self._buffer.telling = waiting or bool(full)
+        self._wake_at(later, now)
+
+    def _wake_at(self, time_s: float, now: float) -> None:
+        """Looks again at that time, and not at the one that was said before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if time_s != NEVER:
+            self._timer = asyncio.get_running_loop().call_later(max(time_s - now, 0.001), self.wake)
 
     def _node_for(self, state: PartitionState, now: float) -> int:
         """The broker to fetch from: the replica its leader prefers for us, or the leader. -1 when none is known."""
@@ -417,6 +434,7 @@ class Fetcher:
     async def close(self) -> None:
         """Ends the requests under way, and the sessions at the brokers that can be reached."""
         self._closed = True
+        self._wake_at(NEVER, 0.0)
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
