@@ -65,13 +65,14 @@ def consume(
     committed: bool,
     output: BinaryIO,
 ) -> None:
-    r"""Print the records of topics: what is there, or with --follow what comes as well.
+    """Print the records of topics: what is there, or with --follow what comes as well.
 
     \b
-    Formats:  %t topic    %p partition    %o offset    %T timestamp in ms    %h headers
-              %k key      %K its size     %s value     %S its size           \n \t \xHH
+    Formats:  %t topic    %p partition    %o offset    %T timestamp in ms
+              %k key      %K its size     %s value     %S its size
+              %h headers  \\n \\t \\xHH
 
-    Example: kafkapy consume orders:0 --from @2024-05-01T12:00:00 -c 10 -f '%o %k: %s\n'
+    Example: kafkapy consume orders:0 --from @2024-05-01T12:00:00 -c 10 -f '%o %k: %s\\n'
     """
     if as_json and format_ is not None:
         raise click.UsageError("--json and --format exclude each other.")

@@ -102,7 +102,10 @@ def list_(
 def describe(
     settings: dict[str, object], names: tuple[str, ...], shown: str | None, everything: bool, as_json: bool
 ) -> None:
-    """Show groups: committed offsets and lag of every partition, or --members, or --state."""
+    """Show the offsets and the lag of groups.
+
+    Every partition with its member, or --members with what they are assigned, or --state with one line per group.
+    """
     if not names and not everything:
         raise click.UsageError("Name groups, or say --all.")
     with connected(settings) as admin:
@@ -129,7 +132,10 @@ def describe(
 @json_option
 @cluster_options
 def delete(settings: dict[str, object], names: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Delete groups that have no members, with their offsets. Asks first on a terminal."""
+    """Delete groups that have no members.
+
+    Their offsets go with them. Asks first on a terminal.
+    """
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(names)} with all offsets?", abort=True, err=True)
     with connected(settings) as admin:
@@ -144,7 +150,10 @@ def delete(settings: dict[str, object], names: tuple[str, ...], yes: bool, as_js
 @json_option
 @cluster_options
 def delete_offsets(settings: dict[str, object], name: str, places: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Delete a group's offsets of topics that none of its members subscribes to."""
+    """Delete offsets of a group.
+
+    Only of topics that none of its members subscribes to. Asks first on a terminal.
+    """
     from kafkapy.tools.topics import partitions_of
 
     if not yes and sys.stdin.isatty():
@@ -172,7 +181,10 @@ def remove_members(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Remove members from a group; those that still run join again."""
+    """Remove members from a group.
+
+    Those that still run join again.
+    """
     from kafkapy.clients.admin.groups import MemberToRemove
 
     if bool(members or instances) == everyone:

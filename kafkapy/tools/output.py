@@ -152,7 +152,6 @@ def progress(what: str, total: int | None = None, shown: bool = True) -> Iterato
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         ProgressColumn,
         TextColumn,
         TimeElapsedColumn,
@@ -160,13 +159,18 @@ def progress(what: str, total: int | None = None, shown: bool = True) -> Iterato
     from rich.progress import Progress as Bars
     from rich.text import Text
 
+    class CountColumn(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            of = "" if task.total is None else f" of {task.total:,.0f}"
+            return Text(f"{task.completed:,.0f}{of}")
+
     class RateColumn(ProgressColumn):
         def render(self, task: Any) -> Text:
             speed = task.finished_speed or task.speed
             return Text("" if speed is None else f"{_short(speed)}/s", style="cyan")
 
     columns: list[ProgressColumn] = [TextColumn("{task.description}")]
-    columns += [BarColumn(), MofNCompleteColumn(), RateColumn(), TimeElapsedColumn()]
+    columns += [BarColumn(), CountColumn(), RateColumn(), TimeElapsedColumn()]
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         yield _Bar(bars, bars.add_task(what, total=total))
 

@@ -62,7 +62,7 @@ def produce(
     compression: str,
     quiet: bool,
 ) -> None:
-    r"""Send records to a topic: the lines of files, or of stdin.
+    """Send records to a topic: the lines of files, or of stdin.
 
     \b
     kafkapy produce orders -K : < lines             key:value lines

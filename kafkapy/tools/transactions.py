@@ -168,7 +168,10 @@ def find_hanging(
     max_transaction_timeout: int,
     as_json: bool,
 ) -> None:
-    """Find transactions that are open in a partition, but that no coordinator is going to end."""
+    """Find transactions that nobody will end.
+
+    They are open in a partition, but no coordinator is going to end them there.
+    """
     from kafkapy.tools.topics import partitions_of
 
     if partition is not None and topic is None:
@@ -210,7 +213,10 @@ def abort(
     coordinator_epoch: int,
     as_json: bool,
 ) -> None:
-    """Abort a transaction in one partition. Only for those that hang: others are for their coordinator to end."""
+    """Abort a transaction in one partition.
+
+    Only for those that hang: others are for their coordinator to end.
+    """
     from kafkapy.clients.admin.transactions import AbortTransactionSpec
 
     if (start_offset is None) == (producer_id is None) or (producer_id is None) != (producer_epoch is None):
