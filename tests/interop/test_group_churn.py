@@ -57,9 +57,8 @@ def test_a_group_survives_members_that_come_and_go(tmp_path: Path, protocol: str
     churn(tmp_path, protocol, members(protocol), 2)
 
 
-@pytest.mark.parametrize("protocol", ["cooperative-sticky", "consumer"])
-def test_our_own_consumers_come_and_go(tmp_path: Path, protocol: str) -> None:
-    churn(tmp_path, protocol, members(protocol, ["kafkapy"]), 2)
+def test_our_own_consumers_come_and_go(tmp_path: Path) -> None:
+    churn(tmp_path, "ours", members("cooperative-sticky", ["kafkapy"]), 2)
 
 
 @pytest.mark.soak

@@ -28,9 +28,14 @@ PROTOCOLS = {
     "cooperative-sticky": {"partition_assignment_strategy": ["cooperative-sticky"]},
     "consumer": {"group_protocol": "consumer"},
 }
-SOME = ["range", "cooperative-sticky", "consumer"]
-TWO = ["range", "consumer"]
 numbers = itertools.count()
+SOME = ["range", "cooperative-sticky", "consumer"]
+COOPERATIVE = ["cooperative-sticky", "consumer"]
+
+
+def at_least(*always: str) -> list[Any]:
+    """Every protocol; those that are not named run with: make soak."""
+    return [name if name in always else pytest.param(name, marks=pytest.mark.soak) for name in PROTOCOLS]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +154,7 @@ class Told(ConsumerRebalanceListener):
         self._tell("lost", lost)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", at_least(*SOME))
 def test_members_share_partitions_and_hand_them_over_with_nothing_read_twice(
     make_group: Callable[[str], Group], protocol: str
 ) -> None:
@@ -176,7 +181,7 @@ def test_members_share_partitions_and_hand_them_over_with_nothing_read_twice(
     )
 
 
-@pytest.mark.parametrize("protocol", SOME)
+@pytest.mark.parametrize("protocol", at_least("range", "consumer"))
 def test_the_listener_is_told_on_the_users_thread_and_may_commit(
     make_group: Callable[[str], Group], protocol: str
 ) -> None:
@@ -189,7 +194,9 @@ def test_the_listener_is_told_on_the_users_thread_and_may_commit(
     group.join()
     group.settle(3, 3)
     told = (
-        [("assigned", 6), ("revoked", 6), ("assigned", 3)] if protocol == "range" else [("assigned", 6), ("revoked", 3)]
+        [("assigned", 6), ("revoked", 6), ("assigned", 3)]
+        if protocol not in COOPERATIVE
+        else [("assigned", 6), ("revoked", 3)]
     )
     group.poll_until(lambda: listener.told == told)
     assert listener.threads == {threading.get_ident()}
@@ -201,7 +208,7 @@ def test_the_listener_is_told_on_the_users_thread_and_may_commit(
     assert len(group.values) == 61, "what the listener has committed is not read again"
 
 
-@pytest.mark.parametrize("protocol", SOME)
+@pytest.mark.parametrize("protocol", at_least("range", "consumer"))
 def test_a_static_member_that_restarts_disturbs_nobody(make_group: Callable[[str], Group], protocol: str) -> None:
     group = make_group(protocol)
     listener = Told()
@@ -230,7 +237,7 @@ def test_an_instance_that_another_one_replaces_is_fenced(make_group: Callable[[s
     assert group.consumers == [second]
 
 
-@pytest.mark.parametrize("protocol", TWO)
+@pytest.mark.parametrize("protocol", at_least("consumer"))
 def test_a_member_whose_user_does_not_poll_loses_its_partitions(
     make_group: Callable[[str], Group], protocol: str
 ) -> None:
@@ -250,7 +257,7 @@ def test_a_member_whose_user_does_not_poll_loses_its_partitions(
     assert ("lost", 6) in listener.told
 
 
-@pytest.mark.parametrize("protocol", TWO)
+@pytest.mark.parametrize("protocol", at_least("consumer"))
 def test_topics_that_match_a_pattern_are_read_when_they_come(make_group: Callable[[str], Group], protocol: str) -> None:
     group = make_group(protocol)
     group.join(pattern=f"{group.topic}(-more)?$", metadata_max_age_ms=200)
@@ -264,7 +271,7 @@ def test_topics_that_match_a_pattern_are_read_when_they_come(make_group: Callabl
     assert group.consumers[0].subscription() == {group.topic, f"{group.topic}-more"}
 
 
-@pytest.mark.parametrize("protocol", TWO)
+@pytest.mark.parametrize("protocol", at_least("range"))
 def test_partitions_that_are_added_are_read_and_a_changed_subscription_counts(
     make_group: Callable[[str], Group], protocol: str
 ) -> None:
@@ -319,7 +326,7 @@ def test_members_of_both_protocols_share_a_group(make_group: Callable[[str], Gro
     group.settle(6)
 
 
-@pytest.mark.parametrize("protocol", TWO)
+@pytest.mark.parametrize("protocol", at_least("range", "consumer"))
 def test_a_member_that_leaves_is_not_waited_for(make_group: Callable[[str], Group], protocol: str) -> None:
     group = make_group(protocol)
     first = group.join()
