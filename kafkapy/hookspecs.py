@@ -59,7 +59,9 @@ def register_partitioners() -> Mapping[str, Callable[..., Any]]:  # type: ignore
     """Partitioners for the producer by name, for its key partitioner.class.
 
     Each value is called with the producer's configuration and gives an object with
-    ``partition(topic, key, value, partitions) -> int``, where partitions is the number of partitions.
+    ``partition(topic, key, value, partitions) -> int``: serialized key and value, and the number of partitions. It is
+    called for every record without a partition of its own, on the thread that sends.
+    Built in: ``default``, ``round_robin``, ``uniform_sticky``.
     """
 
 

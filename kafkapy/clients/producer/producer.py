@@ -54,11 +54,11 @@ class _Group(NamedTuple):
 class KafkaProducer(RecordSender):
     """Publishes records. Threads may share one producer; a forked child needs one of its own.
 
-    Keyword arguments are kafka-python's, or Kafka's keys with dots in a mapping: ``KafkaProducer({"linger.ms": 5})``.
+    Keyword arguments are kafka-python's, or Kafka's keys with dots: ``KafkaProducer(configs={"linger.ms": 5})``.
     The defaults are those of Kafka 4: acks=all, idempotent, linger.ms=5. docs/clients.md has all of them.
     """
 
-    def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(self, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
         """Connects to the cluster. NoBrokersAvailableError; ConfigError for keys and values that are not allowed."""
         self._closed = True
         config = ProducerConfig(PRODUCER, configs, **keywords)

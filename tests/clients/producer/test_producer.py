@@ -92,7 +92,7 @@ def test_levels_change_the_size(cluster: Broker, topic: str, codec: str, level: 
     rates = []
     for levels in ({}, {f"compression.{codec}.level": level}):
         config = {"compression.type": codec, "batch.size": 1 << 18, "linger.ms": 50, **levels}
-        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, **config}) as producer:
+        with KafkaProducer(configs={"bootstrap.servers": cluster.bootstrap_servers, **config}) as producer:
             producer.send_many(topic, values, partition=0).wait(20)
             rates.append(producer.metrics()["producer-metrics"]["compression-rate-avg"])
     assert rates[0] < 0.5
