@@ -27,7 +27,8 @@ def broker() -> Iterator[Broker]:
 
 def rows(broker: Broker, topic: str, count: int, **configs: Any) -> list[Row]:
     """So many records of partition 0 from the beginning, and nothing after them."""
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", **configs)
+    configs |= {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 30}
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, **configs)
     with consumer:
         consumer.assign([TopicPartition(topic, 0)])
         got: list[Row] = []

@@ -55,7 +55,11 @@ def consume(broker: Broker) -> Iterator[Callable[..., KafkaConsumer]]:
     made: list[KafkaConsumer] = []
 
     def make(*topics: str, **configs: Any) -> KafkaConsumer:
-        defaults: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+        defaults: dict[str, Any] = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "auto_offset_reset": "earliest",
+            "fetch_max_wait_ms": 30,
+        }
         consumer = KafkaConsumer(*topics, **(defaults | configs))
         made.append(consumer)
         return consumer
@@ -257,7 +261,7 @@ class TestGroups:
         consumer = consume(topic, group_id=f"g-{topic}")
         assert len(take(consumer, 13)) == 13
         consumer.close()
-        again = consume(topic, group_id=f"g-{topic}", consumer_timeout_ms=700)
+        again = consume(topic, group_id=f"g-{topic}", consumer_timeout_ms=400)
         assert sum(1 for _ in again) == 7
 
     def test_close_without_autocommit_commits_nothing(
@@ -370,7 +374,7 @@ class TestGroups:
         consumer = consume(topic, group_id=f"g-{topic}", group_protocol="consumer")
         assert len(take(consumer, 15)) == 15
         consumer.close()
-        again = consume(topic, group_id=f"g-{topic}", group_protocol="consumer", consumer_timeout_ms=1200)
+        again = consume(topic, group_id=f"g-{topic}", group_protocol="consumer", consumer_timeout_ms=600)
         assert sum(1 for _ in again) == 5
 
 
