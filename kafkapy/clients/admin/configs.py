@@ -28,6 +28,8 @@ NOT_MODIFIED = (
 )
 """Where a value comes from that the resource itself was not given."""
 TYPE_NAMES = {each.code: each.name for each in ConfigType}
+SHOW_WHAT_IS_SET = (ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP)
+"""Of these, brokers of some releases describe only the keys that have a value."""
 ON_ONE_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
 
 DYNAMIC_SOURCE = {
@@ -252,9 +254,9 @@ class ConfigAdmin(AdminRouting):
         bare = [ConfigResource(*resource.key) for resource in resources]
         found = await self.describe_configs(bare, config_filter=ConfigFilterType.DYNAMIC)
         for resource in resources:
+            if resource.resource_type in SHOW_WHAT_IS_SET or resource.key == (ConfigResourceType.BROKER, ""):
+                continue  # the broker alone knows what else can be set
             known = found[resource.resource_type.name.lower()][resource.name]
-            if resource.resource_type is ConfigResourceType.BROKER and not resource.name:
-                continue  # the default of all brokers shows only the keys that are set
             unknown = sorted(set(resource.configs or ()) - set(known))
             if unknown:
                 kind = resource.resource_type.name.lower().replace("_", " ")

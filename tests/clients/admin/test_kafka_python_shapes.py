@@ -199,7 +199,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, type):
         return value.__name__
     if isinstance(value, dict):
-        return {plain(key): plain(each) for key, each in value.items()}
+        # Operations are a set there.
+        return {
+            plain(key): sorted(each) if key == "authorized_operations" and each else plain(each)
+            for key, each in value.items()
+        }
     if isinstance(value, tuple):
         return tuple(map(plain, value))
     if isinstance(value, (list, set)):
