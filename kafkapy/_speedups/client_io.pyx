@@ -576,7 +576,8 @@ cdef class ClientIo:
         cdef IoMail mail
         cdef bint taken = False
         cdef int status = 1
-        if (<BytesFrame>request.request).size > COPIED_FRAME or atomic_load(&channel.mailed):
+        # A session (of TLS) is the I/O thread's, which may be reading.
+        if (<BytesFrame>request.request).size > COPIED_FRAME or atomic_load(&channel.mailed) or channel.transport.session != NULL:
             return False
         if pthread_mutex_trylock(&channel.mutex):
             return False

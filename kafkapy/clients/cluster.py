@@ -100,6 +100,7 @@ class ClusterMetadata:
         self._new: set[str] = set()
         # when it is asked for
         self._full_due = True
+        self._invalidations = 0
         self._attempts = 0
         self._equivalent = 0
         self._last_attempt_s = 0.0
@@ -235,6 +236,7 @@ class ClusterMetadata:
     def invalidate(self) -> None:
         """What is known is out of date: it is asked for anew soon, after a back-off when that has not helped before."""
         self._full_due = True
+        self._invalidations += 1
         self._wake.set()
 
     def seen_epoch(self, partition: TopicPartition, leader_epoch: int) -> None:
@@ -327,6 +329,7 @@ class ClusterMetadata:
         partial = bool(self._new) and not self._full_due and not self._all and self._age(now_s) < self._max_age_s
         asked = frozenset(self._new)
         self._refreshing_new = asked
+        invalidations = self._invalidations
         names = None if self._all else sorted(asked if partial else self._wanted)
         try:
             response, version = await self._network.send_metadata(self._request(names))
@@ -336,6 +339,9 @@ class ClusterMetadata:
             self._last_attempt_s = time.monotonic()
             raise
         self._new -= asked
+        if not partial:
+            # What was found out of date while the request was under way is asked for again.
+            self._full_due = self._invalidations != invalidations
         self._update(response, version, partial)
 
     def _request(self, names: list[str] | None) -> MetadataRequest:
@@ -354,7 +360,6 @@ class ClusterMetadata:
         self._attempts = 0
         self._equivalent += 1
         if not partial:
-            self._full_due = False
             self._last_full_s = self._last_attempt_s
         topics: dict[str, TopicMetadata] = {}
         for topic in response.topics:

@@ -224,7 +224,7 @@ class NetworkClient:
         try:
             response, version = await self._exchange_any(request, None, METADATA_LOW, None)
         except (KafkaConnectionError, NodeNotReadyError, StaleMetadataError):
-            if not self._rebootstrap("none of the known brokers can be reached"):
+            if self._some_broker_connected() or not self._rebootstrap("none of the known brokers can be reached"):
                 raise
             response, version = await self._exchange_any(request, None, METADATA_LOW, None)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -368,6 +368,12 @@ class NetworkClient:
 
     def _bootstrap_nodes(self) -> list[BrokerNode]:
         return [BrokerNode(-1 - index, host, port) for index, (host, port) in enumerate(self._servers)]
+
+    def _some_broker_connected(self) -> bool:
+        """Whether a known broker may be asked again soon: it is throttled, say, or being connected to."""
+        by_node = self._connections.by_node
+        known = [by_node[node_id] for node_id in self.cluster.brokers() if node_id in by_node]
+        return any(each.state is not ConnectionState.DISCONNECTED and not each.closing for each in known)
 
     def _rebootstrap(self, why: str) -> bool:
         """Forgets the known brokers for the bootstrap servers, if that is wanted and there are any."""

@@ -179,6 +179,28 @@ def test_it_asks_again_until_there_is_a_leader(run: Run) -> None:
     run(scenario())
 
 
+def test_what_goes_out_of_date_during_a_refresh_is_asked_for_again(run: Run) -> None:
+    async def scenario() -> None:
+        async with FakeCluster() as fake:
+            fake.create("a", {0: (1, 3)})
+            async with client(fake.bootstrap) as network:
+                network.cluster.want(["a"])
+                await network.cluster.refresh()
+
+                def late(version: int, request: MetadataRequest) -> MetadataResponse:
+                    answer = fake.metadata(request)
+                    if fake.leaders["a"][0] == (1, 3):
+                        fake.leaders["a"][0] = (1, 4)  # after this answer was made
+                        network.cluster.invalidate()
+                    return answer
+
+                fake[1].on[ApiKeys.METADATA] = late
+                await network.cluster.refresh()
+                await eventually(lambda: network.cluster.leader_epoch_for(A0) == 4)
+
+    run(scenario())
+
+
 def test_errors_of_topics(run: Run) -> None:
     async def scenario() -> None:
         async with FakeCluster() as fake:

@@ -505,6 +505,24 @@ def test_it_begins_again_with_the_bootstrap_servers(run: Run) -> None:
     run(scenario())
 
 
+def test_it_does_not_begin_again_while_brokers_only_throttle(run: Run) -> None:
+    async def scenario() -> None:
+        async with FakeCluster(2) as cluster, client(cluster.bootstrap) as network:
+            for node_id in (1, 2):
+                await network.ready(node_id)
+            await cluster[2].stop()
+            await eventually(lambda: not network.is_ready(2))
+            network.throttled(1, ApiKeys.FETCH, 12, 60_000)
+            for _ in range(5):
+                with pytest.raises((KafkaConnectionError, NodeNotReadyError)):
+                    await network.cluster.refresh()
+                await asyncio.sleep(0.01)
+            assert set(network.cluster.brokers()) == {1, 2}
+            assert network.metrics.connection_count == 1
+
+    run(scenario())
+
+
 def test_it_does_not_begin_again_unless_it_may(run: Run) -> None:
     async def scenario() -> None:
         async with FakeCluster(2) as cluster:
