@@ -35,6 +35,8 @@ LIMIT = {"kafka-python": 60_000, "aiokafka": 150_000}
 def counted(chunks: Iterator[int], count: int) -> dict[str, float]:
     """Takes numbers of messages until they are `count`; what the first ones took is not measured."""
     first = next(number for number in chunks if number)
+    if first >= count:
+        sys.exit(f"the first {first} messages came at once; measuring takes more of them (--messages)")
     wall, cpu, seen = time.perf_counter(), cpu_s(), 0
     for number in chunks:
         seen += number
