@@ -1,0 +1,371 @@
+"""The options of the source: those of Spark's own Kafka source, with its names, defaults, precedence and refusals, and
+a few of ours.
+
+Names are case-insensitive. Sources: org.apache.spark.sql.kafka010.KafkaSourceProvider; Spark's "Structured Streaming +
+Kafka Integration Guide". Imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import re2
+
+from kafkapy.errors import IllegalArgumentError
+from kafkapy.types import TopicPartition
+from kafkapy_spark.offsets import (
+    EARLIEST,
+    LATEST,
+    EarliestOffsets,
+    LatestOffsets,
+    OffsetLimit,
+    OffsetsAtTimestamp,
+    OffsetsByTimestamp,
+    SpecificOffsets,
+    names,
+    parse_offsets,
+    parse_partitions,
+    parse_timestamps,
+)
+
+T = TypeVar("T")
+
+logger = logging.getLogger("kafkapy.spark")
+
+STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
+_STRATEGY_TEXT: Final = ", ".join(STRATEGIES)
+
+_DURATION: Final = re.compile(r"\s*(-?\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+_UNITS: Final = {
+    "": 1,
+    "ms": 1,
+    "us": 0.001,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+"""Milliseconds; a bare number is milliseconds (org.apache.spark.network.util.JavaUtils)."""
+
+_REFUSED: Final = {
+    "auto.offset.reset": "Kafka option 'auto.offset.reset' is not supported. Instead set the source option "
+    "'startingOffsets' to 'earliest' or 'latest' to specify where to start. Structured Streaming manages which offsets "
+    "are consumed internally, rather than relying on the consumer to do it. This ensures that no data is missed when "
+    "new topics or partitions are subscribed dynamically. Note that 'startingOffsets' only applies when a new "
+    "streaming query is started, and that resuming always picks up from where the query left off.",
+    "key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are returned as bytes. Use DataFrame "
+    "operations to deserialize the keys.",
+    "value.deserializer": "Kafka option 'value.deserializer' is not supported as values are returned as bytes. Use "
+    "DataFrame operations to deserialize the values.",
+    "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
+    "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
+}
+
+_GROUP_ID_WARNING: Final = (
+    "Kafka option 'kafka.group.id' has been set on this query. It is not needed: no group is joined, and offsets are "
+    "kept in the checkpoint"
+)
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a read was asked for. `topics`, `pattern` or `partitions` is set; see `parse` for errors."""
+
+    kafka: dict[str, str]
+    """Keys of the consumer, without the prefix kafka."""
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+    starting: OffsetLimit = field(default_factory=EarliestOffsets)
+    ending: OffsetLimit = field(default_factory=LatestOffsets)
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    poll_timeout_ms: int = 120_000
+    fetch_offset_retries: int = 3
+    fetch_offset_retry_interval_ms: int = 1000
+    # --- ours
+    max_tasks: int | None = None
+    """Most tasks of a read (without minPartitions)."""
+    rows_per_task: int = 250_000
+    """Offsets that make another task worth while (without minPartitions)."""
+    pin_start: bool = True
+    """A new query writes its start to the checkpoint, by an empty first batch, before it reads."""
+    idle_poll_ms: int = 200
+    """How long a query with nothing new waits for news before it says so."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+        """From the options of a DataFrameReader or DataStreamReader. IllegalArgumentError for what is refused."""
+        options = {name.lower(): value for name, value in given.items()}
+        starting = _offset_limit(options, "starting", LatestOffsets() if streaming else EarliestOffsets())
+        ending: OffsetLimit = LatestOffsets()
+        if streaming:
+            _refuse_ends(options)
+        else:
+            ending = _offset_limit(options, "ending", LatestOffsets())
+            _check_batch_limits(starting, ending)
+        chosen = _strategy(options)
+        kafka = _kafka_configs(options)
+        out = cls(
+            kafka=kafka,
+            topics=_topics(options["subscribe"]) if chosen == "subscribe" else (),
+            pattern=_pattern(options["subscribepattern"]) if chosen == "subscribePattern" else None,
+            partitions=_assigned(options["assign"]) if chosen == "assign" else (),
+            starting=starting,
+            ending=ending,
+            fail_on_data_loss=_get(options, "failOnDataLoss", _boolean, True),
+            include_headers=_get(options, "includeHeaders", _boolean, False),
+            min_partitions=_get(options, "minPartitions", _positive, None),
+            max_records_per_partition=_get(options, "maxRecordsPerPartition", _positive, None),
+            max_offsets_per_trigger=_get(options, "maxOffsetsPerTrigger", _long, None),
+            min_offsets_per_trigger=_get(options, "minOffsetsPerTrigger", _long, None),
+            max_trigger_delay_ms=_get(options, "maxTriggerDelay", _duration_ms, 15 * 60_000),
+            poll_timeout_ms=_get(options, "kafkaConsumer.pollTimeoutMs", _positive, 120_000),
+            fetch_offset_retries=_get(options, "fetchOffset.numRetries", _positive, 3),
+            fetch_offset_retry_interval_ms=_get(options, "fetchOffset.retryIntervalMs", _not_negative, 1000),
+            max_tasks=_get(options, "maxTasks", _positive, None),
+            rows_per_task=_get(options, "rowsPerTask", _positive, 250_000),
+            pin_start=_get(options, "pinStart", _boolean, True),
+            idle_poll_ms=_get(options, "idlePollMs", _not_negative, 200),
+        )
+        least, most = out.min_offsets_per_trigger, out.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise IllegalArgumentError(
+                f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})."
+            )
+        if not streaming:
+            for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+                if name.lower() in options:
+                    logger.warning("%s option ignored in batch queries", name)
+        return out
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether only records of committed transactions are read (kafka.isolation.level)."""
+        return self.kafka.get("isolation.level", "").lower() == "read_committed"
+
+    @property
+    def default_tasks(self) -> int:
+        """Tasks of a read without maxTasks whose partitions are fewer than the processors here."""
+        return os.cpu_count() or 1
+
+
+def wants_headers(given: Mapping[str, str]) -> bool:
+    """The option includeHeaders, which the schema depends on."""
+    return _get({name.lower(): value for name, value in given.items()}, "includeHeaders", _boolean, False)
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def _strategy(options: Mapping[str, str]) -> str:
+    chosen = [name for name in STRATEGIES if name.lower() in options]
+    if not chosen:
+        raise IllegalArgumentError(
+            f"One of the following options must be specified for Kafka source: {_STRATEGY_TEXT}. "
+            "See the docs for more details."
+        )
+    if len(chosen) > 1:
+        raise IllegalArgumentError(
+            f"Only one of the following options can be specified for Kafka source: {_STRATEGY_TEXT}. "
+            "See the docs for more details."
+        )
+    return chosen[0]
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
+        raise IllegalArgumentError(f"No topics to subscribe to as specified value for option 'subscribe' is '{text}'")
+    return topics
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    if not text.strip().startswith("{"):
+        raise IllegalArgumentError(
+            f"No topicpartitions to assign as specified value for option 'assign' is '{text}'"
+        )
+    return tuple(sorted(set(parse_partitions(text))))
+
+
+def _pattern(text: str) -> str:
+    pattern = text.strip()
+    if not pattern:
+        raise IllegalArgumentError(
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'"
+        )
+    topic_matcher(pattern)
+    return pattern
+
+
+def topic_matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a Java regular expression matches a whole topic name.
+
+    IllegalArgumentError for what Java has and RE2 has not (look-around, back-references, possessive quantifiers): it
+    would mean something else, or nothing.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        raise IllegalArgumentError(
+            f"The option 'subscribePattern' is '{pattern}', which is no regular expression that is supported here: "
+            f"{error}. Look-around, back-references and possessive quantifiers of Java are not."
+        ) from error
+    return lambda name: compiled.fullmatch(name) is not None
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def _offset_limit(options: Mapping[str, str], side: str, default: OffsetLimit) -> OffsetLimit:
+    """A time for all goes before a time for each, that before offsets."""
+    strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise IllegalArgumentError(
+            f"startingOffsetsByTimestampStrategy must be 'error' or 'latest', and is '{strategy}'"
+        )
+    time = options.get(f"{side}timestamp")
+    if time is not None:
+        try:
+            return OffsetsAtTimestamp(int(time.strip()), strategy == "latest")
+        except ValueError:
+            raise IllegalArgumentError(f"Expected a single long value, got {time.strip()}") from None
+    times = options.get(f"{side}offsetsbytimestamp")
+    if times is not None:
+        return OffsetsByTimestamp(parse_timestamps(times.strip()), strategy == "latest")
+    text = options.get(f"{side}offsets")
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word == "latest":
+        return LatestOffsets()
+    if word == "earliest":
+        return EarliestOffsets()
+    return SpecificOffsets(parse_offsets(text.strip()))
+
+
+def _refuse_ends(options: Mapping[str, str]) -> None:
+    if "endingoffsets" in options:
+        raise IllegalArgumentError("ending offset not valid in streaming queries")
+    if "endingoffsetsbytimestamp" in options or "endingtimestamp" in options:
+        raise IllegalArgumentError("ending timestamp not valid in streaming queries")
+
+
+def _check_batch_limits(starting: OffsetLimit, ending: OffsetLimit) -> None:
+    if isinstance(starting, LatestOffsets):
+        raise IllegalArgumentError("starting offset can't be latest for batch queries on Kafka")
+    if isinstance(ending, EarliestOffsets):
+        raise IllegalArgumentError("ending offset can't be earliest for batch queries on Kafka")
+    if isinstance(starting, SpecificOffsets):
+        for partition, offset in starting.offsets.items():
+            if offset == LATEST:
+                raise IllegalArgumentError(
+                    f"startingOffsets for {partition} can't be latest for batch queries on Kafka"
+                )
+    if isinstance(ending, SpecificOffsets):
+        for partition, offset in ending.offsets.items():
+            if offset == EARLIEST:
+                raise IllegalArgumentError(
+                    f"ending offset for {partition} can't be earliest for batch queries on Kafka"
+                )
+    if isinstance(starting, SpecificOffsets) and isinstance(ending, SpecificOffsets):
+        _check_order("offset", starting.offsets, ending.offsets)
+    if isinstance(starting, OffsetsByTimestamp) and isinstance(ending, OffsetsByTimestamp):
+        _check_order("timestamp", starting.timestamps, ending.timestamps)
+
+
+def _check_order(kind: str, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
+    if start.keys() != end.keys():
+        raise IllegalArgumentError(
+            f"Kafka partitions of the starting {kind}s are not those of the ending {kind}s: "
+            f"starting [{names(start)}], ending [{names(end)}]"
+        )
+    for partition, first in start.items():
+        if first > end[partition] >= 0:
+            raise IllegalArgumentError(
+                f"The starting {kind} {first} of partition {partition} is greater than its ending {kind} "
+                f"{end[partition]}"
+            )
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def kafka_configs(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that begin with kafka., without that, by lower-case names."""
+    return {
+        name.lower().removeprefix("kafka."): value
+        for name, value in options.items()
+        if name.lower().startswith("kafka.")
+    }
+
+
+def _kafka_configs(options: Mapping[str, str]) -> dict[str, str]:
+    configs = kafka_configs(options)
+    for name, message in _REFUSED.items():
+        if name in configs:
+            raise IllegalArgumentError(message)
+    if not configs.get("bootstrap.servers"):
+        raise IllegalArgumentError(
+            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer"
+        )
+    if configs.pop("group.id", None) is not None:
+        logger.warning(_GROUP_ID_WARNING)
+    return configs
+
+
+def _get(options: Mapping[str, str], name: str, parse: Callable[[str], T], default: T) -> T:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    try:
+        return parse(text.strip())
+    except ValueError as error:
+        raise IllegalArgumentError(f"{name} {error}, and is '{text}'") from None
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _long(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+
+
+def _positive(text: str) -> int:
+    value = _long(text)
+    if value <= 0:
+        raise ValueError("must be positive")
+    return value
+
+
+def _not_negative(text: str) -> int:
+    value = _long(text)
+    if value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _duration_ms(text: str) -> int:
+    found = _DURATION.fullmatch(text)
+    if found is None or found[2].lower() not in _UNITS:
+        raise ValueError("must be a time such as 500ms, 30s, 15m, 1h or 2d")
+    return int(int(found[1]) * _UNITS[found[2].lower()])
