@@ -1,6 +1,6 @@
 """What kafka-python's README and documentation show, written as they show it.
 
-Each test runs with kafka-python itself and with kafkapy, and nothing but the module's name differs between the two.
+Each test runs with kafkapy and (make soak) with kafka-python itself, and nothing but the module's name differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from kafkapy.testing import Broker
 
 
-@pytest.fixture(params=["kafka", "kafkapy"])
+@pytest.fixture(params=["kafkapy", pytest.param("kafka", marks=pytest.mark.soak)])
 def kafka(request: pytest.FixtureRequest) -> ModuleType:
     """The one import that changes."""
     return import_module(request.param)

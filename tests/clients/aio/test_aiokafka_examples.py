@@ -1,6 +1,6 @@
 """What aiokafka's README, documentation and examples show, written as they show it.
 
-Each test runs with aiokafka itself and with kafkapy.aio, and nothing but the module's name differs between the two.
+Each test runs with kafkapy.aio and (make soak) with aiokafka itself, and nothing but the module's name differs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafkapy.testing import Broker
 Main = Callable[[], Awaitable[None]]
 
 
-@pytest.fixture(params=["aiokafka", "kafkapy.aio"])
+@pytest.fixture(params=["kafkapy.aio", pytest.param("aiokafka", marks=pytest.mark.soak)])
 def aiokafka(request: pytest.FixtureRequest) -> ModuleType:
     """The one import that changes."""
     return import_module(request.param)
