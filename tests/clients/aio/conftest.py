@@ -15,7 +15,9 @@ Main = Callable[[], Awaitable[None]]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker() as running:
+    # How often members of the consumer protocol report is the broker's to say.
+    heartbeats = {"group_consumer_heartbeat_interval_ms": 100, "group_consumer_min_heartbeat_interval_ms": 100}
+    with Broker(**heartbeats) as running:
         yield running
 
 

@@ -406,3 +406,22 @@ def test_partitions_assigned_by_hand_wait_for_their_positions(broker: Broker, to
             assert (await reader.getone()).offset == 4
 
     run(main)
+
+
+def test_a_group_of_the_consumer_protocol_is_shared(broker: Broker, topic: str, run: Any) -> None:
+    fill(broker, topic, 10, 0)
+    fill(broker, topic, 10, 1)
+
+    async def main() -> None:
+        keywords = {"group_id": f"group-{topic}", "group_protocol": "consumer"}
+        async with consumer(broker, topic, **keywords) as first:
+            assert len(first.assignment()) == 2
+            assert [(await first.getone()).value for _ in range(5)]
+            async with consumer(broker, topic, **keywords) as second:
+                while [len(each.assignment()) for each in (first, second)] != [1, 1]:
+                    await asyncio.sleep(0.01)
+                assert first.assignment() | second.assignment() == {TopicPartition(topic, n) for n in range(2)}
+            while len(first.assignment()) != 2:
+                await asyncio.sleep(0.01)
+
+    run(main)
