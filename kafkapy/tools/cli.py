@@ -32,7 +32,7 @@ class _LazyGroup(click.Group):
     """Knows its commands by name and imports them on use; asks plugins only for names that are not its own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *sorted(_plugin_commands())]
+        return [*COMMANDS, *sorted(_listed_plugin_commands())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = COMMANDS.get(cmd_name)
@@ -43,7 +43,7 @@ class _LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        plugins = _plugin_commands()
+        plugins = _listed_plugin_commands()
         lines = [(name, short) for name, (_, short) in COMMANDS.items()]
         lines += [(name, plugins[name].get_short_help_str()) for name in sorted(plugins)]
         with formatter.section("Commands"):
@@ -63,6 +63,15 @@ def _plugin_commands() -> Mapping[str, click.Command]:
         return PluginManager.load(builtins=()).commands
     except PluginError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _listed_plugin_commands() -> Mapping[str, click.Command]:
+    """The same for lists: a plugin that cannot be loaded is said on stderr, and does not hide the other commands."""
+    try:
+        return _plugin_commands()
+    except click.ClickException as error:
+        click.echo(f"Warning: {error.message}", err=True)
+        return {}
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -55,16 +55,42 @@ def test_every_command_is_there_under_its_name_and_has_help() -> None:
     assert click.testing.CliRunner().invoke(cli.main, ["nonsense"]).exit_code == 2
 
 
-def test_commands_of_plugins_are_listed_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    @click.command("greet")
-    def greet() -> None:
-        """Say hello."""
-        click.echo("hello")
+GREETING = """
+import click
+from kafkapy.plugins import hookimpl
 
-    monkeypatch.setattr(cli, "_plugin_commands", lambda: {"greet": greet})
-    runner = click.testing.CliRunner()
-    assert runner.invoke(cli.main, ["greet"]).stdout == "hello\n"
-    assert "greet         Say hello." in runner.invoke(cli.main, ["--help"]).stdout
+@click.command("greet")
+def greet():
+    "Say hello."
+    click.echo("hello")
+
+@hookimpl
+def register_commands():
+    return [greet]
+"""
+
+
+@pytest.mark.parametrize(("source", "works"), [(GREETING, True), ("import does_not_exist", False)])
+def test_commands_of_plugins_are_listed_and_run(tmp_path: Path, source: str, works: bool) -> None:
+    info = tmp_path / "greeting-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[kafkapy]\ngreeting = greeting\n")
+    (tmp_path / "greeting.py").write_text(source)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "kafkapy.tools.cli", *arguments]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+    shown, greeted = run("--help"), run("greet")
+    assert (shown.returncode, "topics " in shown.stdout) == (0, True)
+    assert ("Say hello." in shown.stdout) is works
+    if works:
+        assert (greeted.returncode, greeted.stdout, shown.stderr) == (0, "hello\n", "")
+    else:
+        assert shown.stderr.startswith("Warning: plugin greeting (greeting, greeting) cannot be loaded: ")
+        assert (greeted.returncode, greeted.stderr.startswith("Error: plugin greeting")) == (1, True)
 
 
 def test_words_are_completed_without_a_broker() -> None:
