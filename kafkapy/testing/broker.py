@@ -45,9 +45,10 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": str(2 << 20),
+    "log.segment.delete.delay.ms": "0",
 }
-"""What differs from a broker's defaults: nothing is kept, and a group or a transaction waits for nothing that only a
-cluster needs."""
+"""What differs from a broker's defaults: nothing is kept, what is deleted is gone at once, and a group or a transaction
+waits for nothing that only a cluster needs."""
 
 
 class Broker:

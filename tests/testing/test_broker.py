@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,24 @@ def test_topics_are_made_and_deleted(broker: Broker) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         broker.delete_topic("made")
     assert broker.create_topic("made") != topic_id
+
+
+def test_a_deleted_topic_frees_its_memory() -> None:
+    def held() -> int:
+        count = 0
+        for path in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed in the meantime
+                count += "memfd:kafkapy:deleted-soon-" in str(path.readlink())
+        return count
+
+    with Broker() as broker:
+        broker.create_topic("deleted-soon", 3)
+        assert held() == 3
+        broker.delete_topic("deleted-soon")
+        deadline = time.monotonic() + 30
+        while held() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert held() == 0
 
 
 def test_keys_are_written_with_underscores() -> None:
