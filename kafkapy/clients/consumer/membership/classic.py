@@ -130,6 +130,8 @@ class ClassicMembership:
 
     async def leave(self, reason: str) -> None:
         """See Membership."""
+        if not self._tasks:
+            return
         self._core.network.cluster.remove_listener(self._metadata_changed)
         tasks, self._tasks = self._tasks, []
         for task in tasks:

@@ -432,6 +432,23 @@ def test_a_member_that_leaves_commits_tells_the_listener_and_says_so(run: Run) -
     run(scenario())
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_who_has_not_joined_has_nothing_to_leave(run: Run, protocol: str) -> None:
+    async def scenario() -> None:
+        async with group(**{"group.protocol": protocol}) as (core, coordinator):
+            await core.member.leave("bye")
+            await core.member.start()
+            await core.member.start()
+            await eventually(lambda: core.member.ready)
+            await core.member.leave("bye")
+            await core.member.leave("bye")
+            left = len(coordinator.seen(LEAVE))
+            goodbyes = [each for each in coordinator.seen(ApiKeys.CONSUMER_GROUP_HEARTBEAT) if each.member_epoch < 0]
+            assert left + len(goodbyes) == 1
+
+    run(scenario())
+
+
 def test_a_static_member_leaves_without_a_word(run: Run) -> None:
     async def scenario() -> None:
         async with group(**{"group.instance.id": "i1"}) as (core, coordinator):

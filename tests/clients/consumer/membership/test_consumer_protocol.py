@@ -165,7 +165,7 @@ def test_a_heartbeat_that_fails_for_now_is_sent_again_with_everything(run: Run, 
         async with group(**CONSUMER) as (core, coordinator):
             coordinator.refuse(BEAT, code)
             await assigned(core, coordinator, "a0")
-            assert [request.member_epoch for request in coordinator.seen(BEAT)[:3]] == [0, 0, 1]
+            await eventually(lambda: [each.member_epoch for each in coordinator.seen(BEAT)[:3]] == [0, 0, 1])
             coordinator.refuse(BEAT, code)
             again = await eventually(
                 lambda: [
@@ -253,6 +253,7 @@ def test_an_expression_is_the_brokers_to_resolve(run: Run) -> None:
             core.subscription.server_pattern = "a|b"
             core.network.cluster.want_all(True)
             await assigned(core, coordinator, "a0 b2")
+            await eventually(lambda: len(coordinator.seen(BEAT)) > 1)
             join, told, *_ = coordinator.seen(BEAT)
             assert (join.subscribed_topic_names, join.subscribed_topic_regex) == ([], "a|b")
             assert told.subscribed_topic_regex is None
