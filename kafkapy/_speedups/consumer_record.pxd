@@ -6,9 +6,8 @@ from kafkapy._speedups.record_batch cimport RecordView
 
 
 cdef class RecordMemory:
-    """Memory in which keys, values and headers lie: a response, or what one of its batches was decompressed to."""
-    cdef uint8_t* data          # malloc'ed, freed with the object
-    cdef bint is_response       # then it is kept for the next one, by spare_memory
+    """Memory in which keys, values and headers lie: a response, or a slab of what was decompressed."""
+    cdef uint8_t* data          # malloc'ed; goes to spare_memory with the object
 
 cdef class RecordOrigin:
     """What the records of one batch have in common."""
@@ -41,7 +40,7 @@ cdef class ConsumerRecord:
     cdef tuple fields(self)
 
 # Takes over `data`.
-cdef RecordMemory memory_of(uint8_t* data, bint is_response)
+cdef RecordMemory memory_of(uint8_t* data)
 cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoch, int timestamp_type, object key_deserializer,
                             object value_deserializer)
 

@@ -14,8 +14,6 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject_RichCompare
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdlib cimport free
-
 from kafkapy._speedups.spare_memory cimport spare_give
 from kafkapy._speedups.wire cimport Cursor, cursor_init, read_varint, take
 
@@ -53,10 +51,7 @@ cdef dict TAKES_HEADERS = {}
 @cython.freelist(64)
 cdef class RecordMemory:
     def __dealloc__(self):
-        if self.is_response:
-            spare_give(self.data)
-        else:
-            free(self.data)
+        spare_give(self.data)
 
 
 @cython.final
@@ -65,10 +60,9 @@ cdef class RecordOrigin:
     pass
 
 
-cdef RecordMemory memory_of(uint8_t* data, bint is_response):
+cdef RecordMemory memory_of(uint8_t* data):
     cdef RecordMemory memory = RecordMemory.__new__(RecordMemory)
     memory.data = data
-    memory.is_response = is_response
     return memory
 
 

@@ -151,7 +151,7 @@ cdef class FetchResponseFrame(ResponseFrame):
                     return
                 if record_size > 0:
                     data.record_bytes = record_size
-                    data.opened_bytes = batches_scan(records, record_size, self.check_crcs, &budget, &data.batches)
+                    data.opened_bytes = batches_scan(records, record_size, self.check_crcs, &budget, &data.batches, &data.slabs)
             if flexible:
                 skip_tagged_fields(c)
         if flexible:
@@ -239,7 +239,7 @@ cdef class FetchResponseFrame(ResponseFrame):
         if self.memory == NULL:
             raise KafkaProtocolError("the partitions of a response are handed out once")
         self.node_endpoints
-        memory = memory_of(self.memory, True)
+        memory = memory_of(self.memory)
         self.memory = NULL
         for i in range(self.read.size()):
             data = self.read[0][i]

@@ -35,9 +35,17 @@ cdef struct FetchedBatch:
     FetchedState state
     const uint8_t* records              # of message format v2; in FETCHED_CLOSED compressed, or a whole message of v0 or v1
     int64_t size
-    uint8_t* owned                      # malloc'ed memory that `records` lies in; NULL: the response's
+    int32_t slab                        # that `records` lies in; -1: in the response
 
-# Appends what is in `data` to `out`, and returns the bytes it has malloc'ed. `budget` is what may be opened yet, and is lowered.
-cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget, vector[FetchedBatch]* out) noexcept nogil
-# Opens a FETCHED_CLOSED batch; its state is another one then.
-cdef void batch_open(FetchedBatch* batch, int64_t max_bytes) noexcept nogil
+# Memory of records that do not lie in the response. The batches of a slab follow each other.
+cdef struct Slab:
+    uint8_t* data                       # malloc'ed; NULL once somebody else has taken it over
+    size_t size
+    size_t capacity
+
+# Appends what is in `data` to `out` and `slabs`, and returns the bytes it has opened. `budget` is what may be opened yet, and is lowered.
+cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget, vector[FetchedBatch]* out,
+                          vector[Slab]* slabs) noexcept nogil
+# Opens a FETCHED_CLOSED batch, in a slab of its own where bytes_behind is -1; its state is another one then. bytes_behind: of the partition's
+# records, behind the batch, to guess by how much room a slab should have.
+cdef void batch_open(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behind, vector[Slab]* slabs) noexcept nogil

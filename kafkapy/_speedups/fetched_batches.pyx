@@ -5,13 +5,16 @@
                     Messages of format v0 and v1 are written anew as the records of one batch for a run of plain messages, or for a wrapper
                     (fetched_messages.pyx).
 
+What is opened is copied into slabs of up to 1 MiB, which consumers use again and again; larger batches have slabs of their own.
+
 A part of a batch at the end is left out, since brokers cut there; bytes without one whole batch are an entry of their own. An entry whose
 state is an error stays where it is, so that it is met by who reads up to it; behind a length or magic that is none nothing can be found.
 
 Nothing here takes the GIL, and all of it is hostile until it has been checked.
 """
 
-from libc.stdlib cimport realloc
+from libc.stdlib cimport malloc, realloc
+from libc.string cimport memcpy
 
 from kafkapy._speedups.compression cimport (
     COMPRESSION_CORRUPT,
@@ -36,10 +39,43 @@ from kafkapy._speedups.record_batch cimport (
     batch_check_crc,
     batch_header_parse,
 )
-from kafkapy._speedups.wire cimport ByteBuffer, buffer_free, buffer_init
+from kafkapy._speedups.spare_memory cimport spare_take
+from kafkapy._speedups.wire cimport ByteBuffer, buffer_init
+
+cdef extern from * nogil:
+    """
+    #include <stdlib.h>
+
+    /* Where a thread decompresses to before it copies: memory that stays in its cache. */
+    struct KpScratch {
+        uint8_t* data = nullptr;
+        size_t capacity = 0;
+        ~KpScratch() { free(data); }
+    };
+    static thread_local KpScratch kp_scratch;
+
+    static void kp_scratch_take(uint8_t** data, size_t* capacity) {
+        *data = kp_scratch.data;
+        *capacity = kp_scratch.capacity;
+        kp_scratch.data = nullptr;
+        kp_scratch.capacity = 0;
+    }
+    static void kp_scratch_give(uint8_t* data, size_t capacity) {
+        if (capacity > 2 << 20 || kp_scratch.data) {
+            free(data);
+            return;
+        }
+        kp_scratch.data = data;
+        kp_scratch.capacity = capacity;
+    }
+    """
+    void scratch_take "kp_scratch_take"(uint8_t** data, size_t* capacity)
+    void scratch_give "kp_scratch_give"(uint8_t* data, size_t capacity)
 
 cdef enum:
-    SLACK = 4096                    # what may stay unused behind opened records
+    SLAB_SIZE = 1 << 20
+    SLACK = 4096                    # what may stay unused behind a slab
+    FIRST_RATIO = 4                 # output to expect for an input
 
 
 cdef inline void entry_init(FetchedBatch* entry, int64_t offset, FetchedState state) noexcept nogil:
@@ -57,7 +93,7 @@ cdef inline void entry_init(FetchedBatch* entry, int64_t offset, FetchedState st
     entry.state = state
     entry.records = NULL
     entry.size = 0
-    entry.owned = NULL
+    entry.slab = -1
 
 
 cdef inline void entry_of(const BatchHeader* header, const uint8_t* data, FetchedBatch* entry) noexcept nogil:
@@ -75,7 +111,7 @@ cdef inline void entry_of(const BatchHeader* header, const uint8_t* data, Fetche
     entry.state = FETCHED_CLOSED if header.attributes & CODEC_MASK else FETCHED_READY
     entry.records = data + BATCH_HEADER_SIZE
     entry.size = header.size - BATCH_HEADER_SIZE
-    entry.owned = NULL
+    entry.slab = -1
 
 
 cdef inline void close_for_now(FetchedBatch* entry, const uint8_t* data, int64_t size, int64_t* budget) noexcept nogil:
@@ -86,7 +122,8 @@ cdef inline void close_for_now(FetchedBatch* entry, const uint8_t* data, int64_t
     budget[0] = 0
 
 
-cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget, vector[FetchedBatch]* out) noexcept nogil:
+cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget, vector[FetchedBatch]* out,
+                          vector[Slab]* slabs) noexcept nogil:
     cdef BatchHeader header
     cdef FetchedBatch entry
     cdef BatchStatus status
@@ -98,13 +135,13 @@ cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, in
         if status == BATCH_BAD_MAGIC and 0 <= header.magic < MAGIC_V2:
             entry_init(&entry, header.base_offset, FETCHED_READY)
             entry.magic = header.magic
-            used = messages_convert(data + at, size - at, max(min(budget[0], <int64_t>MAX_OPENED_BYTES), <int64_t>0), &entry)
+            used = messages_convert(data + at, size - at, max(min(budget[0], <int64_t>MAX_OPENED_BYTES), <int64_t>0), &entry, slabs)
             if used == 0:
                 status = BATCH_INCOMPLETE
             else:
                 if entry.state == FETCHED_TOO_LARGE and budget[0] < MAX_OPENED_BYTES:
                     close_for_now(&entry, data + at, used, budget)
-                elif entry.owned != NULL:
+                elif entry.slab >= 0:
                     opened += entry.size
                     budget[0] -= entry.size
                 out.push_back(entry)
@@ -124,10 +161,10 @@ cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, in
         elif check_crcs and batch_check_crc(data + at, header.size) != BATCH_OK:
             entry.state = FETCHED_BAD_CRC
         elif entry.state == FETCHED_CLOSED and budget[0] > 0:
-            batch_open(&entry, min(budget[0], <int64_t>MAX_OPENED_BYTES))
+            batch_open(&entry, min(budget[0], <int64_t>MAX_OPENED_BYTES), size - at - header.size, slabs)
             if entry.state == FETCHED_TOO_LARGE and budget[0] < MAX_OPENED_BYTES:
                 close_for_now(&entry, data + at + BATCH_HEADER_SIZE, header.size - BATCH_HEADER_SIZE, budget)
-            elif entry.owned != NULL:
+            elif entry.slab >= 0:
                 opened += entry.size
                 budget[0] -= entry.size
         out.push_back(entry)
@@ -138,17 +175,19 @@ cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, in
     return opened
 
 
-cdef void batch_open(FetchedBatch* batch, int64_t max_bytes) noexcept nogil:
+cdef void batch_open(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behind, vector[Slab]* slabs) noexcept nogil:
     cdef ByteBuffer into
-    cdef uint8_t* data
+    cdef bint alone = bytes_behind < 0
     cdef int status
     if batch.magic < MAGIC_V2:
-        messages_convert(batch.records, batch.size, max_bytes, batch)
+        messages_convert(batch.records, batch.size, max_bytes, batch, slabs)
         return
     buffer_init(&into)
+    if not alone:
+        scratch_take(&into.data, &into.capacity)
     status = decompress_into(batch.attributes & CODEC_MASK, batch.records, batch.size, max_bytes, &into)
     if status != COMPRESSION_OK:
-        buffer_free(&into)
+        scratch_give(into.data, into.capacity)
         if status == COMPRESSION_TOO_LARGE:
             batch.state = FETCHED_TOO_LARGE
         elif status == COMPRESSION_NO_MEMORY:
@@ -158,11 +197,47 @@ cdef void batch_open(FetchedBatch* batch, int64_t max_bytes) noexcept nogil:
         else:
             batch.state = FETCHED_BAD_CODEC
         return
+    if alone or into.size > SLAB_SIZE // 2:
+        slab_adopt(slabs, &into)
+    elif not slab_copy(slabs, &into, into.size + FIRST_RATIO * <size_t>bytes_behind):
+        batch.state = FETCHED_NO_MEMORY
+        return
+    batch.slab = <int32_t>slabs.size() - 1
+    batch.size = into.size
+    batch.records = slabs.back().data + slabs.back().size - into.size
+    batch.state = FETCHED_READY
+
+
+cdef void slab_adopt(vector[Slab]* slabs, ByteBuffer* into) noexcept nogil:
+    """The buffer as a slab, without what it does not need."""
+    cdef Slab slab
+    cdef uint8_t* data
     if into.capacity - into.size > SLACK:
         data = <uint8_t*>realloc(into.data, max(into.size, <size_t>1))
         if data != NULL:
             into.data = data
-    batch.records = into.data
-    batch.size = into.size
-    batch.owned = into.data
-    batch.state = FETCHED_READY
+    slab.data = into.data
+    slab.size = into.size
+    slab.capacity = into.size
+    slabs.push_back(slab)
+
+
+cdef bint slab_copy(vector[Slab]* slabs, ByteBuffer* into, size_t wanted) noexcept nogil:
+    """A copy of the scratch buffer behind the last slab's bytes, or in a new slab; the scratch memory is given back. False: no memory."""
+    cdef Slab slab
+    cdef Slab* last
+    if slabs.size() == 0 or slabs.back().capacity - slabs.back().size < into.size:
+        slab.capacity = max(into.size, min(wanted, <size_t>SLAB_SIZE))
+        slab.size = 0
+        slab.data = spare_take(slab.capacity)
+        if slab.data == NULL:
+            slab.data = <uint8_t*>malloc(max(slab.capacity, <size_t>1))
+        if slab.data == NULL:
+            scratch_give(into.data, into.capacity)
+            return False
+        slabs.push_back(slab)
+    last = &slabs.back()
+    memcpy(last.data + last.size, into.data, into.size)
+    last.size += into.size
+    scratch_give(into.data, into.capacity)
+    return True

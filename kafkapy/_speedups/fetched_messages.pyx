@@ -83,8 +83,9 @@ cdef bint write_message(const Message* message, int64_t offset, int64_t base_off
     return True
 
 
-cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t max_bytes, FetchedBatch* entry) noexcept nogil:
+cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t max_bytes, FetchedBatch* entry, vector[Slab]* slabs) noexcept nogil:
     cdef Message message
+    cdef Slab slab
     cdef ByteBuffer out
     cdef int64_t at = 0
     cdef MessageStatus status = message_parse(data, available, entry.magic, &message)
@@ -118,7 +119,11 @@ cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t ma
         return at
     entry.records = out.data
     entry.size = out.size
-    entry.owned = out.data
+    slab.data = out.data
+    slab.size = out.size
+    slab.capacity = out.size
+    entry.slab = <int32_t>slabs.size()
+    slabs.push_back(slab)
     return at
 
 

@@ -5,7 +5,7 @@ from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.consumer_record cimport ConsumerRecord, RecordMemory, RecordOrigin
-from kafkapy._speedups.fetched_batches cimport FetchedBatch
+from kafkapy._speedups.fetched_batches cimport FetchedBatch, Slab
 from kafkapy._speedups.wire cimport Cursor
 
 cdef struct AbortedTransaction:
@@ -32,9 +32,10 @@ cdef cppclass PartitionData:
     int32_t leader_id                   # current leader; both -1: not told
     int32_t leader_epoch
     int64_t record_bytes                # of the response that are records
-    int64_t opened_bytes                # malloc'ed by batches_scan
+    int64_t opened_bytes                # in slabs
     vector[AbortedTransaction] aborted  # in the order of their first offsets
     vector[FetchedBatch] batches
+    vector[Slab] slabs
 
 cdef PartitionData* partition_data_new() noexcept nogil
 cdef void partition_data_free(PartitionData* data) noexcept nogil
@@ -42,7 +43,9 @@ cdef void partition_data_free(PartitionData* data) noexcept nogil
 
 cdef class FetchedPartition:
     cdef PartitionData* data
-    cdef RecordMemory response          # what batches without memory of their own lie in
+    cdef RecordMemory response          # what batches that are in no slab lie in
+    cdef RecordMemory slab              # the slab taken over last
+    cdef int32_t slab_index
     cdef readonly str topic
     cdef readonly object topic_id
     cdef object key_deserializer

@@ -8,11 +8,9 @@ that reaches its first offset and ends with the abort marker of its producer. Ba
 CRC, records that do not add up, a codec that cannot open) is raised when the position reaches the batch that has it, and again at each call;
 what was read before it is handed out first.
 
-Made by FetchResponseFrame.partitions(); used with the GIL by one thread at a time. The records' bytes belong to the response or to memory
-that a batch was decompressed to, which records keep alive until their fields were made.
+Made by FetchResponseFrame.partitions(); used with the GIL by one thread at a time. The records' bytes belong to the response or to a slab of
+decompressed ones, which records keep alive until their fields were made.
 """
-
-from libc.stdlib cimport free
 
 from kafkapy._speedups.consumer_record cimport ConsumerRecord, memory_of, origin_of, record_of
 from kafkapy._speedups.fetched_batches cimport (
@@ -38,6 +36,7 @@ from kafkapy._speedups.record_batch cimport (
     RecordView,
     record_read,
 )
+from kafkapy._speedups.spare_memory cimport spare_give
 from kafkapy._speedups.wire cimport cursor_init, load_int16, remaining
 
 from kafkapy.errors import (
@@ -92,8 +91,8 @@ cdef void partition_data_free(PartitionData* data) noexcept nogil:
     cdef size_t i
     if data == NULL:
         return
-    for i in range(data.batches.size()):
-        free(data.batches[i].owned)
+    for i in range(data.slabs.size()):
+        spare_give(data.slabs[i].data)
     del data
 
 
@@ -109,6 +108,7 @@ cdef class FetchedPartition:
         self.leader_epoch = -1
         self.next_offset = -1
         self.exhausted = True
+        self.slab_index = -1
 
     def __init__(self):
         raise TypeError("a FetchedPartition comes from FetchResponseFrame.partitions()")
@@ -200,8 +200,6 @@ cdef class FetchedPartition:
         cdef FetchedBatch* batch = &self.data.batches[self.current]
         if batch.next_offset > self.next_offset:
             self.next_offset = batch.next_offset
-        free(batch.owned)               # NULL once it was entered: `memory` has it
-        batch.owned = NULL
         self.origin = None
         self.memory = None
         self.left = 0
@@ -263,17 +261,20 @@ cdef class FetchedPartition:
             return False
         batch = &self.data.batches[self.current]
         if batch.state == FETCHED_CLOSED:
-            batch_open(batch, MAX_OPENED_BYTES)
+            batch_open(batch, MAX_OPENED_BYTES, -1, &self.data.slabs)
         if batch.state != FETCHED_READY:
             self.fail(batch.state)
         if batch.record_count < 0 or batch.record_count > batch.size // MIN_RECORD_SIZE:
             batch.state = FETCHED_BAD_RECORDS
             self.fail(batch.state)
-        if batch.owned != NULL:
-            self.memory = memory_of(batch.owned, False)
-            batch.owned = NULL
-        else:
+        if batch.slab < 0:
             self.memory = self.response
+        else:
+            if batch.slab != self.slab_index:
+                self.slab = memory_of(self.data.slabs[batch.slab].data)
+                self.slab_index = batch.slab
+                self.data.slabs[batch.slab].data = NULL
+            self.memory = self.slab
         self.origin = origin_of(self.topic, self.data.partition, batch.leader_epoch, batch.timestamp_type, self.key_deserializer,
                                 self.value_deserializer)
         self.batch = batch
