@@ -1,18 +1,4 @@
-from typing import Any
-
-class RequestFrame:
-    correlation_id: int
-
-class ResponseFrame:
-    context: Any
-
-class BytesFrame(RequestFrame):
-    def __init__(self, frame: bytes) -> None: ...
-
-class BytesResponse(ResponseFrame):
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-    @property
-    def frame(self) -> memoryview: ...
+from kafkapy._speedups.client_frames import RequestFrame, ResponseFrame
 
 class ClientIo:
     def __init__(self, max_response: int = ...) -> None: ...

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.client_io cimport ResponseFrame
+from kafkapy._speedups.client_frames cimport ResponseFrame
 from kafkapy._speedups.fetched_partition cimport PartitionData
 from kafkapy._speedups.wire cimport Cursor
 

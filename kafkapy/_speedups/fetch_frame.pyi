@@ -2,7 +2,7 @@ from typing import Self
 
 from typing_extensions import Buffer
 
-from kafkapy._speedups.client_io import ResponseFrame
+from kafkapy._speedups.client_frames import ResponseFrame
 from kafkapy._speedups.fetched_partition import FetchedPartition
 
 class FetchResponseFrame(ResponseFrame):

@@ -7,7 +7,7 @@ batches, writes their headers with the CRC, and lends the records themselves whe
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.client_io cimport RequestFrame, ResponseFrame
+from kafkapy._speedups.client_frames cimport RequestFrame, ResponseFrame
 from kafkapy._speedups.send cimport Send
 
 cdef struct FrameBatch:

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import final
 from uuid import UUID
 
-from kafkapy._speedups.client_io import RequestFrame, ResponseFrame
+from kafkapy._speedups.client_frames import RequestFrame, ResponseFrame
 from kafkapy._speedups.producer_batch import ProducerBatch
 from kafkapy._speedups.record_accumulator import RecordAccumulator
 

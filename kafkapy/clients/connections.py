@@ -17,7 +17,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from kafkapy._speedups.client_io import BytesFrame, BytesResponse, ClientIo, RequestFrame, ResponseFrame
+from kafkapy._speedups.client_frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
+from kafkapy._speedups.client_io import ClientIo
 from kafkapy._speedups.codec import encode_message
 from kafkapy.clients.authenticator import authenticator_for
 from kafkapy.clients.backoff import Backoff

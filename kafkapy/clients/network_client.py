@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from kafkapy._speedups.client_io import RequestFrame, ResponseFrame
+from kafkapy._speedups.client_frames import RequestFrame, ResponseFrame
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.cluster import BrokerNode, ClusterMetadata
 from kafkapy.clients.connection import ConnectionState, NodeConnection, canonical_names, parse_bootstrap

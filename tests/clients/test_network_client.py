@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from clients.fake_broker import Cut, FakeCluster, Silence, eventually
 
-from kafkapy._speedups.client_io import BytesFrame, BytesResponse
+from kafkapy._speedups.client_frames import BytesFrame, BytesResponse
 from kafkapy.clients.network_client import NetworkClient, RequestOf, request_header
 from kafkapy.config.clients import COMMON, ClientConfig
 from kafkapy.errors import (

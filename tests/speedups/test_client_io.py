@@ -11,14 +11,16 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkapy._speedups.client_io import BytesFrame, BytesResponse, ClientIo, RequestFrame, ResponseFrame
+from kafkapy._speedups.client_frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
+from kafkapy._speedups.client_io import ClientIo
 from kafkapy.errors import IllegalStateError
 
 WAIT_S = 20.0
@@ -87,6 +89,14 @@ def peer(io: ClientIo) -> Iterator[Peer]:
 
 def count(directory: str) -> int:
     return len(list(Path(directory).iterdir()))
+
+
+def settled(condition: Callable[[], bool]) -> None:
+    """A thread that has been joined is in /proc for a moment longer."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def ask(io: ClientIo, peer: Peer, correlation_id: int, body: bytes = b"") -> BytesResponse:
@@ -266,9 +276,12 @@ def test_closing_ends_everything_and_may_be_repeated() -> None:
 
 
 def test_a_client_that_never_connected_has_no_thread() -> None:
-    before = count("/proc/self/task")
+    def threads() -> int:
+        return sum(name.read_text() == "kafkapy-io\n" for name in Path("/proc/self/task").glob("*/comm"))
+
+    before = threads()
     io = ClientIo()
-    assert count("/proc/self/task") == before
+    assert threads() == before
     with pytest.raises(OSError, match="not a descriptor"):
         io.add(-1)
     io.close()
@@ -287,7 +300,7 @@ def test_nothing_is_left_of_clients_that_are_dropped() -> None:
             io.close()
         peer.close()
         del io
-    assert (count("/proc/self/fd"), count("/proc/self/task")) == (fds, threads)
+    settled(lambda: (count("/proc/self/fd"), count("/proc/self/task")) == (fds, threads))
     assert sys.getrefcount(response) == references
 
 
@@ -324,7 +337,8 @@ def test_an_answer_that_nobody_asked_for_ends_the_channel(io: ClientIo, peer: Pe
 def test_a_lying_size_gets_little_memory() -> None:
     code = """
 import resource, socket, select, sys
-from kafkapy._speedups.client_io import BytesFrame, BytesResponse, ClientIo
+from kafkapy._speedups.client_frames import BytesFrame, BytesResponse
+from kafkapy._speedups.client_io import ClientIo
 io = ClientIo(2**31 - 1)
 resource.setrlimit(resource.RLIMIT_AS, (int(open('/proc/self/statm').read().split()[0]) * 4096 + (200 << 20),) * 2)
 peers = []

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy._speedups.client_io import BytesFrame
+from kafkapy._speedups.client_frames import BytesFrame
 from kafkapy._speedups.codec import encode_message
 from kafkapy._speedups.fetch_frame import FetchResponseFrame
 from kafkapy.clients.cluster import BrokerNode
