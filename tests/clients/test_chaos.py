@@ -25,11 +25,16 @@ TOPIC = "trouble"
 PARTITIONS = 3
 QUICK: dict[str, Any] = {"retry_backoff_ms": 20, "reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 200}
 READ: dict[str, Any] = QUICK | {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 100_000}
-GROUP: dict[str, Any] = READ | {"group_id": "group", "session_timeout_ms": 6000, "heartbeat_interval_ms": 300}
+GROUPS: dict[str, dict[str, Any]] = {
+    "classic": READ | {"group_id": "group", "session_timeout_ms": 6000, "heartbeat_interval_ms": 300},
+    "consumer": READ | {"group_id": "group", "group_protocol": "consumer"},
+}
 OVERRIDES = {
     "num.partitions": str(PARTITIONS),
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "300",
 }
 
 
@@ -113,9 +118,10 @@ def read_assigned(bootstrap: str, delivered: Delivered) -> Worker:
     return Worker(body)
 
 
-def read_in_group(bootstrap: str, delivered: Delivered) -> Worker:
+def read_in_group(bootstrap: str, delivered: Delivered, protocol: str) -> Worker:
     def body(stop: threading.Event) -> None:
-        with KafkaConsumer(TOPIC, bootstrap_servers=bootstrap, auto_commit_interval_ms=200, **GROUP) as consumer:
+        settings = {"bootstrap_servers": bootstrap, "auto_commit_interval_ms": 200} | GROUPS[protocol]
+        with KafkaConsumer(TOPIC, **settings) as consumer:
             while not stop.is_set():
                 for records in consumer.poll(100, 1000).values():
                     for record in records:
@@ -124,9 +130,10 @@ def read_in_group(bootstrap: str, delivered: Delivered) -> Worker:
     return Worker(body)
 
 
-def read_in_group_on_asyncio(bootstrap: str, delivered: Delivered) -> Worker:
+def read_in_group_on_asyncio(bootstrap: str, delivered: Delivered, protocol: str) -> Worker:
     async def main(stop: threading.Event) -> None:
-        async with AIOKafkaConsumer(TOPIC, bootstrap_servers=bootstrap, enable_auto_commit=False, **GROUP) as consumer:
+        settings = {"bootstrap_servers": bootstrap, "enable_auto_commit": False} | GROUPS[protocol]
+        async with AIOKafkaConsumer(TOPIC, **settings) as consumer:
             while not stop.is_set():
                 for records in (await consumer.getmany(timeout_ms=100, max_records=1000)).values():
                     for record in records:
@@ -177,13 +184,15 @@ def wait_until(done: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.05)
 
 
-def through_trouble(proxy: CuttingProxy, broker: BrokerProcess, count: int, *, kills: int, cut_every: int) -> None:
+def through_trouble(
+    proxy: CuttingProxy, broker: BrokerProcess, count: int, *, kills: int, cut_every: int, protocol: str = "classic"
+) -> None:
     bootstrap = f"127.0.0.1:{proxy.port}"
     once, group = Delivered(exactly_once=True), Delivered(exactly_once=False)
     workers = [
         read_assigned(bootstrap, once),
-        read_in_group(bootstrap, group),
-        read_in_group_on_asyncio(bootstrap, group),
+        read_in_group(bootstrap, group, protocol),
+        read_in_group_on_asyncio(bootstrap, group, protocol),
     ]
     for worker in workers:
         worker.start()
@@ -221,8 +230,9 @@ def test_every_record_through_cuts_and_a_kill(proxy: CuttingProxy, broker: Broke
 
 
 @pytest.mark.soak
-def test_a_million_records_through_cuts_and_kills(proxy: CuttingProxy, broker: BrokerProcess) -> None:
-    through_trouble(proxy, broker, 1_000_000, kills=6, cut_every=1_000_000)
+@pytest.mark.parametrize("protocol", list(GROUPS))
+def test_a_million_records_through_cuts_and_kills(proxy: CuttingProxy, broker: BrokerProcess, protocol: str) -> None:
+    through_trouble(proxy, broker, 1_000_000, kills=6, cut_every=1_000_000, protocol=protocol)
 
 
 def test_an_asyncio_producer_through_cuts_and_a_kill(proxy: CuttingProxy, broker: BrokerProcess) -> None:
