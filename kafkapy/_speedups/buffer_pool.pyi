@@ -6,6 +6,7 @@ class BufferPool:
     available: int
     buffer_size: int
     waiting: int
+    loop_thread: int
     def __init__(self, total: int, buffer_size: int) -> None: ...
     @property
     def kept_bytes(self) -> int: ...

@@ -4,6 +4,8 @@ from typing import Any, final
 from kafkapy._speedups.producer_batch import ProducerBatch
 from kafkapy.types import RecordMetadata, TopicPartition
 
+SLICE_S: float
+
 def failed_future(topic: str, partition: int, error: BaseException) -> FutureRecordMetadata: ...
 @final
 class Leaf: ...

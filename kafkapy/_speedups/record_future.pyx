@@ -14,10 +14,13 @@ from kafkapy._speedups.producer_batch cimport (
 
 import asyncio
 import functools
+import threading
 import time
 
-from kafkapy.errors import KafkaTimeoutError, RetriableError
+from kafkapy.errors import IllegalStateError, KafkaTimeoutError, RetriableError
 from kafkapy.types import RecordMetadata, TopicPartition
+
+SLICE_S = 0.5
 
 cdef enum:
     NO_TIMESTAMP = -1
@@ -55,15 +58,19 @@ cdef object error_of(Leaf leaf):
 
 
 cdef int wait_for(ProducerBatch batch, int32_t index, object deadline, object timeout) except -1:
-    """Until the record has a result. KafkaTimeoutError at the deadline (time.monotonic(), None: never)."""
+    """Until the record has a result. KafkaTimeoutError at the deadline (time.monotonic(), None: never); IllegalStateError."""
     cdef Leaf leaf = leaf_of(batch, index)
     while leaf.batch.state == BATCH_INCOMPLETE_YET:
         event = leaf.batch.waiter()
         # The state is looked at after the event is there, and the event set after the state: one of the two is seen.
         if leaf.batch.state == BATCH_INCOMPLETE_YET:
-            left = None if deadline is None else deadline - time.monotonic()
-            if (left is not None and left <= 0) or not event.wait(left):
+            if leaf.batch.pool.loop_thread == threading.get_ident():
+                raise IllegalStateError("to wait for a result on the producer's own thread would be to wait for ever")
+            left = SLICE_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
                 raise KafkaTimeoutError(f"no result for a record of {batch.topic}-{batch.partition} within {timeout} s")
+            # In slices: a signal that comes right before a wait does not end it.
+            event.wait(min(left, SLICE_S))
         leaf = leaf_of(batch, index)
     return 0
 

@@ -57,8 +57,6 @@ class ProducerCore:
         """`loop` is the one that start() will run on; only to be told apart from others. ConfigError."""
         self.config = config
         self.loop = loop
-        self.thread_id = 0
-        """Of the thread that the loop runs on."""
         self.network = NetworkClient(config)
         self.closed = False
         self._closing = False
@@ -89,7 +87,7 @@ class ProducerCore:
     async def start(self) -> None:
         """Connects to the cluster. NoBrokersAvailableError; AuthenticationError."""
         self.loop = asyncio.get_running_loop()
-        self.thread_id = threading.get_ident()
+        self.accumulator.pool.loop_thread = threading.get_ident()
         await self.network.start()
         self.network.cluster.add_listener(self._metadata_changed)
         if self.transactions is not None:

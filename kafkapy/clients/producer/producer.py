@@ -221,13 +221,15 @@ class KafkaProducer(RecordSender):
             self._background.stop()
             return
         try:
-            if threading.get_ident() == self._core.thread_id:
+            if threading.get_ident() == self.accumulator.pool.loop_thread:
                 # From a callback: to wait for the thread that this runs on would be to wait for ever.
                 self._core.stop_taking()
                 self._background.loop.create_task(self._close_here())
                 return
-            self._background.run(self._core.close(timeout), None if timeout is None else timeout + MARGIN_S)
-            self._background.stop()
+            try:
+                self._background.run(self._core.close(timeout), None if timeout is None else timeout + MARGIN_S)
+            finally:
+                self._background.stop()
         finally:
             for serializer in self._serializers:
                 close = getattr(serializer, "close", None)

@@ -121,3 +121,23 @@ def test_a_newer_producer_fences_the_older(kafka: ApacheKafka) -> None:
         older.commit_transaction()
     older.close()
     assert transactions.read(kafka.bootstrap, "fenced", 1) == [b"newer"]
+
+
+def test_a_broker_that_is_killed_and_comes_back(kafka: ApacheKafka) -> None:
+    make_topic(kafka, "killed")
+    with KafkaProducer(bootstrap_servers=kafka.bootstrap, linger_ms=1, batch_size=2000) as producer:
+        futures = []
+        for i in range(30_000):
+            futures.append(producer.send("killed", b"%d" % i, partition=i % PARTITIONS))
+            if i == 10_000:
+                kafka.kill()
+            if i % 1000 == 0:
+                time.sleep(0.01)
+        kafka.start()
+        producer.flush(120)
+        assert all(future.succeeded() for future in futures)
+    found = read(kafka, "killed", 30_000)
+    assert len(found) == 30_000
+    for partition in range(PARTITIONS):
+        values = [int(found[partition, offset].value()) for offset in range(10_000)]
+        assert values == list(range(partition, 30_000, PARTITIONS))
