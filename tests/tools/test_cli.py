@@ -39,7 +39,7 @@ def test_help_is_shown_without_loading_what_commands_need() -> None:
         "import sys; from kafkapy.tools.cli import main; main(sys.argv[1:], standalone_mode=False); "
         "print([name for name in sys.modules if name.startswith(('rich', 'asyncio', 'kafkapy.cl', 'kafkapy._sp'))])"
     )
-    for arguments in (["--help"], ["topics", "--help"], ["groups", "reset-offsets", "--help"], ["consume", "--help"]):
+    for arguments in (["--help"], ["groups", "reset-offsets", "--help"]):
         run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
         assert run.stdout.startswith("Usage: ")
         assert run.stdout.splitlines()[-1] == "[]"

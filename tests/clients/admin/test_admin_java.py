@@ -13,6 +13,7 @@ from clients.admin.test_kafka_python_shapes import CALLS, OurModules, TheirModul
 from confluent_kafka import Producer
 from interop.conftest import JAVA
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
+from tools.conftest import CommandLine
 
 import kafkapy.admin
 from kafkapy import errors
@@ -333,6 +334,35 @@ def test_offsets_log_directories_and_topics(admin: KafkaAdminClient, topic: str)
     eventually(lambda: len(admin.describe_topics(["by-id"])[0]["partitions"]) == 2)
     admin.delete_topics([topic_id])
     eventually(lambda: "by-id" not in admin.list_topics())
+
+
+def test_the_command_line(java: ApacheKafka) -> None:
+    kafkapy = CommandLine(java.bootstrap)
+    kafkapy.done("topics", "create", "lines", "-p", "2", "-c", "retention.ms=-1")
+    eventually(lambda: kafkapy("topics", "describe", "lines", "--offsets").exit_code == 0)
+    kafkapy.done("produce", "lines", "-p", "1", "-K", ":", stdin=b"a:1\nb:2\nc:3\n")
+    assert kafkapy.done("consume", "lines", "-f", r"%p/%o %k=%s\n") == "1/0 a=1\n1/1 b=2\n1/2 c=3\n"
+    assert kafkapy.done("consume", "lines", "-G", "readers", "-c", "2", "-f", "%s") == "12"
+    (row,) = [row for row in kafkapy.rows("groups", "describe", "readers") if row["partition"] == "1"]
+    assert (row["current_offset"], row["lag"]) == ("2", "1")
+    reset = ("groups", "reset-offsets", "readers", "-t", "lines:1", "--to-earliest")
+    assert kafkapy.json(*reset)[0]["change"] == -2
+    kafkapy.done(*reset, "--execute")
+    assert kafkapy.done("consume", "lines", "-G", "readers", "-f", "%s") == "123"
+    kafkapy.done("configs", "set", "broker", "default", "log.cleaner.backoff.ms=14000")
+    eventually(lambda: kafkapy.rows("configs", "describe", "broker", "default"))
+    (voter,) = kafkapy.rows("cluster", "quorum")
+    assert (voter["node_id"], voter["role"], voter["lag"]) == ("1", "leader", "0")
+    features = {row["feature"]: row["finalized"] for row in kafkapy.rows("cluster", "features")}
+    level = f"metadata.version={features['metadata.version']}"
+    assert "could be at level" in kafkapy.done("cluster", "update-features", level, "--dry-run")
+    assert kafkapy.rows("transactions", "find-hanging", "--topic", "lines") == []
+    assert {row["log_dir"] for row in kafkapy.rows("log-dirs", "describe")} == {
+        str(java.data_dir / "one"),
+        str(java.data_dir / "two"),
+    }
+    kafkapy.done("groups", "delete", "readers", "-y")
+    kafkapy.done("topics", "delete", "lines", "-y")
 
 
 def test_the_modules_are_complete() -> None:
