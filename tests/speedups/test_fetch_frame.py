@@ -1,4 +1,4 @@
-"""A client's Fetch response, read in C, against the codec of kafkapy.protocol: all versions and fields, and hostile bytes."""
+"""A client's Fetch response, read in C, against the codec of kafkapy.protocol: all versions, and hostile bytes."""
 
 from __future__ import annotations
 
