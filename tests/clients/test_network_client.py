@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from clients.fake_broker import Cut, FakeCluster, Silence, eventually
 
 from kafkapy._speedups.client_frames import BytesFrame, BytesResponse
@@ -98,7 +99,7 @@ def test_the_broker_hears_the_name_of_the_client(run: Run) -> None:
     run(scenario())
 
 
-def test_a_restarted_broker_is_found_again(tmp_path: Path, run: Run) -> None:
+def test_a_restarted_broker_is_found_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         with BrokerProcess(tmp_path) as broker:
             async with client(broker.bootstrap) as network:
@@ -115,7 +116,7 @@ def test_a_restarted_broker_is_found_again(tmp_path: Path, run: Run) -> None:
                         await asyncio.sleep(0.02)
                 raise AssertionError("the broker was not found again")
 
-    run(scenario())
+    uvloop.run(scenario())
 
 
 # --- versions -------------------------------------------------------------------------------------------------------
