@@ -95,7 +95,7 @@ rows_of = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_table_is_that_of_the_records(data: st.DataObject) -> None:
     def parts() -> list[FetchedPartition]:

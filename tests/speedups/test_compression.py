@@ -244,7 +244,7 @@ def test_random_bits_and_bytes_end_in_a_status_and_the_next_call_is_right(codec:
     assert opened(codec, sources[1]) == TEXT
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(CODECS), st.binary(max_size=200))
 def test_arbitrary_bytes_behind_the_right_magic(codec: int, data: bytes) -> None:
     magic = {

@@ -102,7 +102,7 @@ responses_of = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(responses_of, st.sampled_from(VERSIONS))
 def test_both_decoders_see_the_same(response: FetchResponse, version: int) -> None:
     if version < 7:
