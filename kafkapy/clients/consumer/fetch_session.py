@@ -67,6 +67,8 @@ class FetchSession:
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH if enabled else FINAL_EPOCH
         self._partitions: dict[TopicPartition, WantedPartition] = {}
+        self.names: dict[UUID, str] = {}
+        """Topics by id, of all that the session has been about."""
 
     @property
     def partitions(self) -> Iterable[TopicPartition]:
@@ -75,31 +77,39 @@ class FetchSession:
 
     def build(self, wanted: dict[TopicPartition, WantedPartition]) -> FetchPlan:
         """The next request, for these partitions in this order. Keeps `wanted`."""
-        with_ids = all(each.topic_id != ZERO_UUID for each in wanted.values())
+        before, self._partitions = self._partitions, wanted
         if self._epoch in (FIRST_EPOCH, FINAL_EPOCH):
-            self._partitions = wanted
-            return FetchPlan(self._id, self._epoch, wanted, [], [], wanted, with_ids)
+            self.names = {each.topic_id: partition.topic for partition, each in wanted.items()}
+            return FetchPlan(self._id, self._epoch, wanted, [], [], wanted, ZERO_UUID not in self.names)
         send: dict[TopicPartition, WantedPartition] = {}
         forget: list[tuple[TopicPartition, UUID]] = []
         replaced: list[tuple[TopicPartition, UUID]] = []
-        kept: dict[TopicPartition, WantedPartition] = {}
-        for partition, before in self._partitions.items():
-            now = wanted.get(partition)
-            if now is None:
-                forget.append((partition, before.topic_id))
-                # The session is with ids or without them as a whole, and ends when that changes.
-                with_ids = with_ids and before.topic_id != ZERO_UUID
-                continue
-            if now != before:
-                send[partition] = now
-                if now.topic_id != before.topic_id and ZERO_UUID not in (now.topic_id, before.topic_id):
-                    replaced.append((partition, before.topic_id))
-            kept[partition] = now
+        kept = 0
+        with_ids = True
         for partition, now in wanted.items():
-            if partition not in kept:
-                kept[partition] = send[partition] = now
-        self._partitions = kept
-        return FetchPlan(self._id, self._epoch, send, forget, replaced, kept, with_ids)
+            # The same object where nothing has changed: a session of many partitions costs little then.
+            if now.topic_id is ZERO_UUID:
+                with_ids = False
+            then = before.get(partition)
+            if then is not None:
+                kept += 1
+            if now is then:
+                continue
+            if now != then:
+                send[partition] = now
+                self.names[now.topic_id] = partition.topic
+                if (
+                    then is not None
+                    and now.topic_id != then.topic_id
+                    and ZERO_UUID not in (now.topic_id, then.topic_id)
+                ):
+                    replaced.append((partition, then.topic_id))
+                    self.names.pop(then.topic_id, None)
+        if kept < len(before):
+            forget = [(partition, then.topic_id) for partition, then in before.items() if partition not in wanted]
+            # The session is with ids or without them as a whole, and ends when that changes.
+            with_ids = with_ids and all(topic_id != ZERO_UUID for _, topic_id in forget)
+        return FetchPlan(self._id, self._epoch, send, forget, replaced, wanted, with_ids)
 
     def completed(
         self,
@@ -161,4 +171,5 @@ class FetchSession:
         plan = FetchPlan(self._id, FINAL_EPOCH, {}, [], [], {}, True)
         self._restart()
         self._partitions = {}
+        self.names = {}
         return plan

@@ -143,6 +143,8 @@ class Fetcher:
         wanted: dict[int, dict[TopicPartition, WantedPartition]] = defaultdict(dict)
         buffered: dict[int, int] = defaultdict(int)
         full: set[int] = set()
+        topic_ids: dict[str, UUID] = {}
+        cluster = self._network.cluster
         waiting = False
         later = NEVER
         for state in self._subscription.all_states:
@@ -151,22 +153,34 @@ class Fetcher:
             if now < state.retry_at:
                 later = min(later, state.retry_at)
                 continue
-            node_id = self._node_for(state, now)
-            if node_id < 0 or node_id in self._tasks:
+            node_id = state.leader.node_id if state.preferred_read_replica < 0 else self._node_for(state, now)
+            if node_id < 0:
+                cluster.invalidate()
                 continue
-            buffer = state.buffer
-            buffered[node_id] += buffer.bytes
-            if buffer.chunks >= FULL_CHUNKS:
-                full.add(node_id)
-            elif state.fetch_when_drained and buffer.chunks:
-                waiting = True
-            else:
-                wanted[node_id][state.topic_partition] = WantedPartition(
-                    self._network.cluster.topic_id(state.topic_partition.topic) or ZERO_UUID,
-                    buffer.end_offset,
-                    state.leader.epoch,
-                    self._config.max_partition_bytes,
-                )
+            if node_id in self._tasks:
+                continue
+            partition, buffer = state.topic_partition, state.buffer
+            chunks = buffer.chunks
+            if chunks:
+                buffered[node_id] += buffer.bytes
+                if chunks >= FULL_CHUNKS:
+                    full.add(node_id)
+                    continue
+                if state.fetch_when_drained:
+                    waiting = True
+                    continue
+            topic_id = topic_ids.get(partition.topic)
+            if topic_id is None:
+                topic_id = topic_ids[partition.topic] = cluster.topic_id(partition.topic) or ZERO_UUID
+            offset, epoch, before = buffer.end_offset, state.leader.epoch, state.wanted
+            if (
+                before is None
+                or before.offset != offset
+                or before.leader_epoch != epoch
+                or before.topic_id is not topic_id
+            ):
+                before = state.wanted = WantedPartition(topic_id, offset, epoch, self._config.max_partition_bytes)
+            wanted[node_id][partition] = before
         for node_id, partitions in wanted.items():
             if node_id in full or buffered[node_id] >= max(self._config.max_bytes, 1):
                 waiting = True
@@ -176,7 +190,6 @@ class Fetcher:
                 later = min(later, not_before)
                 continue
             self._tasks[node_id] = asyncio.get_running_loop().create_task(self._fetch(node_id, partitions))
-
         # A broker that is being asked is looked at again when it has answered; only for room somebody has to say so.
         self._buffer.telling = waiting or bool(full)
         self._wake_at(later, now)
@@ -191,14 +204,11 @@ class Fetcher:
 
     def _node_for(self, state: PartitionState, now: float) -> int:
         """The broker to fetch from: the replica its leader prefers for us, or the leader. -1 when none is known."""
-        cluster = self._network.cluster
         leader = state.leader.node_id
-        if leader < 0:
-            cluster.invalidate()
-            return -1
         replica = state.read_replica(now)
         if replica < 0 or replica == leader:
             return leader
+        cluster = self._network.cluster
         metadata = cluster.partition(state.topic_partition)
         if metadata is not None and replica in metadata.replicas and replica not in metadata.offline_replicas:
             return replica
@@ -296,12 +306,11 @@ class Fetcher:
     # --- what came ------------------------------------------------------------------------------------------------
 
     def _take(self, node_id: int, session: FetchSession, plan: FetchPlan, response: FetchResponseFrame) -> None:
-        names = {wanted.topic_id: partition.topic for partition, wanted in plan.partitions.items()}
         fetched: dict[TopicPartition, FetchedPartition] = {}
         unknown = False
         if not response.error_code:
             for each in response.partitions():
-                topic = names.get(each.topic_id) if each.topic_id is not None else each.topic
+                topic = session.names.get(each.topic_id) if each.topic_id is not None else each.topic
                 if topic is None:
                     unknown = True
                 else:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkapy.clients.consumer.fetch_session import WantedPartition
 from kafkapy.config.consumer import BY_DURATION, duration_ms
 from kafkapy.errors import IllegalStateError, NoOffsetForPartitionError
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
@@ -156,6 +157,7 @@ class PartitionState:
         "expire_replica_at",
         "failed",
         "fetch_when_drained",
+        "fetchable",
         "fetched_at_ms",
         "high_watermark",
         "last_stable_offset",
@@ -165,6 +167,7 @@ class PartitionState:
         "reset",
         "retry_at",
         "topic_partition",
+        "wanted",
     )
 
     def __init__(self, topic_partition: TopicPartition, buffer: PartitionBuffer) -> None:
@@ -186,6 +189,10 @@ class PartitionState:
         """The last fetch met an error behind what is buffered: it is for the user when the buffer has been read."""
         self.failed = False
         """The last fetch met an error that the user has not heard of yet."""
+        self.fetchable = False
+        """Whether its records may be fetched, and given to the user."""
+        self.wanted: WantedPartition | None = None
+        """What the last request asked of it; the same object as long as nothing changes."""
         self._paused = False
         self._pending_revocation = False
         self._pending_assigned = False
@@ -205,16 +212,16 @@ class PartitionState:
         """Whether there is a position that the leader's log is known to have."""
         return self._state is FetchState.FETCHING
 
-    @property
-    def fetchable(self) -> bool:
-        """Whether its records may be fetched, and given to the user."""
-        return (
+    def _settle(self) -> None:
+        """Says anew whether it is fetchable; the buffer is readable while its partition is."""
+        self.fetchable = (
             self._state is FetchState.FETCHING
             and not self._paused
             and not self._pending_revocation
             and not self._pending_assigned
             and self._subscribed
         )
+        self.buffer.readable = self.fetchable
 
     @property
     def paused(self) -> bool:
@@ -224,7 +231,7 @@ class PartitionState:
     @paused.setter
     def paused(self, paused: bool) -> None:
         self._paused = paused
-        self.buffer.readable = self.fetchable
+        self._settle()
 
     @property
     def pending_revocation(self) -> bool:
@@ -234,7 +241,7 @@ class PartitionState:
     @pending_revocation.setter
     def pending_revocation(self, pending: bool) -> None:
         self._pending_revocation = pending
-        self.buffer.readable = self.fetchable
+        self._settle()
 
     @property
     def pending_assigned(self) -> bool:
@@ -244,7 +251,7 @@ class PartitionState:
     @pending_assigned.setter
     def pending_assigned(self, pending: bool) -> None:
         self._pending_assigned = pending
-        self.buffer.readable = self.fetchable
+        self._settle()
 
     @property
     def subscribed(self) -> bool:
@@ -254,12 +261,12 @@ class PartitionState:
     @subscribed.setter
     def subscribed(self, subscribed: bool) -> None:
         self._subscribed = subscribed
-        self.buffer.readable = self.fetchable
+        self._settle()
 
     def enter(self, state: FetchState) -> None:
-        """Changes the state; the buffer is readable while its partition is fetchable."""
+        """Changes the state."""
         self._state = state
-        self.buffer.readable = self.fetchable
+        self._settle()
 
     def seek(self, offset: int, leader_epoch: int = -1, leader: LeaderAndEpoch = NO_LEADER) -> None:
         """Takes a position as it is; what was buffered is dropped."""

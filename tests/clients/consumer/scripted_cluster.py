@@ -354,7 +354,8 @@ class ScriptedCluster:
         for topic in request.forgotten_topics_data:
             for number in topic.partitions:
                 wanted.pop(
-                    (names.get(topic.topic_id, topic.topic) if call.version >= 13 else topic.topic, number), None
+                    (names.get(topic.topic_id, str(topic.topic_id)) if call.version >= 13 else topic.topic, number),
+                    None,
                 )
         for topic in request.topics:
             name = names.get(topic.topic_id, str(topic.topic_id)) if call.version >= 13 else topic.topic

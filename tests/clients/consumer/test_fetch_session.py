@@ -53,6 +53,7 @@ def test_a_topic_made_anew_is_forgotten_under_its_old_id(session: FetchSession) 
     plan = session.build({A: want(0, OTHER), B: want(0)})
     assert plan.send == {A: want(0, OTHER)}
     assert plan.replaced == [(A, ID)]
+    assert session.names == {OTHER: "t"}
     assert plan.forget == []
 
 
