@@ -22,7 +22,10 @@ Part = Callable[[Any], bytes]
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)?", re.DOTALL)
 NULL_SIZE = b"-1"
+FIELDS = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted: Callable[[str], str] = json.encoder.encode_basestring
+"""A text as JSON. Lines are put together from these: an encoder would look at every record as if it were unknown."""
 
 
 class FormatError(ValueError):
@@ -77,16 +80,12 @@ def compile_format(text: str, null: bytes = b"") -> Callable[[Any], bytes]:
 
 def as_json_line(record: Any) -> bytes:
     """A record as one line of JSON."""
-    fields = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": _text(record.key),
-        "value": _text(record.value),
-        "headers": [[name, _text(value)] for name, value in record.headers],
-    }
-    return _encode(fields).encode() + b"\n"
+    headers = ",".join([f"[{_quoted(name)},{_json(value)}]" for name, value in record.headers])
+    return (
+        f'{{"topic":{_quoted(record.topic)},"partition":{record.partition},"offset":{record.offset},'
+        f'"timestamp":{record.timestamp},"key":{_json(record.key)},"value":{_json(record.value)},'
+        f'"headers":[{headers}]}}\n'
+    ).encode()
 
 
 def from_json_line(line: bytes) -> dict[str, Any]:
@@ -98,9 +97,9 @@ def from_json_line(line: bytes) -> dict[str, Any]:
         raise FormatError(f"it is no JSON ({error})") from None
     if not isinstance(given, dict):
         raise FormatError("it is no JSON object")
-    unknown = sorted(set(given) - {"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
-    if unknown:
-        raise FormatError(f"{unknown[0]!r} is none of key, value, headers, partition and timestamp")
+    if not given.keys() <= FIELDS:
+        unknown = min(given.keys() - FIELDS)
+        raise FormatError(f"{unknown!r} is none of key, value, headers, partition and timestamp")
     record: dict[str, Any] = {"value": _bytes(given.get("value")), "key": _bytes(given.get("key"))}
     for name, argument in (("partition", "partition"), ("timestamp", "timestamp_ms")):
         number = given.get(name)
@@ -121,13 +120,13 @@ def _headers(record: Any, null: bytes) -> bytes:
     return b",".join(b"%s=%s" % (name.encode(), null if value is None else value) for name, value in record.headers)
 
 
-def _text(data: bytes | None) -> Any:
+def _json(data: bytes | None) -> str:
     if data is None:
-        return None
+        return "null"
     try:
-        return data.decode()
+        return _quoted(data.decode())
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+        return f'{{"base64":"{base64.b64encode(data).decode()}"}}'
 
 
 def _bytes(value: Any) -> bytes | None:
