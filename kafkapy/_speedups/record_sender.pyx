@@ -30,7 +30,8 @@ cdef class RecordSender:
         the producer's own thread once there is a result, one of the two None.
 
         KafkaTimeoutError: no metadata, or no room in the buffer (BufferExhaustedError), within max.block.ms. RecordTooLargeError. TypeError.
-        IllegalStateError: the producer is closed, or no transaction is open. TopicAuthorizationFailedError, InvalidTopicError.
+        ValueError: a negative partition or timestamp. IllegalStateError: the producer is closed, or no transaction is open.
+        TopicAuthorizationFailedError, InvalidTopicError.
         """
         cdef FutureRecordMetadata future
         if self.interceptors is not None:
@@ -95,7 +96,11 @@ cdef class RecordSender:
         cdef object raw_key = key
         cdef object raw_value = value
         if type(topic) is not str:
-            raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+            if not isinstance(topic, str):
+                raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+            topic = str.__str__(topic)
+        if timestamp < 0:
+            raise ValueError(f"timestamp {timestamp} is negative")
         if headers is not None and not headers:
             headers = None
         if self.key_serializer is not None:

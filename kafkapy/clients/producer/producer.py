@@ -38,6 +38,7 @@ log = logging.getLogger("kafkapy.producer")
 
 ROOM_CHECK_S: Final = 0.05
 CLOSE_AT_EXIT_S: Final = 1.0
+"""What a producer that nobody has closed gets to send its last records."""
 MARGIN_S: Final = 5.0
 """What is waited for the producer's thread beyond the time that it keeps to by itself."""
 
@@ -92,7 +93,7 @@ class KafkaProducer(RecordSender):
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             with contextlib.suppress(Exception):
-                self.close(timeout=0)
+                self.close(timeout=CLOSE_AT_EXIT_S)
 
     def __repr__(self) -> str:
         return (
@@ -151,8 +152,7 @@ class KafkaProducer(RecordSender):
         timestamp_ms: int | None,
         callback: Callable[[RecordMetadata | None, BaseException | None], object] | None,
     ) -> FutureRecordMetadata:
-        """send() with interceptors: they see the record first, and hear of its result, also when it is an error here.
-        """
+        """send() with interceptors: they see the record first, and hear of its result, also when it is an error here."""
         interceptors = self._core.interceptors
         record = interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:

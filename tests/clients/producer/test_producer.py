@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import gc
 import json
 import os
 import threading
@@ -106,6 +108,17 @@ def test_acks(cluster: Broker, topic: str, acks: Any) -> None:
         offsets = [producer.send(topic, b"v", partition=1).get(10).offset for _ in range(3)]
     assert offsets == ([-1] * 3 if acks == 0 else [0, 1, 2])
     assert len(read(cluster, topic, 3)) == 3
+
+
+def test_a_topic_may_be_a_kind_of_str_and_an_open_producer_that_is_dropped_sends(cluster: Broker, topic: str) -> None:
+    class Topics(enum.StrEnum):
+        ORDERS = topic
+
+    producer = producer_of(cluster, linger_ms=500)
+    producer.send(Topics.ORDERS, b"v")
+    del producer
+    gc.collect()
+    assert read(cluster, topic, 1)[0].value() == b"v"
 
 
 def test_send_many_has_one_future(cluster: Broker, topic: str) -> None:
@@ -244,8 +257,9 @@ def test_arguments_that_cannot_be(cluster: Broker, topic: str) -> None:
                 producer.send(topic, **arguments)
         with pytest.raises(TypeError):
             producer.send(b"topic", b"v")
-        with pytest.raises(ValueError, match="negative"):
-            producer.send(topic, b"v", partition=-1)
+        for arguments in ({"partition": -1}, {"timestamp_ms": -2}):
+            with pytest.raises(ValueError, match="negative"):
+                producer.send(topic, b"v", **arguments)
         with pytest.raises(InvalidTopicError):
             producer.send("not a topic!", b"v")
         with pytest.raises(IllegalStateError, match="transactional_id"):
