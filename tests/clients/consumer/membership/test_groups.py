@@ -15,7 +15,7 @@ import confluent_kafka.admin
 import pytest
 
 from kafkapy.clients.consumer.consumer import KafkaConsumer
-from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener
+from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener, SubscriptionPattern
 from kafkapy.errors import CommitFailedError, FencedInstanceIdError
 from kafkapy.testing.broker_process import BrokerProcess
 from kafkapy.types import TopicPartition
@@ -74,7 +74,7 @@ class Group:
             producer.produce(topic or self.topic, b"%d" % number, partition=number % PARTITIONS)
         assert producer.flush(30) == 0
 
-    def join(self, listener: ConsumerRebalanceListener | None = None, pattern: str | None = None, **keys: Any) -> Any:
+    def join(self, listener: ConsumerRebalanceListener | None = None, pattern: Any = None, **keys: Any) -> Any:
         timing = {} if self.protocol == "consumer" else {"session_timeout_ms": 3000, "heartbeat_interval_ms": 50}
         consumer = KafkaConsumer(
             bootstrap_servers=self.broker.bootstrap,
@@ -269,6 +269,18 @@ def test_topics_that_match_a_pattern_are_read_when_they_come(make_group: Callabl
     group.settle(6, 6)
     group.poll_until(lambda: len(group.values) == 6)
     assert group.consumers[0].subscription() == {group.topic, f"{group.topic}-more"}
+
+
+def test_the_broker_finds_the_topics_of_an_expression(make_group: Callable[[str], Group]) -> None:
+    group = make_group("consumer")
+    group.join(pattern=SubscriptionPattern(f"{group.topic}(-more)?"), metadata_max_age_ms=200)
+    group.join(metadata_max_age_ms=200)
+    group.settle(3, 3)
+    group.create(f"{group.topic}-more")
+    group.produce(6, f"{group.topic}-more")
+    group.poll_until(lambda: len(group.values) == 6)
+    assert {partition.topic for partition in group.consumers[0].assignment()} >= {f"{group.topic}-more"}
+    assert {partition.topic for partition in group.consumers[1].assignment()} == {group.topic}
 
 
 @pytest.mark.parametrize("protocol", at_least("range"))
