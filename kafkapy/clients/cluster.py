@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy.clients.backoff import Backoff
+from kafkapy.clients.shared_task import outcome_of
 from kafkapy.errors import ErrorCode, InvalidMetadataError, KafkaError, error_class
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.types import ZERO_UUID, TopicPartition
@@ -296,12 +297,12 @@ class ClusterMetadata:
         # A task that is done is forgotten by a callback, which awaiting it would not let run.
         while (under_way := self._refreshing) is not None and not under_way.done():
             covered = self._refreshing_new is None or self._new <= self._refreshing_new
-            await asyncio.shield(under_way)
+            await outcome_of(under_way)
             if covered and not self._new:
                 return
         if not self._new:
             self._full_due = True
-        await asyncio.shield(self._start_refresh())
+        await outcome_of(self._start_refresh())
 
     def _start_refresh(self) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._refresh())
@@ -469,7 +470,7 @@ class ClusterMetadata:
                     pass
                 continue
             try:
-                await asyncio.shield(self._start_refresh())
+                await outcome_of(self._start_refresh())
             except KafkaError as error:
                 log.info("Metadata could not be refreshed, it is tried again: %s", error)
             except Exception:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.cluster import BrokerNode
 from kafkapy.clients.network_client import NetworkClient, RequestOf
+from kafkapy.clients.shared_task import outcome_of
 from kafkapy.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.types import CoordinatorType
@@ -69,7 +70,7 @@ class CoordinatorLookup:
             task.add_done_callback(lambda done: self._found(place, done))
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                return await asyncio.shield(task)
+                return await outcome_of(task)
         except TimeoutError:
             raise KafkaTimeoutError(
                 f"the coordinator of {place[1].name.lower()} {key!r} was not found within {timeout_ms} ms"

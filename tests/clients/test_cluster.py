@@ -9,11 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from clients.fake_broker import FakeCluster, eventually
+from clients.fake_broker import FakeCluster, Silence, eventually
 from clients.test_network_client import client
 
 from kafkapy.clients.cluster import BrokerNode, ClusterMetadata
-from kafkapy.errors import ErrorCode, KafkaConnectionError, NodeNotReadyError, TopicAuthorizationFailedError
+from kafkapy.errors import (
+    ErrorCode,
+    IllegalStateError,
+    KafkaConnectionError,
+    NodeNotReadyError,
+    TopicAuthorizationFailedError,
+)
 from kafkapy.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.testing.broker_process import BrokerProcess
@@ -131,6 +137,22 @@ def test_one_request_serves_concurrent_callers(run: Run) -> None:
                 await asyncio.gather(*callers[1:])
                 assert "a" in network.cluster.topics, "the last caller's topic came with a request of its own"
                 assert len(asked(fake)) <= 4
+
+    run(scenario())
+
+
+def test_whoever_waits_hears_that_the_client_was_closed(run: Run) -> None:
+    def silent(version: int, request: MetadataRequest) -> MetadataResponse:
+        raise Silence
+
+    async def scenario() -> None:
+        async with FakeCluster() as fake:
+            async with client(fake.bootstrap) as network:
+                fake[1].on[ApiKeys.METADATA] = silent
+                callers = [asyncio.ensure_future(network.cluster.refresh()) for _ in range(3)]
+                await eventually(lambda: len(asked(fake)) == 2)
+            results = await asyncio.gather(*callers, return_exceptions=True)
+            assert {type(result) for result in results} <= {IllegalStateError, KafkaConnectionError}
 
     run(scenario())
 
