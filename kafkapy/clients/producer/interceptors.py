@@ -36,7 +36,7 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptors:
-    """The interceptors of one producer, in order. on_send runs on threads that send, the rest on the producer's loop."""
+    """The interceptors of one producer, in order. on_send runs on threads that send, the rest on its loop."""
 
     def __init__(self, interceptors: Iterable[Any]) -> None:
         """Objects, classes, or dotted names of classes. ConfigError."""

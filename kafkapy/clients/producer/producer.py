@@ -152,7 +152,7 @@ class KafkaProducer(RecordSender):
         timestamp_ms: int | None,
         callback: Callable[[RecordMetadata | None, BaseException | None], object] | None,
     ) -> FutureRecordMetadata:
-        """send() with interceptors: they see the record first, and hear of its result, also when it is an error here."""
+        """send() with interceptors: they see the record first, and hear of its result, also of an error here."""
         interceptors = self._core.interceptors
         record = interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:

@@ -217,7 +217,7 @@ class TransactionManager:
         self.wake()
 
     def uninitialized(self) -> None:
-        """Begins anew with the next record or the next init_transactions(): an authorization may be granted meanwhile."""
+        """Begins anew with the next record or init_transactions(): an authorization may be granted meanwhile."""
         self._enter(State.UNINITIALIZED)
 
     def begin(self) -> None:
