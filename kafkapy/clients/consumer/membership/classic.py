@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kafkapy.clients.consumer.membership.api import GroupCore
 from kafkapy.clients.consumer.membership.assignors import create_assignors, rebalance_protocol
 from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor, RebalanceProtocol
+from kafkapy.clients.consumer.membership.classic_requests import LONGEST_REASON, join_protocols, leave_request
 from kafkapy.clients.consumer.membership.generation import NO_GENERATION, Generation, MemberState
 from kafkapy.clients.consumer.membership.heartbeat import HeartbeatTimer, PollTimer
 from kafkapy.clients.consumer.membership.leader import TopicsSnapshot, assign, snapshot, subscriptions_of
@@ -28,12 +29,9 @@ from kafkapy.clients.consumer.membership.protocol import (
     PROTOCOL_TYPE,
     Assignment,
     ConsumerGroupMetadata,
-    Subscription,
     decode_assignment,
     encode_assignment,
-    encode_subscription,
 )
-from kafkapy.clients.network_client import RequestOf
 from kafkapy.errors import (
     CommitFailedError,
     ErrorCode,
@@ -48,7 +46,6 @@ from kafkapy.errors import (
 )
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafkapy.protocol.messages.leave_group import LeaveGroupRequest
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest
 from kafkapy.types import OffsetAndMetadata, TopicPartition
 
@@ -61,9 +58,6 @@ logger = logging.getLogger("kafkapy.clients.consumer.membership")
 
 JOIN_LAPSE_MS = 5_000
 """How much longer than the rebalance timeout a response to JoinGroup may take."""
-LONGEST_REASON = 255
-SEVERAL_LEAVE_SINCE = 3
-"""LeaveGroup takes several members since then."""
 REJOIN_AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)
 
 
@@ -277,7 +271,7 @@ class ClassicMembership:
     async def _rejoin(self) -> None:
         if self._core.subscription.pattern is not None and self._needs_prepare:
             # Members that all hear of a new topic late would rebalance once each.
-            await self._core.network.cluster.refresh()
+            await self._refresh()
         while self._should_rejoin():
             if self._needs_prepare:
                 self._needs_prepare = False
@@ -295,6 +289,17 @@ class ClassicMembership:
                 continue
             self._needs_prepare = True
             await self._complete(assignment)
+
+    async def _refresh(self) -> None:
+        """Metadata of now, as soon as there is a broker that gives it."""
+        while True:
+            try:
+                await self._core.network.cluster.refresh()
+                return
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(self._backoff_s)
 
     async def _prepare(self) -> None:
         """Gives up what has to be given up before joining."""
@@ -358,21 +363,9 @@ class ClassicMembership:
             member_id=self._generation.member_id,
             group_instance_id=self._instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequest.Protocol(
-                    name=assignor.name,
-                    metadata=encode_subscription(
-                        Subscription(
-                            tuple(self._joined_topics),
-                            assignor.subscription_user_data(self._joined_topics),
-                            owned,
-                            self._generation.generation_id,
-                            self._rack,
-                        )
-                    ),
-                )
-                for assignor in self._assignors
-            ],
+            protocols=join_protocols(
+                self._assignors, self._joined_topics, self._me(self._generation), owned, self._rack
+            ),
             reason=self._rejoin_reason[:LONGEST_REASON],
         )
 
@@ -391,7 +384,7 @@ class ClassicMembership:
         topics = frozenset(topic for each in subscriptions.values() for topic in each.topics)
         cluster = self._core.network.cluster
         self._core.group_topics_changed(topics)
-        await cluster.refresh()
+        await self._refresh()
         if response.skip_assignment:
             # A static leader that comes back goes on with the assignment there is.
             self._watch(topics)
@@ -401,7 +394,7 @@ class ClassicMembership:
         if unasked:
             topics |= unasked
             self._core.group_topics_changed(topics)
-            await cluster.refresh()
+            await self._refresh()
         self._watch(topics)
         logger.info("Assignment of group %s in generation %d: %s", self._group_id, response.generation_id, assignments)
         return assignments
@@ -575,16 +568,9 @@ class ClassicMembership:
         self._reset("consumer pro-actively leaving the group", member_id_too=True)
         if not (self._coordinator.known and was_in and left.member_id and self._instance_id is None):
             return
-
-        def request(version: int) -> LeaveGroupRequest:
-            if version < SEVERAL_LEAVE_SINCE:
-                return LeaveGroupRequest(group_id=self._group_id, member_id=left.member_id)
-            member = LeaveGroupRequest.Member(member_id=left.member_id, reason=reason[:LONGEST_REASON])
-            return LeaveGroupRequest(group_id=self._group_id, members=[member])
-
         logger.info("Member %s leaves group %s: %s", left.member_id, self._group_id, reason)
         try:
-            response = await self._coordinator.send(RequestOf(LeaveGroupRequest, request))
+            response = await self._coordinator.send(leave_request(self._me(left), reason))
         except KafkaError as error:
             logger.info("Group %s was left without a word: %s", self._group_id, error)
         else:

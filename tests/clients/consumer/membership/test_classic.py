@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from clients.consumer.membership.fake_core import FakeCore, group, shown, subscriptions, tps
-from clients.fake_broker import eventually
+from clients.fake_broker import Cut, eventually
 
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata, Subscription
 from kafkapy.errors import (
@@ -390,6 +390,30 @@ def test_a_topic_of_the_pattern_that_only_the_leader_knows_is_taken(run: Run) ->
             assert core.subscription.topics == {"a", "b"}
             await asyncio.sleep(0.1)
             assert coordinator.generation == 1, "and is no reason to join again"
+
+    run(scenario())
+
+
+def test_metadata_that_cannot_be_had_for_now_is_no_error(run: Run) -> None:
+    async def scenario() -> None:
+        async with group() as (core, coordinator):
+            core.subscription.unsubscribe()
+            core.subscription.subscribe_pattern(re.compile("a"), None)
+            core.subscription.subscribe_matching(["a"])
+            own = coordinator.broker._own_answer
+            cuts = 3
+
+            def cut(version: int, request: Any) -> Any:
+                nonlocal cuts
+                if cuts:
+                    cuts -= 1
+                    raise Cut
+                return own(version, request)
+
+            coordinator.broker.on[ApiKeys.METADATA] = cut
+            await joined(core)
+            assert cuts == 0
+            assert core.errors == []
 
     run(scenario())
 
