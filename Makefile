@@ -13,12 +13,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 export PYTHON
 
-.PHONY: help build serve test lint asan soak perf perf-smoke bench interop-java wheel docs clean
+.PHONY: help build serve test test-spark lint asan soak perf perf-smoke bench interop-java wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
 	@echo 'serve         build, then a broker on config/server.properties (CONFIG=, ARGS="--override k=v")'
 	@echo 'test          build, lint, and all tests but the long ones (ARGS=... goes to pytest)'
+	@echo 'test-spark    the Spark connector on a real Spark (plugins/kafkapy-spark)'
 	@echo 'lint          ruff, mypy, stubtest'
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
 	@echo 'soak          the tests that run for long'
@@ -68,6 +69,17 @@ test: build $(STAMPS)/test-venv
 	@scripts/system-packages test
 	@lint=0; $(MAKE) --no-print-directory lint || { lint=1; echo 'make lint FAILED (see above); the tests run all the same'; }; \
 	$(BIN)/python -m pytest $(ARGS) && exit $$lint
+
+# Spark's workers find the format among the top-level modules of sys.path's directories: a plain link, no import hook.
+$(STAMPS)/spark: $(STAMPS)/install $(STAMPS)/test-venv plugins/kafkapy-spark/pyproject.toml
+	@scripts/system-packages spark
+	$(BIN)/python scripts/requirements.py spark > build/requirements-spark.txt
+	$(PIP) install -q -r build/requirements-spark.txt
+	$(PIP) install -q --no-build-isolation --no-deps --config-settings editable_mode=compat -e plugins/kafkapy-spark
+	@touch $@
+
+test-spark: $(STAMPS)/spark
+	$(BIN)/python -m pytest -m 'spark or not spark' plugins/kafkapy-spark/tests $(ARGS)
 
 # All three speak, whatever the others found.
 lint: build $(STAMPS)/test-venv
