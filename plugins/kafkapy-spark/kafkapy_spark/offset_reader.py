@@ -1,0 +1,209 @@
+"""What the driver asks the cluster: which partitions there are, and their offsets.
+
+Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin, ConsumerStrategy.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import Final, TypeVar
+
+from kafkapy.clients.consumer.consumer import KafkaConsumer
+from kafkapy.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
+from kafkapy.types import ListOffsetsTimestamp, TopicPartition
+from kafkapy_spark.offsets import (
+    EARLIEST,
+    LATEST,
+    EarliestOffsets,
+    LatestOffsets,
+    OffsetLimit,
+    OffsetsAtTimestamp,
+    OffsetsByTimestamp,
+    PartitionOffsets,
+    SpecificOffsets,
+    names,
+)
+from kafkapy_spark.options import SourceOptions, topic_matcher
+
+T = TypeVar("T")
+
+logger = logging.getLogger("kafkapy.spark")
+
+METADATA_MAX_AGE_S: Final = 1.0
+"""New partitions are seen after so long, where it is not asked for more."""
+
+CONSUMER_CONFIGS: Final[Mapping[str, object]] = {
+    "group.id": None,
+    "enable.auto.commit": False,
+    "auto.offset.reset": "none",
+    "allow.auto.create.topics": False,
+}
+
+
+class _Lister(KafkaConsumer):
+    """A consumer that reads nothing: it keeps metadata of topics and lists offsets."""
+
+    _held: AbstractContextManager[None] | None = None
+    _topics: Collection[str] = ()
+
+    def partitions(self, topics: Collection[str]) -> set[TopicPartition]:
+        """All partitions of these topics as the cluster has them now. UnknownTopicOrPartitionError."""
+        if set(topics) != set(self._topics):
+            self._background.call(self._hold, topics)
+        self.bootstrap(refresh=True)
+        numbers = {topic: self._core.network.cluster.partitions_for_topic(topic) for topic in topics}
+        missing = sorted(topic for topic, found in numbers.items() if not found)
+        if missing:
+            raise UnknownTopicOrPartitionError(f"This server does not host topic {', '.join(missing)}")
+        return {TopicPartition(topic, number) for topic, found in numbers.items() for number in found or ()}
+
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        """The offset for each timestamp in ms, or ListOffsetsTimestamp; -1 where there is none."""
+        listed = self._run(self._core.list_offsets(dict(timestamps), self._api_timeout_ms))
+        return {partition: found.offset for partition, found in listed.items()}
+
+    def _hold(self, topics: Collection[str]) -> None:
+        """Metadata is asked for about these from now on, instead of before each question about them."""
+        before, self._held = self._held, self._core.topics.wanting(topics)
+        self._held.__enter__()
+        self._topics = tuple(topics)
+        if before is not None:
+            before.__exit__(None, None, None)
+
+
+class OffsetReader:
+    """Connects at the first question. Used by one thread. Questions that fail are asked again,
+    fetchOffset.numRetries times in all, and then raise a KafkaError."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._client: _Lister | None = None
+        self._partitions: set[TopicPartition] = set()
+        self._partitions_at = 0.0
+
+    def close(self) -> None:
+        """Ends the connections; a further question makes new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def partitions(self, max_age_s: float = 0.0) -> set[TopicPartition]:
+        """The partitions that the options choose, as they were at most so long ago."""
+        if not self._partitions_at or time.monotonic() - self._partitions_at > max_age_s:
+            self._partitions = self._retried(self._find_partitions)
+            self._partitions_at = time.monotonic()
+        return self._partitions
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        """First offsets."""
+        return self._list(dict.fromkeys(partitions, int(ListOffsetsTimestamp.EARLIEST)))
+
+    def latest(self, known: Mapping[TopicPartition, int], max_age_s: float = 0.0) -> PartitionOffsets:
+        """Ends of all chosen partitions (for read_committed their last stable offsets). A broker that lags behind what
+        is `known` already is asked again (SPARK-26267), before its word is taken."""
+        for attempt in range(self._options.fetch_offset_retries):
+            if attempt:
+                time.sleep(self._options.fetch_offset_retry_interval_ms / 1000)
+            found = self.ends(self.partitions(max_age_s))
+            behind = {at: (known[at], offset) for at, offset in found.items() if offset < known.get(at, 0)}
+            if not behind:
+                break
+            logger.warning("Found ends of partitions before what was known (known, found): %s", behind)
+        return found
+
+    def ends(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        """Ends of these partitions."""
+        return self._list(dict.fromkeys(partitions, int(ListOffsetsTimestamp.LATEST)))
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset whose record is at or after the time in ms; None where there is none."""
+        found = self._list(times)
+        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+
+    def resolve(self, limit: OffsetLimit, *, starting: bool) -> PartitionOffsets:
+        """The offsets that a limit stands for. IllegalArgumentError for one that does not fit the partitions."""
+        chosen = self.partitions()
+        if isinstance(limit, EarliestOffsets):
+            return self.earliest(chosen)
+        if isinstance(limit, LatestOffsets):
+            return self.ends(chosen)
+        if isinstance(limit, SpecificOffsets):
+            _check_all(limit.offsets, chosen, "startingOffsets" if starting else "endingOffsets", "specific offsets")
+            return self._resolve_words(limit.offsets)
+        if isinstance(limit, OffsetsByTimestamp):
+            side = "startingOffsetsByTimestamp" if starting else "endingOffsetsByTimestamp"
+            _check_all(limit.timestamps, chosen, side, "timestamps")
+            times = limit.timestamps
+        else:
+            times = dict.fromkeys(chosen, limit.timestamp)
+        return self._resolve_times(times, limit, starting)
+
+    def _resolve_words(self, offsets: PartitionOffsets) -> PartitionOffsets:
+        first = self.earliest([partition for partition, offset in offsets.items() if offset == EARLIEST])
+        last = self.ends([partition for partition, offset in offsets.items() if offset == LATEST])
+        return offsets | first | last
+
+    def _resolve_times(
+        self, times: PartitionOffsets, limit: OffsetsByTimestamp | OffsetsAtTimestamp, starting: bool
+    ) -> PartitionOffsets:
+        found: PartitionOffsets = {}
+        for partition, offset in self.at_times(times).items():
+            if offset is None and starting and not limit.latest_without_match:
+                raise IllegalArgumentError(
+                    f"No offset matched from request of topic-partition {partition} and timestamp {times[partition]}."
+                )
+            found[partition] = LATEST if offset is None else offset
+        return self._resolve_words(found)
+
+    # --- the cluster ------------------------------------------------------------------------------------------------
+
+    def _find_partitions(self) -> set[TopicPartition]:
+        options = self._options
+        if options.partitions:
+            found = self._connected().partitions({partition.topic for partition in options.partitions})
+            missing = set(options.partitions) - found
+            if missing:
+                raise UnknownTopicOrPartitionError(f"This server does not host {names(missing)}")
+            return set(options.partitions)
+        if options.pattern is None:
+            return self._connected().partitions(options.topics)
+        matches = topic_matcher(options.pattern)
+        topics = [name for name in self._connected().topics() if matches(name)]
+        return self._connected().partitions(topics) if topics else set()
+
+    def _list(self, timestamps: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        """Offsets for special or real timestamps; -1 where no record is that late."""
+        if not timestamps:
+            return {}
+        return self._retried(lambda: self._connected().list_offsets(timestamps))
+
+    def _connected(self) -> _Lister:
+        if self._client is None:
+            self._client = _Lister(configs={**self._options.kafka, **CONSUMER_CONFIGS})
+        return self._client
+
+    def _retried(self, ask: Callable[[], T]) -> T:
+        left = self._options.fetch_offset_retries
+        while True:
+            try:
+                return ask()
+            except IllegalArgumentError:
+                raise
+            except KafkaError as error:
+                left -= 1
+                if left <= 0:
+                    raise
+                logger.warning("Asking for offsets failed, and is tried again: %s", error)
+                self.close()
+                time.sleep(self._options.fetch_offset_retry_interval_ms / 1000)
+
+
+def _check_all(given: Mapping[TopicPartition, int], chosen: set[TopicPartition], option: str, what: str) -> None:
+    if given.keys() != chosen:
+        raise IllegalArgumentError(
+            f"If {option} contains {what}, you must specify all TopicPartitions. Use -1 for latest, -2 for earliest. "
+            f"Specified: [{names(given)}] Assigned: [{names(chosen)}]"
+        )

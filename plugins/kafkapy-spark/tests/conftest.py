@@ -1,0 +1,90 @@
+"""One Spark session and one broker for all tests. Those that use no session need neither pyspark nor a JVM."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from kafkapy import KafkaProducer, testing
+from kafkapy.types import TopicPartition
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    sql = pytest.importorskip("pyspark.sql")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = (
+        sql.SparkSession.builder.master("local[2]")
+        .appName("kafkapy-spark tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[testing.Broker]:
+    with testing.Broker(auto_create_topics_enable=False) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def producer(broker: testing.Broker) -> Iterator[KafkaProducer]:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as started:
+        yield started
+
+
+@pytest.fixture
+def topic(broker: testing.Broker) -> Callable[..., str]:
+    """Makes topics: topic(partitions, configs) -> name."""
+
+    def make(partitions: int = 1, **configs: object) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        broker.create_topic(name, partitions, {key.replace("_", "."): value for key, value in configs.items()})
+        return name
+
+    return make
+
+
+@pytest.fixture
+def send(producer: KafkaProducer) -> Callable[..., None]:
+    """Sends values to a partition, and waits: send(topic, values, partition=0)."""
+
+    def run(topic: str, values: Sequence[bytes | str], partition: int = 0) -> None:
+        for value in values:
+            producer.send(topic, value.encode() if isinstance(value, str) else value, partition=partition)
+        producer.flush()
+
+    return run
+
+
+@pytest.fixture
+def read(spark: Any, broker: testing.Broker) -> Callable[..., Any]:
+    """A batch read: read(topic, schema=None, **options). Names of options have _ for dots."""
+
+    def run(topic: str, schema: str | None = None, **options: object) -> Any:
+        reader = spark.read.format("kafkapy").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        if topic:
+            reader = reader.option("subscribe", topic)
+        if schema:
+            reader = reader.schema(schema)
+        return reader.options(**{name.replace("__", "."): value for name, value in options.items()}).load()
+
+    return run
+
+
+def at(topic: str, partition: int = 0) -> TopicPartition:
+    """A partition's name."""
+    return TopicPartition(topic, partition)
