@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any
 from kafkapy.version import __version__
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.consumer_record import ConsumerRecord
+    from kafkapy.admin import OffsetSpec
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+    from kafkapy.clients.consumer.consumer import KafkaConsumer
+    from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
+    from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener
+    from kafkapy.clients.producer.producer import KafkaProducer
     from kafkapy.errors import KafkaError
     from kafkapy.serializer import DefaultSerializer, Deserializer, JsonSerializer, Serializer
-    from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition
+    from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition, TopicPartitionReplica
 
 _MODULES = {
     "ConsumerGroupMetadata": "kafkapy.clients.consumer.membership.protocol",
@@ -37,17 +44,24 @@ _MODULES = {
 }
 
 __all__ = [
+    "ConsumerGroupMetadata",
+    "ConsumerRebalanceListener",
+    "ConsumerRecord",
     "DefaultSerializer",
     "Deserializer",
     "IsolationLevel",
     "JsonSerializer",
+    "KafkaAdminClient",
+    "KafkaConsumer",
     "KafkaError",
+    "KafkaProducer",
     "OffsetAndMetadata",
+    "OffsetSpec",
     "Serializer",
     "TopicPartition",
+    "TopicPartitionReplica",
     "__version__",
 ]
-__all__ += sorted(_MODULES.keys() - set(__all__))
 
 
 def __getattr__(name: str) -> Any:
