@@ -81,3 +81,19 @@ def held():
     now = count, total
     pthread_mutex_unlock(&mutex)
     return now
+
+
+def release():
+    """Frees what is kept now, and says how many bytes that were."""
+    global count, total
+    cdef size_t freed = 0
+    cdef int i
+    if pthread_mutex_trylock(&mutex) != 0:
+        return 0
+    for i in range(count):
+        free(pieces[i].data)
+    freed = total
+    count = 0
+    total = 0
+    pthread_mutex_unlock(&mutex)
+    return freed

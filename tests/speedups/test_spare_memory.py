@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import threading
+
+import pytest
 
 from kafkapy._speedups import spare_memory
 from kafkapy._speedups.fetch_frame import FetchResponseFrame
@@ -12,6 +15,12 @@ from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import RecordBatchBuilder
 
 BOUND = 64 << 20
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    gc.collect()
+    spare_memory.release()
 
 
 def held() -> tuple[int, int]:
@@ -47,6 +56,16 @@ def test_a_response_lies_where_an_earlier_one_lay() -> None:
     record = record_of(frame_with(b"b" * size))
     assert held() == before
     assert record.value == b"b" * size
+
+
+def test_what_is_kept_can_be_given_back() -> None:
+    record = record_of(frame_with(bytes(1 << 20)))
+    del record
+    pieces, size = held()
+    assert pieces == 1
+    assert spare_memory.release() == size
+    assert held() == (0, 0)
+    assert spare_memory.release() == 0
 
 
 def test_small_responses_and_too_many_large_ones_are_freed() -> None:
