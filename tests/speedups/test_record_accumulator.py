@@ -453,7 +453,7 @@ def test_the_sender_is_woken_for_a_first_record_and_a_full_batch_only() -> None:
 
 def test_threads_that_append_while_another_drains_lose_nothing() -> None:
     accumulator = idempotent(4, memory=64 << 20, batch_size=700)
-    each, threads = 4000, 6
+    each, threads = 2000, 6
     stop = threading.Event()
     seen: dict[int, list[bytes]] = {partition: [] for partition in range(4)}
     futures: list[list[FutureRecordMetadata]] = [[] for _ in range(threads)]

@@ -95,7 +95,7 @@ def test_no_wake_is_lost_when_results_come_while_threads_begin_to_wait() -> None
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for _ in range(150):
+        for _ in range(60):
             accumulator, batch, futures = batch_of(4)
             called: list[int] = []
 

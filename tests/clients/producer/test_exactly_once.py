@@ -43,7 +43,7 @@ def read_all(bootstrap: str, topic: str, count: int) -> dict[int, list[int]]:
     total = 0
     quiet = 0
     while quiet < 2:
-        messages = consumer.consume(10_000, 0.5)
+        messages = consumer.consume(10_000, 0.4)
         quiet = 0 if messages or total < count else quiet + 1
         for message in messages:
             assert message.error() is None

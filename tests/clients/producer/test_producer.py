@@ -88,9 +88,9 @@ def test_a_foreign_consumer_reads_what_was_sent(cluster: Broker, topic: str, cod
     assert not by_place
 
 
-@pytest.mark.parametrize(("codec", "level"), [("gzip", 9), ("lz4", 12), ("zstd", 19), ("zstd", -5)])
+@pytest.mark.parametrize(("codec", "level"), [("gzip", 9), ("lz4", 12), ("zstd", -5)])
 def test_levels_change_the_size(cluster: Broker, topic: str, codec: str, level: int) -> None:
-    values = [json.dumps({"number": i, "square": i * i, "name": f"item {i}"}).encode() for i in range(2000)]
+    values = [json.dumps({"number": i, "square": i * i, "name": f"item {i}"}).encode() for i in range(1000)]
     rates = []
     for levels in ({}, {f"compression.{codec}.level": level}):
         config = {"compression.type": codec, "batch.size": 1 << 18, "linger.ms": 50, **levels}
@@ -99,7 +99,7 @@ def test_levels_change_the_size(cluster: Broker, topic: str, codec: str, level: 
             rates.append(producer.metrics()["producer-metrics"]["compression-rate-avg"])
     assert rates[0] < 0.5
     assert rates[1] != rates[0]
-    assert len(read(cluster, topic, 4000)) == 4000
+    assert len(read(cluster, topic, 2000)) == 2000
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])

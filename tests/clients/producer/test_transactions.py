@@ -62,7 +62,7 @@ def read(bootstrap: str, topic: str, count: int, isolation: str = "read_committe
     found: list[bytes] = []
     quiet = 0
     deadline = time.monotonic() + 30
-    while quiet < 2 and time.monotonic() < deadline:
+    while quiet < 1 and time.monotonic() < deadline:
         messages = consumer.consume(10_000, 0.3)
         found += [message.value() for message in messages if message.error() is None]
         quiet = 0 if messages or len(found) < count else quiet + 1
