@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import re
 import threading
@@ -44,8 +45,8 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception
 
 logger = logging.getLogger("kafka.consumer")
 
-FOREVER: Final = 86_400.0
-"""Seconds of one wait at most; then it is looked again."""
+SLICE_S: Final = 0.5
+"""One wait at most: a signal that arrives just before a wait begins does not end it."""
 SERVE_S: Final = 0.1
 
 _open: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
@@ -75,8 +76,8 @@ class Doorbell:
             pass  # has rung already
 
     def wait(self, seconds: float) -> None:
-        """Until the next ring, or so long."""
-        self._lock.acquire(timeout=min(seconds, FOREVER))
+        """Until the next ring, or so long, or a slice of it."""
+        self._lock.acquire(timeout=min(seconds, SLICE_S))
 
 
 class KafkaConsumer(RecordIterator):
@@ -286,13 +287,10 @@ class KafkaConsumer(RecordIterator):
                 if seconds == 0:
                     time.sleep(0)  # who polls without waiting leaves the loop's thread a turn
                     return taken
-                deadline = time.monotonic() + (FOREVER if seconds is None else seconds)
+                deadline = math.inf if seconds is None else time.monotonic() + seconds
             left = deadline - time.monotonic()
             if left <= 0:
-                if seconds is not None:
-                    return taken
-                deadline += FOREVER
-                continue
+                return taken
             self._core.user_waits = True
             try:
                 self._bell.wait(left)
