@@ -53,6 +53,7 @@ cdef extern from * nogil:
         ~KpScratch() { free(data); }
     };
     static thread_local KpScratch kp_scratch;
+    static const size_t KP_SCRATCH_MAX = 4 << 20;
 
     static void kp_scratch_take(uint8_t** data, size_t* capacity) {
         *data = kp_scratch.data;
@@ -61,7 +62,7 @@ cdef extern from * nogil:
         kp_scratch.capacity = 0;
     }
     static void kp_scratch_give(uint8_t* data, size_t capacity) {
-        if (capacity > 2 << 20 || kp_scratch.data) {
+        if (capacity > KP_SCRATCH_MAX || kp_scratch.data) {
             free(data);
             return;
         }
@@ -71,6 +72,7 @@ cdef extern from * nogil:
     """
     void scratch_take "kp_scratch_take"(uint8_t** data, size_t* capacity)
     void scratch_give "kp_scratch_give"(uint8_t* data, size_t capacity)
+    size_t SCRATCH_MAX "KP_SCRATCH_MAX"
 
 cdef enum:
     SLAB_SIZE = 1 << 20
@@ -197,7 +199,7 @@ cdef void batch_open(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behin
         else:
             batch.state = FETCHED_BAD_CODEC
         return
-    if alone or into.size > SLAB_SIZE // 2:
+    if alone or into.capacity > SCRATCH_MAX:
         slab_adopt(slabs, &into)
     elif not slab_copy(slabs, &into, into.size + FIRST_RATIO * <size_t>bytes_behind):
         batch.state = FETCHED_NO_MEMORY
