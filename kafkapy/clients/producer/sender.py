@@ -334,24 +334,30 @@ class Sender:
         self._in_flight[node] -= 1
         self._metrics.sent(request)
         try:
+            self._take_response(node, request, future)
+        finally:
+            request.release()
+            self._accumulator.tell_room()
+            self.schedule()
+
+    def _take_response(self, node: int, request: ProduceRequestFrame, future: asyncio.Future[Any]) -> None:
+        try:
             response: ProduceResponseFrame | None = future.result()
         except KafkaError as error:
             self._request_failed(request.batches, error)
+            return
         except asyncio.CancelledError:
             self._request_failed(request.batches, error_for(ErrorCode.NETWORK_EXCEPTION))
-        else:
-            if response is None:
-                for batch in request.batches:
-                    self._accumulator.succeed(batch, -1, -1)
-            else:
-                throttle_ms = response.throttle_time_ms
-                if not response.succeed_all(request, self._accumulator):
-                    throttle_ms = self._answered(request, response)
-                if throttle_ms:
-                    self._network.throttled(node, PRODUCE, response.version, throttle_ms)
-        request.release()
-        self._accumulator.tell_room()
-        self.schedule()
+            return
+        if response is None:
+            for batch in request.batches:
+                self._accumulator.succeed(batch, -1, -1)
+            return
+        throttle_ms = response.throttle_time_ms
+        if not response.succeed_all(request, self._accumulator):
+            throttle_ms = self._answered(request, response)
+        if throttle_ms:
+            self._network.throttled(node, PRODUCE, response.version, throttle_ms)
 
     def _request_failed(self, batches: list[ProducerBatch], error: KafkaError) -> None:
         """A request without an answer: nobody knows whether its batches are written."""
