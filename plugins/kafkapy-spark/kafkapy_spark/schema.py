@@ -45,6 +45,8 @@ def source_schema(include_headers: bool) -> StructType:
 
 def check_schema(schema: StructType) -> None:
     """IllegalArgumentError unless its columns are a choice of the source's, in the types that these can have."""
+    if not schema.fields:
+        raise IllegalArgumentError("The schema has no columns; offset bigint is the cheapest to count records with")
     for each in schema.fields:
         types = _TYPES.get(each.name)
         if types is None:

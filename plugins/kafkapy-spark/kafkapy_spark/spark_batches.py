@@ -31,8 +31,7 @@ class SparkBatches:
     def __init__(self, schema_json: str) -> None:
         fields = json.loads(schema_json)["fields"]
         self._names = [field["name"] for field in fields]
-        # A read of no columns (a count) still has to have rows: offsets are the cheapest.
-        self.columns = [_NAMES.get(name, name) for name in self._names] or ["offset"]
+        self.columns = [_NAMES.get(name, name) for name in self._names]
         self.schema = pa.schema([pa.field(field["name"], _arrow_type(field["type"])) for field in fields])
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:

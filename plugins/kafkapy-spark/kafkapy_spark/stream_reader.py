@@ -135,7 +135,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[TaskPartition]:
         """The tasks of a batch. DataLossError, KafkaError."""
-        self._pinned = True  # a first batch that failed is in the checkpoint: it is planned again without being asked for
+        self._pinned = True  # a first batch that failed is planned again without being asked for
         first, last = from_json(start), from_json(end)
         if self._target is not None:
             self._check_target(last)

@@ -143,44 +143,6 @@ def test_least_offsets_and_delay(
     assert reading.batches[-1] == numbers(1, 6)
 
 
-def test_an_idle_query_asks_seldom(
-    query: Callable[..., Query], topic: Callable[..., str], send: Callable[..., None], broker: Any
-) -> None:
-    """Acceptance 20: at most 15 requests a second while nothing is new, and new records are seen all the same."""
-    from kafkapy_spark.options import SourceOptions
-    from kafkapy_spark.stream_reader import KafkapyStreamReader
-    from pyspark.sql.types import StructType
-
-    name = topic(4)
-    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
-    reader = KafkapyStreamReader(SourceOptions.parse(given, streaming=True), StructType())
-    start = reader.initialOffset()
-    limit = reader.getDefaultReadLimit()
-    assert reader.latestOffset(start, limit) == start
-    asked = 0
-    listing = reader._offsets._list
-    metadata = reader._offsets._find_partitions
-
-    def counted(ask: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            return ask(*arguments)
-
-        return call
-
-    reader._offsets._list, reader._offsets._find_partitions = counted(listing), counted(metadata)  # type: ignore[method-assign]
-    began = time.monotonic()
-    polls = 0
-    while time.monotonic() - began < 2:
-        assert reader.latestOffset(start, limit) == start
-        polls += 1
-    assert asked / (time.monotonic() - began) < 15 and polls >= 2
-    send(name, ["x"], 3)
-    wait_for(lambda: reader.latestOffset(start, limit)[name]["3"] == 1, "the record")
-    reader.stop()
-
-
 def test_lost_partitions(
     query: Callable[..., Query], topic: Callable[..., str], send: Callable[..., None], broker: Any
 ) -> None:
