@@ -9,6 +9,7 @@ Source: org.apache.kafka.clients.NetworkClient, InFlightRequests, org.apache.kaf
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -51,6 +52,13 @@ log = logging.getLogger(__name__)
 SOFTWARE_NAME: Final = "kafkapy"
 NEVER: Final = float("inf")
 SWEEP_SLACK_S: Final = 0.001
+OF_OURS: Final = (errno.EBADMSG, errno.EMSGSIZE)
+"""Why we have closed a connection: no retry is likely to help."""
+GONE: Final = {
+    0: "it was closed",
+    errno.EBADMSG: "what came is no answer to what was asked",
+    errno.EMSGSIZE: "a response was announced that is larger than receive.message.max.bytes",
+}
 
 
 @lru_cache(maxsize=4096)
@@ -89,7 +97,7 @@ class Connections:
         self._request_timeout_ms: int = config["request.timeout.ms"]
         idle_ms = config["connections.max.idle.ms"]
         self._max_idle_s = idle_ms / 1000 if idle_ms >= 0 else NEVER
-        self._io = ClientIo(config["receive.message.max.bytes"])
+        self._io = ClientIo(_largest_response(config))
         self._channels: dict[int, NodeConnection] = {}
         self._correlation_id = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -330,9 +338,11 @@ class Connections:
 
     def _on_gone(self, channel: int, error: int) -> None:
         connection = self._channels.pop(channel)
-        why = os.strerror(error).lower() if error else "it was closed"
+        why = GONE.get(error) or os.strerror(error).lower()
         if not connection.closing:
-            log.info("%s has closed the connection%s", connection, f": {why}" if error else "")
+            log.log(
+                logging.WARNING if error in OF_OURS else logging.INFO, "Lost the connection to %s: %s", connection, why
+            )
         now_s = time.monotonic()
         self._metrics.disconnected(now_s)
         connection.disconnected(now_s, self._reconnect)
@@ -388,6 +398,14 @@ class Connections:
             else:
                 next_s = min([next_s, *(deadlines or [idle_s])])
         self._sweep_at(next_s, now_s)
+
+
+def _largest_response(config: ClientConfig) -> int:
+    """In bytes: receive.message.max.bytes, but where that is not given it is no obstacle to a large fetch.max.bytes."""
+    most: int = config["receive.message.max.bytes"]
+    if "receive.message.max.bytes" not in config.given:
+        most = max(most, 2 * config.get("fetch.max.bytes", 0))
+    return min(most, 2**31 - 1)
 
 
 def _why(error: OSError) -> str:

@@ -226,6 +226,20 @@ def test_an_answer_that_is_none_costs_the_connection(run: Run) -> None:
     run(scenario())
 
 
+def test_a_response_that_is_too_large_costs_the_connection(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    def huge(version: int, request: object) -> ListGroupsResponse:
+        return groups("g" * 30_000)
+
+    async def scenario() -> None:
+        async with FakeCluster() as cluster, client(cluster.bootstrap, receive_message_max_bytes=20_000) as network:
+            cluster[1].on[ApiKeys.LIST_GROUPS] = huge
+            with pytest.raises(KafkaConnectionError, match=r"larger than receive\.message\.max\.bytes"):
+                await list_groups(network)
+
+    run(scenario())
+    assert "larger than receive.message.max.bytes" in caplog.text
+
+
 def test_a_cancelled_request_leaves_the_others_alone(run: Run) -> None:
     async def scenario() -> None:
         gate = asyncio.Event()
