@@ -86,7 +86,8 @@ lint: build $(STAMPS)/test-venv
 	@failed=0; \
 	echo 'ruff'; $(BIN)/ruff check --output-format concise . || failed=1; \
 	echo 'mypy'; $(BIN)/python -m mypy || failed=1; \
-	echo 'stubtest'; $(BIN)/python -m mypy.stubtest --concise --allowlist scripts/stubtest-allowlist.txt \
+	echo 'stubtest'; $(BIN)/python -m mypy.stubtest --concise --mypy-config-file pyproject.toml \
+		--allowlist scripts/stubtest-allowlist.txt \
 		--ignore-unused-allowlist --ignore-disjoint-bases $(MODULES:%=kafkapy._speedups.%) || failed=1; \
 	exit $$failed
 

@@ -5,7 +5,7 @@
                     Messages of format v0 and v1 are written anew as the records of one batch for a run of plain messages, or for a wrapper
                     (fetched_messages.pyx).
 
-What is opened is copied into slabs of up to 1 MiB, which consumers use again and again; larger batches have slabs of their own.
+What is opened is copied into slabs of up to 1 MiB, which consumers use again and again; larger ones have slabs of their own.
 
 A part of a batch at the end is left out, since brokers cut there; bytes without one whole batch are an entry of their own. An entry whose
 state is an error stays where it is, so that it is met by who reads up to it; behind a length or magic that is none nothing can be found.
