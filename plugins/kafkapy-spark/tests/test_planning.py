@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafkapy_spark.planning import OffsetRange, limit_rows, pack, plan_tasks, split_as_spark
 
@@ -40,6 +40,7 @@ def assert_covered_once(ranges: list[OffsetRange], parts: list[OffsetRange]) -> 
     assert not by_partition
 
 
+@settings(max_examples=40, deadline=None)
 @given(RANGES, SOME, st.integers(1, 10**6), st.integers(1, 64), SOME, st.none() | st.integers(10**4, 10**7))
 def test_every_offset_is_read_once(
     ranges: list[OffsetRange],
@@ -66,6 +67,7 @@ def test_every_offset_is_read_once(
         assert all(each.size <= max_records for task in tasks for each in task)
 
 
+@settings(max_examples=40, deadline=None)
 @given(RANGES.filter(lambda ranges: any(each.size for each in ranges)), st.integers(1, 300))
 def test_packed_tasks_are_of_one_size(ranges: list[OffsetRange], tasks: int) -> None:
     packed = pack(ranges, tasks)
@@ -124,6 +126,7 @@ def test_splitting_as_spark_does(
 OFFSETS = st.dictionaries(st.integers(0, 30), st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), max_size=20)
 
 
+@settings(max_examples=40, deadline=None)
 @given(OFFSETS, st.integers(1, 10**9))
 def test_limited_ends_lie_between_start_and_end(offsets: dict[int, tuple[int, int]], limit: int) -> None:
     start = {TopicPartition("t", number): at for number, (at, _) in offsets.items()}
