@@ -1,0 +1,209 @@
+"""How many records a second Spark reads, and what a micro-batch costs: format("kafkapy") beside Spark's own connector.
+
+    python perf/spark/read.py [--rows 4000000] [--rounds 2] [--jobs noop,group] [--formats kafkapy,kafka] [--json FILE]
+
+One kafkapy broker (storage in memory, in a process of its own), one Spark session (local[2]) for both formats; after a
+round that is not counted each job is run with the one and the other in turn: A B A B. Records have keys of 8 bytes and
+values of 100, as the producer sends them (--codec none). Jobs:
+
+    noop        every column into Spark's noop sink
+    value       key and value only (kafkapy: by schema; kafka: by select)
+    group       groupBy("partition").agg(sum("offset"))
+    parquet     key, value, offset and timestamp into Parquet files
+    batch-1, batch-128
+                the time of one micro-batch of a record for each of so many partitions: median of a query's, ms
+
+Spark's connector is of the version of pyspark, or where Maven Central has none of perf/peers/spark_kafka.py's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from peers import spark_kafka
+from peers.apache_kafka import PeerMissingError
+
+from kafkapy import KafkaAdminClient, KafkaProducer
+from kafkapy.admin import NewTopic
+from kafkapy.testing.broker_process import BrokerProcess
+
+READ_JOBS = ("noop", "value", "group", "parquet")
+BATCH_JOBS = {"batch-1": 1, "batch-128": 128}
+BATCHES = 20
+"""Micro-batches of a measurement."""
+
+
+def fill(bootstrap: str, topic: str, partitions: int, rows: int, codec: str) -> None:
+    """A topic with so many records, partitions in turns."""
+    with KafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, partitions, 1)])
+    chosen = random.Random(1)
+    values = [chosen.randbytes(50).hex().encode() for _ in range(1000)]
+    keys = [b"%08d" % number for number in range(1000)]
+    with KafkaProducer(
+        bootstrap_servers=bootstrap, compression_type=None if codec == "none" else codec, batch_size=1 << 18,
+        linger_ms=20,
+    ) as producer:  # fmt: skip
+        for number in range(rows):
+            producer.send(topic, values[number % 1000], keys[number % 997], partition=number % partitions)
+        producer.flush()
+
+
+@contextmanager
+def session(jars: list[Path]) -> Iterator[Any]:
+    """Spark with both connectors."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+    )
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+class Bench:
+    """The jobs, on one session and broker."""
+
+    def __init__(self, spark: Any, bootstrap: str, rows: int, directory: Path) -> None:
+        self.spark, self.bootstrap, self.rows, self.directory = spark, bootstrap, rows, directory
+
+    def frame(self, form: str, columns: str | None) -> Any:
+        reader = self.spark.read.format(form).option("kafka.bootstrap.servers", self.bootstrap)
+        reader = reader.option("subscribe", "rows")
+        if columns is None:
+            return reader.load()
+        if form == "kafkapy":
+            return reader.schema(columns).load()
+        return reader.load().select(*(each.split()[0] for each in columns.split(", ")))
+
+    def read(self, form: str, job: str) -> float:
+        """Records a second."""
+        from pyspark.sql import functions
+
+        began = time.perf_counter()
+        if job == "noop":
+            self.frame(form, None).write.format("noop").mode("overwrite").save()
+        elif job == "value":
+            self.frame(form, "key binary, value binary").write.format("noop").mode("overwrite").save()
+        elif job == "group":
+            sums = self.frame(form, None).groupBy("partition").agg(functions.count("*").alias("rows")).collect()
+            assert sum(row["rows"] for row in sums) == self.rows, sums
+        else:
+            columns = "key binary, value binary, offset bigint, timestamp timestamp"
+            self.frame(form, columns).write.mode("overwrite").parquet(str(self.directory / form))
+        return self.rows / (time.perf_counter() - began)
+
+    def batch_ms(self, form: str, partitions: int) -> float:
+        """The median time of a micro-batch."""
+        checkpoint = tempfile.mkdtemp(dir=self.directory)
+        reader = (
+            self.spark.readStream.format(form)
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", f"parts-{partitions}")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", partitions)
+        )
+        if form == "kafkapy":
+            reader = reader.option("maxTasks", 2)
+        query = (
+            reader.load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        times = [
+            progress["durationMs"]["triggerExecution"]
+            for progress in query.recentProgress
+            if progress["numInputRows"] == partitions
+        ]
+        assert len(times) >= BATCHES - 1, query.recentProgress
+        return float(statistics.median(times))
+
+    def job(self, name: str) -> Callable[[str], float]:
+        """What measures it once with a format."""
+        if name in BATCH_JOBS:
+            return lambda form: self.batch_ms(form, BATCH_JOBS[name])
+        return lambda form: self.read(form, name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--partitions", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--codec", default="none")
+    parser.add_argument("--jobs", default=",".join((*READ_JOBS, *BATCH_JOBS)))
+    parser.add_argument("--formats", default="kafkapy,kafka")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    formats = options.formats.split(",")
+    jobs = options.jobs.split(",")
+
+    import pyspark
+
+    jars: list[Path] = []
+    connector = None
+    if "kafka" in formats:
+        try:
+            connector, jars = spark_kafka.jars(pyspark.__version__)
+        except PeerMissingError as error:
+            print(f"without Spark's connector: {error}", file=sys.stderr)
+            formats.remove("kafka")
+    results: dict[str, dict[str, list[float]]] = {job: {form: [] for form in formats} for job in jobs}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        BrokerProcess(overrides={"kafkapy.storage.backend": "memory"}) as broker,
+    ):
+        if set(jobs) & set(READ_JOBS):
+            fill(broker.bootstrap, "rows", options.partitions, options.rows, options.codec)
+        for job in set(jobs) & set(BATCH_JOBS):
+            count = BATCH_JOBS[job]
+            fill(broker.bootstrap, f"parts-{count}", count, count * BATCHES, "none")
+        with session(jars) as spark:
+            bench = Bench(spark, broker.bootstrap, options.rows, Path(directory))
+            for job in jobs:
+                run = bench.job(job)
+                for number in range(options.rounds + 1):
+                    for form in formats:
+                        measured = run(form)
+                        if number:
+                            results[job][form].append(measured)
+                        print(f"{job:10} {form:8} {measured:14,.1f}{'' if number else '  (not counted)'}", flush=True)
+    print(f"\npyspark {pyspark.__version__}, Spark's connector {connector}; {options.rows:,} records")
+    print(f"{'':10} " + " ".join(f"{form:>14}" for form in formats))
+    for job, found in results.items():
+        unit = "ms a batch" if job in BATCH_JOBS else "records/s"
+        print(f"{job:10} " + " ".join(f"{statistics.median(found[form]):14,.0f}" for form in formats) + f"  {unit}")
+    if options.json:
+        options.json.write_text(json.dumps({"pyspark": pyspark.__version__, "connector": connector, "jobs": results}))
+
+
+if __name__ == "__main__":
+    main()
