@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
+from uuid import UUID
 
 from kafkapy.clients.consumer.consumer import KafkaConsumer
 from kafkapy.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
@@ -60,6 +61,12 @@ class _Lister(KafkaConsumer):
             raise UnknownTopicOrPartitionError(f"This server does not host topic {', '.join(missing)}")
         return {TopicPartition(topic, number) for topic, found in numbers.items() for number in found or ()}
 
+    def topic_ids(self) -> dict[str, UUID]:
+        """The ids of the topics that were asked about last, of those that have one."""
+        cluster = self._core.network.cluster
+        ids = {topic: cluster.topic_id(topic) for topic in self._topics}
+        return {topic: found for topic, found in ids.items() if found}
+
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> PartitionOffsets:
         """The offset for each timestamp in ms, or ListOffsetsTimestamp; -1 where there is none."""
         listed = self._run(self._core.list_offsets(dict(timestamps), self._api_timeout_ms))
@@ -83,6 +90,8 @@ class OffsetReader:
         self._client: _Lister | None = None
         self._partitions: set[TopicPartition] = set()
         self._partitions_at = 0.0
+        self._topic_ids: dict[str, UUID] = {}
+        self._recreated: set[str] = set()
 
     def close(self) -> None:
         """Ends the connections; a further question makes new ones."""
@@ -95,7 +104,15 @@ class OffsetReader:
         if not self._partitions_at or time.monotonic() - self._partitions_at > max_age_s:
             self._partitions = self._retried(self._find_partitions)
             self._partitions_at = time.monotonic()
+            ids = self._connected().topic_ids()
+            self._recreated |= {topic for topic, found in ids.items() if self._topic_ids.get(topic, found) != found}
+            self._topic_ids |= ids
         return self._partitions
+
+    def take_recreated(self) -> set[str]:
+        """Topics that have been deleted and created again, as far as this object has seen, since the last call."""
+        out, self._recreated = self._recreated, set()
+        return out
 
     def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
         """First offsets."""

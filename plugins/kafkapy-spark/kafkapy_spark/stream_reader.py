@@ -80,6 +80,13 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return to_json(known)
         latest = self._await_news(known)
         self._latest = latest
+        recreated = self._offsets.take_recreated()
+        if recreated:
+            report_data_loss(
+                f"Topics have been deleted and created again: {', '.join(sorted(recreated))}. Some data may have been "
+                "missed",
+                self._options.fail_on_data_loss,
+            )
         if once:
             return to_json(latest)
         if self._is_too_little(known, latest):

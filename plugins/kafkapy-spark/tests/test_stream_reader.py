@@ -183,6 +183,29 @@ def test_data_loss(fail: bool, reader: Callable[..., Any], topic: Callable[..., 
             assert run.partitions(start, end) == []
 
 
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_made_again_under_a_query(
+    fail: bool, reader: Callable[..., Any], topic: Callable[..., str], send: Callable[..., None], broker: Any
+) -> None:
+    """Acceptance 10: also when the new one has as many records."""
+    name = topic()
+    send(name, ["x"] * 2)
+    run = reader(name, failOnDataLoss=fail, startingOffsets="earliest")
+    start = run.latestOffset(run.initialOffset(), ALL)
+    end = run.latestOffset(start, ALL)
+    broker.delete_topic(name)
+    broker.create_topic(name, 1)
+    send(name, ["y"] * 5)
+    deadline = time.monotonic() + 20
+    if fail:
+        with pytest.raises(DataLossError, match=f"deleted and created again: {name}"):
+            while time.monotonic() < deadline:
+                run.latestOffset(end, ALL)
+    else:
+        while run.latestOffset(end, ALL) != {name: {"0": 5}}:
+            assert time.monotonic() < deadline
+
+
 def test_an_idle_query_asks_seldom(
     reader: Callable[..., Any],
     topic: Callable[..., str],
