@@ -1,1 +1,1 @@
-"""Configuration: what keys there are (`config_def`, `broker`, `topic`, `clients`), how files are read (`properties`)."""
+"""Configuration: the keys (`config_def`, `broker`, `topic`, `clients`), and how files are read (`properties`)."""
