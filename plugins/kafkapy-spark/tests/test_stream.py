@@ -111,6 +111,29 @@ def test_a_start_at_the_end_is_pinned(
     assert reading.run() == numbers(10, 15)
 
 
+def test_a_checkpoint_of_sparks_own_source(
+    query: Callable[..., Query], topic: Callable[..., str], send: Callable[..., None]
+) -> None:
+    """Acceptance 21: a checkpoint goes on under the other format; Spark's source writes its JSON without blanks, and a
+    file with the first offsets."""
+    name = topic(2)
+    send(name, numbers(0, 4), 0)
+    send(name, numbers(4, 6), 1)
+    reading = query(name, startingOffsets="earliest")
+    assert reading.run() == numbers(0, 6)
+    for path in (reading.checkpoint / "offsets").glob("[0-9]*"):
+        lines = path.read_text().splitlines()
+        offsets = json.loads(lines[-1])
+        backwards = {topic: dict(reversed(each.items())) for topic, each in offsets.items()}
+        path.write_text("\n".join([*lines[:-1], json.dumps(backwards, separators=(",", ":"))]))
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    (reading.checkpoint / "sources" / "0").mkdir(parents=True)
+    (reading.checkpoint / "sources" / "0" / "0").write_text(f'v1\n{{"{name}":{{"0":0,"1":0}}}}')
+    send(name, numbers(6, 8), 1)
+    assert reading.run() == numbers(6, 8)
+    assert reading.offsets() == {name: {"0": 4, "1": 4}}
+
+
 def test_once_reads_all(
     query: Callable[..., Query], topic: Callable[..., str], send: Callable[..., None]
 ) -> None:
