@@ -13,6 +13,7 @@ values of 100, as the producer sends them (--codec none). Jobs:
     batch-1, batch-128
                 the time of one micro-batch of a record for each of so many partitions: median of a query's, ms
 
+--formats takes "limit" too: a Python source that yields one batch made beforehand, which is as fast as Spark takes any.
 Spark's connector is of the version of pyspark, or where Maven Central has none of perf/peers/spark_kafka.py's.
 """
 
@@ -67,6 +68,7 @@ def session(jars: list[Path]) -> Iterator[Any]:
     """Spark with both connectors."""
     from pyspark.sql import SparkSession
 
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find limit_source
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")
@@ -94,10 +96,10 @@ class Bench:
 
     def frame(self, form: str, columns: str | None) -> Any:
         reader = self.spark.read.format(form).option("kafka.bootstrap.servers", self.bootstrap)
-        reader = reader.option("subscribe", "rows")
+        reader = reader.option("subscribe", "rows").option("rows", self.rows)
         if columns is None:
             return reader.load()
-        if form == "kafkapy":
+        if form != "kafka":
             return reader.schema(columns).load()
         return reader.load().select(*(each.split()[0] for each in columns.split(", ")))
 
@@ -176,7 +178,9 @@ def main() -> None:
         except PeerMissingError as error:
             print(f"without Spark's connector: {error}", file=sys.stderr)
             formats.remove("kafka")
-    results: dict[str, dict[str, list[float]]] = {job: {form: [] for form in formats} for job in jobs}
+    results: dict[str, dict[str, list[float]]] = {
+        job: {form: [] for form in formats if form != "limit" or job in READ_JOBS} for job in jobs
+    }
     with (
         tempfile.TemporaryDirectory() as directory,
         BrokerProcess(overrides={"kafkapy.storage.backend": "memory"}) as broker,
@@ -187,11 +191,15 @@ def main() -> None:
             count = BATCH_JOBS[job]
             fill(broker.bootstrap, f"parts-{count}", count, count * BATCHES, "none")
         with session(jars) as spark:
+            if "limit" in formats:
+                from limit_source import LimitSource
+
+                spark.dataSource.register(LimitSource)
             bench = Bench(spark, broker.bootstrap, options.rows, Path(directory))
             for job in jobs:
                 run = bench.job(job)
                 for number in range(options.rounds + 1):
-                    for form in formats:
+                    for form in results[job]:
                         measured = run(form)
                         if number:
                             results[job][form].append(measured)
@@ -200,7 +208,8 @@ def main() -> None:
     print(f"{'':10} " + " ".join(f"{form:>14}" for form in formats))
     for job, found in results.items():
         unit = "ms a batch" if job in BATCH_JOBS else "records/s"
-        print(f"{job:10} " + " ".join(f"{statistics.median(found[form]):14,.0f}" for form in formats) + f"  {unit}")
+        cells = [f"{statistics.median(found[form]):14,.0f}" if form in found else 14 * " " for form in formats]
+        print(f"{job:10} " + " ".join(cells) + f"  {unit}")
     if options.json:
         options.json.write_text(json.dumps({"pyspark": pyspark.__version__, "connector": connector, "jobs": results}))
 
