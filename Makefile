@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 export PYTHON
 
-.PHONY: help build serve test test-spark lint asan soak perf perf-smoke bench interop-java wheel docs clean
+.PHONY: help build serve test test-spark lint asan soak perf perf-smoke perf-clients bench interop-java wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
@@ -25,6 +25,7 @@ help:
 	@echo 'soak          the tests that run for long'
 	@echo 'perf          kafkapy beside Apache Kafka and the limit of the machine; docs/performance.md'
 	@echo 'perf-smoke    the same in under a minute, kafkapy and the limit only'
+	@echo 'perf-clients  our producer and consumer beside confluent-kafka, kafka-python and aiokafka'
 	@echo 'bench         micro-benchmarks (BENCH=codec for one)'
 	@echo 'interop-java  Apache Kafka beside the broker: its command-line tools, and every answer compared'
 	@echo 'wheel         a wheel in dist/'
@@ -107,6 +108,11 @@ perf: build $(STAMPS)/test-venv
 perf-smoke: build $(STAMPS)/test-venv
 	@scripts/system-packages perf
 	$(BIN)/python perf/run.py --smoke $(ARGS)
+
+# Messages a second and CPU a message of Python's Kafka clients, on the same broker in one run. ARGS="--sizes 100" for less.
+perf-clients: build $(STAMPS)/test-venv
+	$(BIN)/python perf/clients/produce.py $(ARGS)
+	$(BIN)/python perf/clients/consume.py $(ARGS)
 
 # The micro-benchmarks of single parts; BENCH=codec for one of them.
 bench: build $(STAMPS)/test-venv
