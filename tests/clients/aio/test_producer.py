@@ -36,6 +36,8 @@ def read(broker: Broker, topic: str, count: int, partition: int = 0) -> list[Rec
 
 
 def test_what_is_sent_is_there(broker: Broker, topic: str, run: Any) -> None:
+    before = set(threading.enumerate())
+
     async def main() -> None:
         async with producer(broker) as sender:
             metadata = await sender.send_and_wait(
@@ -49,7 +51,7 @@ def test_what_is_sent_is_there(broker: Broker, topic: str, run: Any) -> None:
             await sender.send(topic, None, key=b"tombstone", partition=1)
             await sender.flush()
             assert await sender.partitions_for(topic) == {0, 1}
-            assert not [each for each in threading.enumerate() if each.name.startswith("kafkapy")]
+            assert not [each for each in set(threading.enumerate()) - before if each.name.startswith("kafkapy")]
 
     run(main)
     assert [each.value for each in read(broker, topic, 100)] == [b"%d" % n for n in range(100)]
