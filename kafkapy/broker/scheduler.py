@@ -97,8 +97,16 @@ class KafkaScheduler:
         return self.schedule(name, fn, delay_ms, -1)
 
     async def run_blocking(self, fn: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a blocking call made on a worker thread. Awaited on the control loop."""
-        return await self.loop.run_in_executor(self._pool, fn, *arguments)
+        """The result of a blocking call made on a worker thread. Awaited on the control loop.
+
+        CancelledError when no thread takes it any more: the scheduler has been shut down, or the interpreter ends
+        around a broker on a daemon thread.
+        """
+        try:
+            call = self._pool.submit(fn, *arguments)
+        except RuntimeError as error:
+            raise asyncio.CancelledError(str(error)) from None
+        return await asyncio.wrap_future(call)
 
     @property
     def pending(self) -> int:
