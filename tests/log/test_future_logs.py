@@ -133,7 +133,7 @@ def test_appends_and_reads_go_on_while_a_log_moves_to_and_fro(manage: Any, batch
     def read() -> None:
         offset, expected = 0, 0
         while True:
-            finished = stop.is_set()
+            finished = not writer.is_alive()
             data = log.read(offset, 3000, isolation=0)[0]
             if not data and finished:
                 break
@@ -148,17 +148,17 @@ def test_appends_and_reads_go_on_while_a_log_moves_to_and_fro(manage: Any, batch
         if expected != len(written):
             problems.append(("end", expected, len(written)))
 
-    threads = [threading.Thread(target=write), threading.Thread(target=read)]
-    for thread in threads:
-        thread.start()
+    writer, reader = threading.Thread(target=write), threading.Thread(target=read)
+    writer.start()
+    reader.start()
     try:
         for _ in range(8):
             assert manager.futures.create(TP, elsewhere(manager))
             assert move(manager) is Progress.DONE
     finally:
         stop.set()
-        for thread in threads:
-            thread.join()
+        writer.join()
+        reader.join()
     assert written == list(range(len(written)))
     assert problems == []
     assert len(directories(manager)) == 1
