@@ -67,9 +67,18 @@ _REFUSED: Final = {
     "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
 
-_GROUP_ID_WARNING: Final = (
-    "Kafka option 'kafka.group.id' has been set on this query. It is not needed: no group is joined, and offsets are "
-    "kept in the checkpoint"
+_NOT_THERE: Final = {
+    "readFrom": "records are read from brokers only",
+    "offsetCommitGroup": "offsets are kept in the checkpoint only, and are committed to no group",
+    "delivery": "kafkapy-spark does not write to Kafka",
+    "transactionalIdPrefix": "kafkapy-spark does not write to Kafka",
+    "txnAppId": "kafkapy-spark does not write to Kafka",
+    "txnVersion": "kafkapy-spark does not write to Kafka",
+}
+"""Options that promise what this version does not do: it refuses them rather than let somebody rely on them."""
+
+_GROUP_WARNING: Final = (
+    "Option '%s' has been set on this query. It is ignored: no group is joined, and offsets are kept in the checkpoint"
 )
 
 
@@ -108,6 +117,9 @@ class SourceOptions:
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         """From the options of a DataFrameReader or DataStreamReader. IllegalArgumentError for what is refused."""
         options = {name.lower(): value for name, value in given.items()}
+        for name, reason in _NOT_THERE.items():
+            if name.lower() in options:
+                raise IllegalArgumentError(f"Option '{name}' is not supported: {reason}")
         starting = _offset_limit(options, "starting", LatestOffsets() if streaming else EarliestOffsets())
         ending: OffsetLimit = LatestOffsets()
         if streaming:
@@ -144,6 +156,8 @@ class SourceOptions:
             raise IllegalArgumentError(
                 f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})."
             )
+        if "groupidprefix" in options:
+            logger.warning(_GROUP_WARNING, "groupIdPrefix")
         if not streaming:
             for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
                 if name.lower() in options:
@@ -323,7 +337,7 @@ def _kafka_configs(options: Mapping[str, str]) -> dict[str, str]:
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer"
         )
     if configs.pop("group.id", None) is not None:
-        logger.warning(_GROUP_ID_WARNING)
+        logger.warning(_GROUP_WARNING, "kafka.group.id")
     return configs
 
 

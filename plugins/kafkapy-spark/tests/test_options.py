@@ -102,6 +102,12 @@ REFUSED = [
     (False, {"kafka.VALUE.deserializer": "x"}, "Kafka option 'value.deserializer' is not supported"),
     (False, {"kafka.enable.auto.commit": "true"}, "Kafka option 'enable.auto.commit' is not supported"),
     (False, {"kafka.interceptor.classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
+    (False, {"readFrom": "segments"}, "Option 'readFrom' is not supported: records are read from brokers only"),
+    (True, {"offsetcommitgroup": "g"}, "Option 'offsetCommitGroup' is not supported: offsets are kept in the check"),
+    (True, {"delivery": "exactly-once"}, "Option 'delivery' is not supported: kafkapy-spark does not write"),
+    (False, {"transactionalIdPrefix": "p"}, "Option 'transactionalIdPrefix' is not supported"),
+    (False, {"txnAppId": "a"}, "Option 'txnAppId' is not supported"),
+    (False, {"txnVersion": "1"}, "Option 'txnVersion' is not supported"),
     (False, {"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
     (False, {"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries"),
     (False, {"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
@@ -168,10 +174,11 @@ def test_options_of_streams_are_ignored_by_batches(name: str, caplog: pytest.Log
     assert f"{name} option ignored in batch queries" in caplog.text
 
 
-def test_a_group_id_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", ["kafka.group.id", "groupIdPrefix"])
+def test_a_group_is_warned_about(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "kafkapy.spark"):
-        assert "group.id" not in batch(**{"kafka.group.id": "g"}).kafka
-    assert "kafka.group.id" in caplog.text
+        assert "group.id" not in batch(**{name: "g"}).kafka
+    assert f"'{name}' has been set on this query. It is ignored" in caplog.text
 
 
 def test_headers_are_wanted_when_asked_for() -> None:
