@@ -75,6 +75,11 @@ class KafkapyReader(DataSourceReader):
                     self._options.fail_on_data_loss,
                 )
                 at = last[partition]
+            elif start[partition] > at:
+                report_data_loss(
+                    f"The starting offset {start[partition]} of {partition} is behind its ending offset {at}",
+                    self._options.fail_on_data_loss,
+                )
             ranges.append(OffsetRange(partition, start[partition], at))
         return ranges
 
