@@ -151,6 +151,44 @@ def test_batches_are_bounded_and_in_order(
     assert pa.Table.from_batches(batches)["offset"].to_pylist() == list(range(count))
 
 
+def test_memory_is_not_used_again_while_a_part_of_a_batch_is_held(
+    plan: Callable[..., ReadPlan], topic: Callable[..., str], producer: KafkaProducer
+) -> None:
+    """Buffers go back for a later batch once nothing refers to them: not the batch, nor a slice of one of its columns."""
+    name = topic()
+    count = 6 * BATCH_ROWS
+    for number in range(count):
+        producer.send(name, b"%0100d" % number, key=b"%08d" % number, headers=[("h", b"%012d" % number)])
+    producer.flush()
+    read = plan(key="string", value="binary", offset="long", headers=HEADERS)
+
+    def address(batch: pa.RecordBatch) -> int:
+        return int(batch.column(1).buffers()[2].address)
+
+    # Dropped, one after the other: the memory of one becomes that of another.
+    addresses = [address(batch) for batch in read_task(read, one(name, 0, count))]
+    assert len(set(addresses)) < len(addresses)
+
+    held: list[tuple[int, list[Any]]] = []
+    addresses = []
+    at = 0
+    for batch in read_task(read, one(name, 0, count)):
+        addresses.append(address(batch))
+        rows = batch.num_rows
+        parts = [batch.column(column).slice(rows // 2, 50) for column in range(3)]
+        parts.append(batch.column(3).values.field(1).slice(rows // 2, 50))
+        held.append((at + rows // 2, parts))
+        at += rows
+        del batch, parts
+    assert at == count and len(set(addresses)) == len(addresses)
+    for first, (keys, values, offsets, headers) in held:
+        numbers = range(first, first + len(keys))
+        assert keys.to_pylist() == [f"{number:08}" for number in numbers]
+        assert values.to_pylist() == [b"%0100d" % number for number in numbers]
+        assert offsets.to_pylist() == list(numbers)
+        assert headers.to_pylist() == [b"%012d" % number for number in numbers]
+
+
 def test_consumers_are_used_again(
     plan: Callable[..., ReadPlan], topic: Callable[..., str], send: Callable[..., None], idle: Any
 ) -> None:
