@@ -14,6 +14,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, LinkError
 
 ROOT = Path(__file__).parent
 SPEEDUPS = Path("kafkapy") / "_speedups"
@@ -23,6 +24,7 @@ ONLY = {name for name in os.environ.get("KAFKAPY_EXT", "").split(",") if name}
 JOBS = os.cpu_count() or 1
 # What a kernel links beside the C++ runtime; see scripts/system-packages for where it comes from.
 LIBRARIES = {"compression": ["lz4", "zstd", "snappy", "z"]}
+NEEDED = "Building needs, on Debian: apt install g++ python3-dev liblz4-dev libzstd-dev libsnappy-dev zlib1g-dev"
 VARIANT = "-".join(word for word in ("cython", "debug" if DEBUG else "", SANITIZE) if word)
 
 compile_args = [
@@ -98,7 +100,11 @@ class BuildKernels(build_ext):
         built = in_place.stat().st_mtime if in_place.exists() else 0.0
         current = all(Path(path).stat().st_mtime <= built for path in inputs)
         if self.inplace or not current:
-            super().build_extension(ext)
+            try:
+                super().build_extension(ext)
+            except (CompileError, LinkError) as error:
+                # The last line of what pip shows.
+                raise type(error)(f"{error}\n{NEEDED}") from error
             return
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
