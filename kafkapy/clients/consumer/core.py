@@ -348,11 +348,18 @@ class ConsumerCore:
 
     # --- positions ------------------------------------------------------------------------------------------------
 
-    def initialize_positions(self) -> None:
-        """Looks for positions of the partitions that have none: committed offsets, or what auto.offset.reset says."""
+    def initialize_positions(self, asked: TopicPartition | None = None) -> None:
+        """Looks for positions of the partitions that have none: committed offsets, or what auto.offset.reset says.
+
+        Newly assigned ones wait until the listener knows of them, for it may seek; but not one that is `asked` for.
+        """
         if self._initializer is not None or self.closed:
             return
-        states = [state for state in self.subscription.in_state(FetchState.INITIALIZING) if not state.pending_assigned]
+        states = [
+            state
+            for state in self.subscription.in_state(FetchState.INITIALIZING)
+            if not state.pending_assigned or state.topic_partition == asked
+        ]
         if states:
             self._initializer = self._spawn(self._initialize(states))
 
@@ -414,7 +421,7 @@ class ConsumerCore:
                     error = self.attendance.next_error()
                     if error is not None:
                         raise error
-                    self.initialize_positions()
+                    self.initialize_positions(asked=partition)
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

@@ -334,6 +334,25 @@ class TestGroups:
         consumer.assign(both)
         assert [consumer.committed(partition) for partition in both] == [3, 3]
 
+    def test_a_listener_may_ask_for_the_positions_of_what_it_is_given(
+        self, broker: Broker, topic: str, consume: Callable[..., KafkaConsumer]
+    ) -> None:
+        produce(broker, topic, 3)
+        positions: dict[TopicPartition, int] = {}
+
+        class Asking(ConsumerRebalanceListener):
+            def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None: ...
+
+            def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+                for partition in assigned:
+                    positions[partition] = consumer.position(partition, timeout_ms=10_000)
+
+        consumer = consume(group_id=f"g-{topic}")
+        consumer.commit({TopicPartition(topic, 0): 2})
+        consumer.subscribe([topic], listener=Asking())
+        assert [record.offset for record in take(consumer, 1)] == [2]
+        assert positions == {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 0}
+
     def test_what_a_listener_raises_is_raised_by_poll(
         self, broker: Broker, topic: str, consume: Callable[..., KafkaConsumer]
     ) -> None:
