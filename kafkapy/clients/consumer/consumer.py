@@ -308,6 +308,9 @@ class KafkaConsumer(RecordIterator):
         except BaseException:
             self.fetch_buffer.attention = True  # interrupted: the next call does what is left
             raise
+        if self._woken:
+            # wakeup() came after the look above, and enter_poll() may have cleared what it had set.
+            self.fetch_buffer.attention = True
         if error is not None:
             raise error
 

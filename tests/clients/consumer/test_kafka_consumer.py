@@ -408,6 +408,23 @@ class TestThreadsAndSignals:
         with pytest.raises(WakeupError):
             next(iter(consumer))
 
+    def test_a_wakeup_amid_the_entry_of_a_poll_is_not_lost(
+        self, topic: str, consume: Callable[..., KafkaConsumer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        consumer = consume(topic)
+        consumer.poll(500)
+        enter_poll = consumer._core.enter_poll
+
+        def woken_first() -> None:
+            monkeypatch.undo()
+            consumer.wakeup()
+            enter_poll()
+
+        monkeypatch.setattr(consumer._core, "enter_poll", woken_first)
+        consumer.fetch_buffer.attention = True
+        with pytest.raises(WakeupError):
+            consumer.poll(3000)
+
     def test_two_threads_at_a_time_are_an_error(self, topic: str, consume: Callable[..., KafkaConsumer]) -> None:
         consumer = consume(topic)
         thread = threading.Thread(target=lambda: consumer.poll(700))
