@@ -104,7 +104,9 @@ class KafkaConsumer(RecordIterator):
         """Listeners that are called by close() may still commit."""
         self._intercepted: deque[ConsumerRecord] = deque()
         consumer_timeout_ms = config["consumer.timeout.ms"]
-        self._consumer_timeout_s = None if consumer_timeout_ms in (-1, MAX_LONG) else consumer_timeout_ms / 1000
+        self._consumer_timeout_s = (
+            None if consumer_timeout_ms < 0 or consumer_timeout_ms == MAX_LONG else consumer_timeout_ms / 1000
+        )
         self._api_timeout_ms: int = config["default.api.timeout.ms"]
         self._max_poll_records: int = config["max.poll.records"]
         self._background = BackgroundLoop(f"kafkapy-consumer-{config['client.id'] or config['group.id'] or ''}")

@@ -95,6 +95,14 @@ class TestReading:
         produce(broker, topic, 5, first=100)
         assert [record.value for record in consumer] == [b"v%d" % number for number in range(100, 105)]
 
+    @pytest.mark.parametrize("timeout_ms", [-1, -5, float("inf")])
+    def test_iteration_without_a_consumer_timeout_waits(
+        self, broker: Broker, topic: str, consume: Callable[..., KafkaConsumer], timeout_ms: float
+    ) -> None:
+        consumer = consume(topic, consumer_timeout_ms=timeout_ms)
+        threading.Timer(0.3, produce, (broker, topic, 1)).start()
+        assert next(consumer).offset == 0
+
     def test_poll_is_by_partition_and_bounded(
         self, broker: Broker, topic: str, consume: Callable[..., KafkaConsumer]
     ) -> None:
