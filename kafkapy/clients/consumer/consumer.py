@@ -170,6 +170,11 @@ class KafkaConsumer(RecordIterator):
 
     def _serve(self, coroutine: Any) -> Any:
         """As `_run`, while listeners and callbacks are called on this thread."""
+        try:
+            self._background.check()
+        except BaseException:
+            coroutine.close()
+            raise
         future = asyncio.run_coroutine_threadsafe(coroutine, self._background.loop)
         future.add_done_callback(lambda _: self._bell.ring())
         error: Exception | None = None

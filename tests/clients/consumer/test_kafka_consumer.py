@@ -469,7 +469,12 @@ class TestThreadsAndSignals:
         if child == 0:
             code = 1
             try:
-                for call in (lambda: next(consumer), lambda: consumer.poll(10), consumer.assignment):
+                for call in (
+                    lambda: next(consumer),
+                    lambda: consumer.poll(10),
+                    consumer.assignment,
+                    consumer.unsubscribe,
+                ):
                     try:
                         call()
                     except IllegalStateError:
