@@ -47,7 +47,7 @@ BACKOFF_STEPS: Final = 16
 """Waits that are told apart by the number of attempts; the last one holds for all further."""
 ROOM_CHECK_S: Final = 0.05
 WANT_AGAIN_S: Final = 1.0
-FOREVER_S: Final = 1e9
+SEND_OFFSETS: Final = "send_offsets_to_transaction"
 
 
 class ProducerCore:
@@ -287,7 +287,7 @@ class ProducerCore:
     ) -> None:
         """Commits offsets of a consumer group with the open transaction."""
         _, requests = self._transactional()
-        await self._settle("send_offsets_to_transaction", lambda: requests.send_offsets(offsets, group))
+        await self._settle(SEND_OFFSETS, lambda: requests.send_offsets(offsets, group))
 
     async def commit_transaction(self) -> None:
         """Ends the open transaction; its records are there for readers of committed ones."""
@@ -297,7 +297,25 @@ class ProducerCore:
     async def abort_transaction(self) -> None:
         """Ends the open transaction; its records are there for nobody."""
         _, requests = self._transactional()
+        await self._finish_offsets()
         await self._settle("abort_transaction", requests.abort)
+
+    async def _finish_offsets(self) -> None:
+        """Offsets whose sending was interrupted need not be sent again before an abort, but are not to come after it.
+        KafkaTimeoutError while they are under way.
+        """
+        manager, _ = self._transactional()
+        task = self._pending
+        if task is None or manager.pending != SEND_OFFSETS:
+            return
+        done, _ = await asyncio.wait({task}, timeout=self._max_block_s)
+        if not done:
+            raise KafkaTimeoutError(f"{SEND_OFFSETS}() is still under way after {self._max_block_s:g} s")
+        if self._pending is task:
+            self._pending = None
+            manager.pending = ""
+        if not task.cancelled():
+            task.exception()  # the abort makes up for it
 
     # --- end ------------------------------------------------------------------------------------------------------
 

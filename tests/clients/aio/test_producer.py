@@ -12,6 +12,7 @@ from interop.clients import ConfluentClient, Record
 from kafkapy.clients.aio.consumer import AIOKafkaConsumer
 from kafkapy.clients.aio.errors import IllegalOperation, ProducerClosed
 from kafkapy.clients.aio.producer import AIOKafkaProducer
+from kafkapy.clients.producer.transactional_requests import TransactionalRequests
 from kafkapy.errors import (
     ConfigError,
     IllegalStateError,
@@ -154,6 +155,46 @@ def test_transactions_commit_and_abort(broker: Broker, topic: str, run: Any) -> 
             assert reader.last_stable_offset(zero) == 6
             with pytest.raises(IllegalStateError):
                 await sender.send(topic, b"outside")
+
+    run(main)
+
+
+def test_a_transaction_that_is_cancelled_amid_its_offsets_is_aborted(
+    broker: Broker, topic: str, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = TopicPartition(topic, 0)
+
+    async def main() -> None:
+        asked = asyncio.Event()
+        send_offsets = TransactionalRequests.send_offsets
+
+        async def slowly(*arguments: Any) -> None:
+            asked.set()
+            await asyncio.sleep(0.2)
+            await send_offsets(*arguments)
+
+        async def work() -> None:
+            async with sender.transaction():
+                await sender.send_and_wait(topic, b"dropped", partition=0)
+                await sender.send_offsets_to_transaction({place: 5}, f"group-{topic}")
+
+        async with producer(broker, transactional_id=f"id-{topic}") as sender:
+            with monkeypatch.context() as patch:
+                patch.setattr(TransactionalRequests, "send_offsets", slowly)
+                task = asyncio.create_task(work())
+                await asked.wait()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            async with sender.transaction():
+                await sender.send(topic, b"kept", partition=0)
+        async with AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap_servers, group_id=f"group-{topic}", auto_offset_reset="earliest",
+            isolation_level="read_committed", enable_auto_commit=False, fetch_max_wait_ms=50,
+        ) as reader:  # fmt: skip
+            reader.assign([place])
+            assert await reader.committed(place) is None
+            assert (await reader.getone()).value == b"kept"
 
     run(main)
 
