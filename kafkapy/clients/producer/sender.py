@@ -324,6 +324,8 @@ class Sender:
             self._request_failed(batches, error)
             self.schedule()
             return
+        if transactions is not None:
+            transactions.started = True
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         self._metrics.request(batches)
         future.add_done_callback(lambda future: self._on_response(node, request, future))

@@ -305,7 +305,6 @@ class TransactionManager:
             raise self.refusal()
         if self.v2:
             self.partitions.add(queue)
-            self.started = True
             queue.in_transaction = True
         else:
             self.new_partitions.add(queue)

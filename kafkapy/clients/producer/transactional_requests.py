@@ -452,9 +452,10 @@ class TransactionalRequests:
         manager = self._manager
         v2 = manager.v2  # it ends with the protocol that it has begun with
         manager.use_version(self._transaction_version(), initially=False)
-        if _runs(self._adding) and self._adding is not None and not committed:
-            await asyncio.wait({self._adding})
         await self._all_sent()
+        if self._adding is not None and _runs(self._adding) and not manager.failed:
+            # No batch may wait for these partitions: then only their answer says that the coordinator has begun.
+            await asyncio.wait({self._adding})
         if manager.failed:
             manager.require_no_error()
         if not manager.started:

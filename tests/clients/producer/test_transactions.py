@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as ForeignPartition
 
 from kafkapy import KafkaProducer
+from kafkapy.admin import KafkaAdminClient, TransactionState
 from kafkapy.clients.network_client import NetworkClient
 from kafkapy.errors import (
     CommitFailedError,
@@ -183,6 +184,21 @@ def test_an_error_of_a_record_aborts_the_transaction(cluster: Broker, name: str,
         producer.send(name, b"kept")
         producer.commit_transaction()
     assert read(cluster.bootstrap_servers, name, 1) == [b"kept"]
+
+
+def test_a_commit_of_nothing_leaves_nothing_open(cluster: Broker, name: str, protocol: str) -> None:
+    with (
+        transactional(cluster.bootstrap_servers, name, max_request_size=1000) as producer,
+        KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
+        assert producer.partitions_for(name)
+        for _ in range(5):
+            producer.begin_transaction()
+            with pytest.raises(RecordTooLargeError):
+                producer.send(name, bytes(2000))  # its partition is being added to the transaction by now
+            producer.commit_transaction()
+            time.sleep(0.05)
+            assert admin.describe_transactions([name])[name].state is not TransactionState.ONGOING
 
 
 def test_calls_out_of_turn(cluster: Broker, name: str) -> None:
