@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +32,8 @@ BATCH_BYTES: Final = 8 << 20
 """A batch ends at either."""
 FILL_WAIT_S: Final = 0.02
 """How long a batch that has some rows waits for more."""
+OUT_OF_RANGE_WAIT_S: Final = 0.1
+"""Before an offset is asked for again that is out of range for the leader, and not so by the offsets that it lists."""
 MAX_IDLE_CONSUMERS: Final = 2
 """Of one configuration in one process; a worker runs a task at a time, but a task may read while another is closed."""
 
@@ -118,17 +121,23 @@ class RangeReader(KafkaConsumer):
 
     def _take(self, take: Any, builder: TableBuilder) -> bool:
         """Fills a batch; whether it is full, or the last one."""
+        limit = self._plan.poll_timeout_ms / 1000
+        deadline = time.monotonic() + limit
         self._acquire()
         try:
             while True:
-                limit = self._plan.poll_timeout_ms / 1000
                 try:
                     # Waits for the first rows as long as may be, for others a moment.
                     if self._wait_for(lambda: take() or builder.rows > 0, limit):
                         return bool(take() or self._wait_for(take, FILL_WAIT_S))
                     return False
                 except OffsetOutOfRangeError:
-                    self._skip_lost()
+                    if self._skip_lost():
+                        deadline = time.monotonic() + limit
+                    elif time.monotonic() > deadline:
+                        raise
+                    else:
+                        time.sleep(OUT_OF_RANGE_WAIT_S)
                     if self._ended():
                         return True
         finally:
@@ -142,8 +151,9 @@ class RangeReader(KafkaConsumer):
             self._background.call(self._set_paused, done, True)
         return not self._left
 
-    def _skip_lost(self) -> None:
-        """Goes on behind records that are gone, or raises DataLossError."""
+    def _skip_lost(self) -> bool:
+        """Goes on behind records that are gone, or raises DataLossError. False where none are: brokers disagree for a
+        moment about what there is."""
         partitions: Sequence[TopicPartition] = sorted(self._left)
         first, last = self.beginning_offsets(partitions), self.end_offsets(partitions)
         moved = {}
@@ -161,3 +171,4 @@ class RangeReader(KafkaConsumer):
                 self._plan.fail_on_data_loss,
             )
         self._background.call(self._seek_back, moved)
+        return bool(moved)

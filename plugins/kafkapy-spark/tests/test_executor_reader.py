@@ -19,7 +19,7 @@ from kafkapy_spark.executor_reader import BATCH_ROWS, ReadPlan, read_task
 from kafkapy_spark.planning import OffsetRange, Task
 
 from kafkapy import KafkaAdminClient, KafkaProducer
-from kafkapy.errors import KafkaTimeoutError
+from kafkapy.errors import KafkaTimeoutError, OffsetOutOfRangeError
 from kafkapy.types import TopicPartition
 
 HEADERS = {
@@ -154,7 +154,7 @@ def test_batches_are_bounded_and_in_order(
 def test_memory_is_not_used_again_while_a_part_of_a_batch_is_held(
     plan: Callable[..., ReadPlan], topic: Callable[..., str], producer: KafkaProducer
 ) -> None:
-    """Buffers go back for a later batch once nothing refers to them: not the batch, nor a slice of one of its columns."""
+    """Buffers go back for a later batch once nothing refers to them: no batch, no slice of a column."""
     name = topic()
     count = 6 * BATCH_ROWS
     for number in range(count):
@@ -240,6 +240,28 @@ def test_lost_records(
     assert list(read_task(lenient, one(name, 2, 4))) == []
     assert list(read_task(lenient, one(name, 20, 30))) == []
     assert table(lenient, one(name, 9, 10))["value"].to_pylist() == ["9"]
+
+
+def test_brokers_that_disagree_about_a_range_do_not_hold_up_a_task_for_ever(
+    plan: Callable[..., ReadPlan],
+    topic: Callable[..., str],
+    send: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An offset is out of range for a fetch, and in range by the offsets that are listed."""
+    name = topic()
+    send(name, ["a"] * 3)
+    asked = []
+
+    def end_offsets(self: Any, partitions: Any, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+        asked.append(time.monotonic())
+        return dict.fromkeys(partitions, 50)
+
+    monkeypatch.setattr(executor_reader.RangeReader, "end_offsets", end_offsets)
+    with pytest.raises(OffsetOutOfRangeError):
+        list(read_task(plan(poll_timeout_ms=400, value="string"), one(name, 20, 30)))
+    assert 2 <= len(asked) <= 10
+    assert asked[-1] - asked[0] >= 0.3
 
 
 def test_nothing_comes(plan: Callable[..., ReadPlan], topic: Callable[..., str], send: Callable[..., None]) -> None:
