@@ -35,7 +35,7 @@ FILL_WAIT_S: Final = 0.02
 OUT_OF_RANGE_WAIT_S: Final = 0.1
 """Before an offset is asked for again that is out of range for the leader, and not so by the offsets that it lists."""
 MAX_IDLE_CONSUMERS: Final = 2
-"""Of one configuration in one process; a worker runs a task at a time, but a task may read while another is closed."""
+"""In one process, whatever their configurations: each has a thread and connections. A worker runs a task at a time."""
 
 _READ_CONFIGS: Final[Mapping[str, object]] = {
     "max.partition.fetch.bytes": 8 << 20,
@@ -61,17 +61,29 @@ def read_task(plan: ReadPlan, task: Task) -> Iterator[pa.RecordBatch]:
     """The records of a task's ranges. KafkaTimeoutError when nothing comes for kafkaConsumer.pollTimeoutMs;
     DataLossError."""
     key = json.dumps(plan.kafka, sort_keys=True)
-    waiting = _idle.setdefault(key, [])
+    waiting = _idle.get(key)
     reader = waiting.pop() if waiting else RangeReader(configs={**_READ_CONFIGS, **plan.kafka, **CONSUMER_CONFIGS})
     done = False
     try:
         yield from reader.batches(plan, task)
         done = True
     finally:
-        if done and len(waiting) < MAX_IDLE_CONSUMERS:
-            waiting.append(reader)
+        if done:
+            # The configuration that was used last is the last one to be given up.
+            _idle[key] = [*_idle.pop(key, ()), reader]
+            while sum(map(len, _idle.values())) > MAX_IDLE_CONSUMERS:
+                _close_oldest()
         else:
             reader.close()
+
+
+def _close_oldest() -> None:
+    key = next(iter(_idle))
+    readers = _idle[key]
+    if readers:
+        readers.pop(0).close()
+    if not readers:
+        del _idle[key]
 
 
 class RangeReader(KafkaConsumer):
