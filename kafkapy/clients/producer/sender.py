@@ -444,8 +444,12 @@ class Sender:
             self._network.cluster.want({batch.topic})
             self._network.cluster.invalidate()
 
+    def _has_time(self, batch: ProducerBatch) -> bool:
+        """Whether neither its retries nor delivery.timeout.ms are used up."""
+        return batch.attempts < self._retries and self._clock() - batch.created_ms < self._delivery_timeout_ms
+
     def _can_retry(self, batch: ProducerBatch, response: PartitionResponse) -> bool:
-        if batch.attempts >= self._retries or self._clock() - batch.created_ms >= self._delivery_timeout_ms:
+        if not self._has_time(batch):
             return False
         if self._transactions is None:
             return response.code.retriable
@@ -459,8 +463,8 @@ class Sender:
             error = error_for(code, f"not authorized for topic {batch.topic}")
         else:
             error = error_for(code, response.message)
-        # With its retries used up, nobody knows whether the broker has written it.
-        adjust = batch.attempts < self._retries
+        # With its retries or its time used up, nobody knows whether the broker has written it.
+        adjust = self._has_time(batch)
         if not adjust and self._transactions is not None and batch.has_sequence:
             self._transactions.mark_unresolved(self._accumulator.queue(batch.topic, batch.partition), batch)
         if not response.record_errors:

@@ -42,7 +42,7 @@ class Bench:
         self.accumulator.topic("t").update([(1, 0)] * partitions)
         self.manager: TransactionManager | None = None
         if self.config["enable.idempotence"]:
-            self.manager = TransactionManager(self.accumulator, None)
+            self.manager = TransactionManager(self.accumulator, self.config["transactional.id"])
             self.manager.initializing()
             self.manager.initialized(PRODUCER_ID, 0)
         self.now = 0
@@ -330,6 +330,27 @@ async def test_records_expire_in_the_queue_and_in_flight() -> None:
     await bench.settle()
     assert after.get(0).offset == 3
     assert bench.accumulator.pool.available == bench.accumulator.pool.total
+
+
+@running
+async def test_the_numbers_of_a_batch_that_may_be_written_are_not_given_away() -> None:
+    bench = Bench(delivery_timeout_ms=31_000, request_timeout_ms=1000, transactional_id="id")
+    assert bench.manager is not None
+    bench.manager.v2 = True
+    bench.manager.begin()
+    bench.manager.add_partition(bench.accumulator.queue("t", 0))
+    await bench.warm()
+    lost = bench.send()
+    bench.send()
+    await bench.settle()
+    first, second = bench.take()
+    bench.now = 31_100
+    first.lose()
+    await bench.settle()
+    assert lost.failed()
+    assert bench.manager.state is State.ABORTABLE_ERROR
+    assert second.request.batches[0].base_sequence == 2
+    assert bench.accumulator.queue("t", 0).take_sequence(1) == 3
 
 
 @running
