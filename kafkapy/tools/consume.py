@@ -4,15 +4,16 @@ kafka-console-consumer.sh and kcat -C."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from kafkapy.errors import KafkaTimeoutError
 from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, settings_of_admin
 from kafkapy.tools.output import Progress, progress
 from kafkapy.tools.record_format import FormatError, as_json_line, compile_format
-from kafkapy.types import ListOffsetsTimestamp, TopicPartition
+from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
@@ -23,6 +24,8 @@ __all__ = ["consume"]
 AT_ONCE = 5000
 """Records per poll."""
 POLL_MS = 200
+RESETS = {"beginning": "earliest", "end": "latest"}
+"""auto.offset.reset of a group's member by --from."""
 Lines = Callable[[Any], bytes]
 Offsets = dict[TopicPartition, int]
 Polled = dict[TopicPartition, list[Any]]
@@ -82,19 +85,26 @@ def consume(
         raise click.UsageError(
             "A group's members get their partitions: --until and TOPIC:PARTITIONS do not go with it."
         )
+    if group is not None and first not in RESETS:
+        raise click.UsageError(
+            "With --group, --from is beginning or end: where to begin without an offset of the group."
+        )
     try:
         lines = as_json_line if as_json else compile_format(r"%s\n" if format_ is None else format_, null.encode())
     except FormatError as error:
         raise click.UsageError(str(error)) from None
     wanted = {"isolation.level": "read_committed"} if committed else {}
     configs = settings | wanted | {"enable.auto.commit": False}
+    from kafkapy.config.consumer import CONSUMER
+    from kafkapy.tools.topics import partitions_of
+
+    with connected(settings_of_admin(settings, CONSUMER)) as admin:
+        partitions = partitions_of(admin, places)  # nothing is created by a typing error
+        if group is None:
+            starts, ends = _range(admin, partitions, first, last, committed)
     if group is not None:
         _from_group(configs | {"group.id": group}, places, first, count, follow, lines, output)
         return
-    from kafkapy.config.consumer import CONSUMER
-
-    with connected(settings_of_admin(settings, CONSUMER)) as admin:
-        starts, ends = _range(admin, places, first, last, committed)
     _from_partitions(configs, starts, None if follow else ends, count, lines, output)
 
 
@@ -111,6 +121,7 @@ def _from_partitions(
     if ends is not None:
         starts = {partition: offset for partition, offset in starts.items() if offset < ends[partition]}
     if not starts:
+        output.write(b"")  # an older file of that name does not stay as it is
         return
     total = None if ends is None else sum(ends[partition] - offset for partition, offset in starts.items())
     consumer = KafkaConsumer(configs=configs)
@@ -119,7 +130,7 @@ def _from_partitions(
         for partition, offset in starts.items():
             consumer.seek(partition, offset)
         with _shown(total if count is None else min(count, total or count), output) as bar:
-            _until_interrupted(ends is None, lambda: _copy(consumer, ends, count, lines, output, bar))
+            _until_interrupted(ends is None, lambda: _copy(consumer, ends, count, lines, output, bar, {}))
     finally:
         consumer.close()
 
@@ -135,23 +146,26 @@ def _from_group(
 ) -> None:
     from kafkapy.clients.consumer.consumer import KafkaConsumer
 
-    resets = {"beginning": "earliest", "end": "latest"}
-    if first not in resets:
-        raise click.UsageError(
-            "With --group, --from is beginning or end: where to begin without an offset of the group."
-        )
-    consumer = KafkaConsumer(configs=configs | {"auto.offset.reset": resets[first]})
-    try:
-        consumer.subscribe(list(topics))
+    printed: Offsets = {}
+    # Positions are committed by the polls after those that printed up to them.
+    consumer = KafkaConsumer(configs=configs | {"auto.offset.reset": RESETS[first], "enable.auto.commit": follow})
+
+    def copy() -> None:
         early: Polled = {}
         while not consumer.assignment():
             early = consumer.poll(POLL_MS, AT_ONCE if count is None else min(AT_ONCE, count))
         ends = None if follow else dict(consumer.end_offsets(list(consumer.assignment())))
         with _shown(count, output) as bar:
-            _until_interrupted(follow, lambda: _copy(consumer, ends, count, lines, output, bar, early))
-        consumer.commit()
+            _copy(consumer, ends, count, lines, output, bar, printed, early)
+
+    try:
+        consumer.subscribe(list(topics))
+        _until_interrupted(follow, copy)
+        # Not the positions: of what the last poll gave, some may have come after the end, or after Ctrl-C.
+        mine = consumer.assignment()
+        consumer.commit({each: OffsetAndMetadata(offset) for each, offset in printed.items() if each in mine})
     finally:
-        consumer.close()
+        consumer.close(autocommit=False)
 
 
 def _copy(
@@ -161,9 +175,11 @@ def _copy(
     lines: Lines,
     output: BinaryIO,
     bar: Progress,
+    printed: Offsets,
     early: Polled | None = None,
 ) -> None:
     """Until every partition is at its end, or so many records are written. `early`: records that were polled before.
+    `printed` is kept up: the offset up to which nothing is left to write of each partition.
 
     A partition at its end is paused. Without records it may be there as well: what is left are transactions' markers.
     """
@@ -182,9 +198,14 @@ def _copy(
             bar.advance(len(records))
         if polled:
             output.flush()
+            printed |= {partition: records[-1].offset + 1 for partition, records in polled.items() if records}
+        elif ends is None:
+            printed |= _positions(consumer)
         if ends is not None:
             reached = _at_the_end(consumer, polled, ends)
-            consumer.pause(*reached & consumer.assignment())
+            mine = reached & consumer.assignment()
+            consumer.pause(*mine)
+            printed |= {partition: ends[partition] for partition in mine}
             ends = {partition: end for partition, end in ends.items() if partition not in reached}
             if not ends:
                 return
@@ -195,6 +216,15 @@ def _copy(
 
 def _before(records: list[Any], end: int) -> list[Any]:
     return [record for record in records if record.offset < end]
+
+
+def _positions(consumer: KafkaConsumer) -> Offsets:
+    """Those that are known."""
+    found: Offsets = {}
+    for partition in consumer.assignment():
+        with suppress(KafkaTimeoutError):
+            found[partition] = consumer.position(partition, timeout_ms=0)
+    return found
 
 
 def _at_the_end(consumer: KafkaConsumer, polled: Polled, ends: Offsets) -> set[TopicPartition]:
@@ -231,12 +261,9 @@ def _shown(total: int | None, output: BinaryIO) -> Iterator[Progress]:
 
 
 def _range(
-    admin: KafkaAdminClient, places: tuple[str, ...], first: str, last: str | None, committed: bool
+    admin: KafkaAdminClient, partitions: list[TopicPartition], first: str, last: str | None, committed: bool
 ) -> tuple[Offsets, Offsets]:
     """(where to begin, the offset to end before) of each partition. KafkaError; click.UsageError."""
-    from kafkapy.tools.topics import partitions_of
-
-    partitions = partitions_of(admin, places)
     level = "read_committed" if committed else "read_uncommitted"
     earliest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.EARLIEST), level)
     latest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.LATEST), level)

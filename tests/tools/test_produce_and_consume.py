@@ -17,6 +17,7 @@ from clients.admin.members import eventually
 from confluent_kafka import Producer
 from tools.conftest import CommandLine
 
+from kafkapy import KafkaConsumer
 from kafkapy.admin import KafkaAdminClient
 from kafkapy.testing.broker import Broker
 from kafkapy.tools.record_format import FormatError, as_json_line, compile_format, from_json_line, unescape
@@ -144,6 +145,56 @@ def test_a_group_goes_on_where_it_was(kafkapy: CommandLine, topic: str, admin: K
     assert kafkapy.done("consume", topic, "-G", name(), "--from", "end") == ""
 
 
+def test_a_group_commits_only_what_was_printed(
+    kafkapy: CommandLine, topic: str, admin: KafkaAdminClient, name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ends are those of the beginning; a poll may give records that came later, which nobody printed."""
+    kafkapy.done("produce", topic, "-p", "0", stdin=b"a\nb\n")
+    real = KafkaConsumer.end_offsets
+
+    def ends_before_the_last_record(consumer: KafkaConsumer, partitions: list[TopicPartition]) -> dict[object, int]:
+        ends = real(consumer, partitions)
+        return {partition: max(0, end - 1) for partition, end in ends.items()}
+
+    group = name()
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaConsumer, "end_offsets", ends_before_the_last_record)
+        assert kafkapy.done("consume", topic, "-G", group, "-f", "%s") == "a"
+    assert admin.list_group_offsets(group)[group][TopicPartition(topic, 0)].offset == 1
+    assert kafkapy.done("consume", topic, "-G", group, "-f", "%s") == "b"
+
+
+def test_a_member_that_follows_commits_what_it_has_printed(
+    kafkapy: CommandLine, topic: str, admin: KafkaAdminClient, name: Name
+) -> None:
+    group = name()
+    kafkapy.done("produce", topic, "-p", "0", stdin=b"a\nb\n")
+    command = [sys.executable, "-m", "kafkapy.tools.cli", "consume", topic, "-F", "-G", group, "-b", kafkapy.bootstrap]
+    follower = subprocess.Popen(
+        [*command, "-X", "auto.commit.interval.ms=100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert follower.stdout is not None
+        assert [follower.stdout.readline(), follower.stdout.readline()] == [b"a\n", b"b\n"]
+        place = TopicPartition(topic, 0)
+        eventually(lambda: place in (found := admin.list_group_offsets(group)[group]) and found[place].offset == 2)
+        kafkapy.done("produce", topic, "-p", "0", stdin=b"c\n")
+        assert follower.stdout.readline() == b"c\n"
+        follower.send_signal(signal.SIGINT)
+        _, error = follower.communicate(timeout=30)
+    finally:
+        follower.kill()
+    assert (follower.returncode, error) == (0, b"")
+    assert kafkapy.done("consume", topic, "-G", group) == ""
+
+
+def test_a_file_of_nothing_is_empty(kafkapy: CommandLine, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "backup"
+    file.write_bytes(b"of yesterday")
+    kafkapy.done("consume", topic, "--output", str(file))
+    assert file.read_bytes() == b""
+
+
 def test_new_records_are_followed_until_ctrl_c(kafkapy: CommandLine, topic: str) -> None:
     command = [sys.executable, "-m", "kafkapy.tools.cli", "consume", topic, "--follow", "-b", kafkapy.bootstrap]
     follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -176,6 +227,7 @@ def test_a_slow_pipe_is_sent_line_by_line(kafkapy: CommandLine, topic: str) -> N
     ("arguments", "sentence"),
     [
         (("consume", "nowhere"), "The cluster has no topic nowhere."),
+        (("consume", "nowhere", "-G", "g"), "The cluster has no topic nowhere."),
         (("consume", "{topic}:5"), "Topic {topic} has no partition 5; it has 0 to 1."),
         (("produce", "nowhere"), "The cluster has no topic nowhere."),
         (("produce", "{topic}", "-p", "2"), "Topic {topic} has no partition 2; it has 0 to 1."),
