@@ -1,12 +1,16 @@
-"""format("kafkapy"): what Spark makes readers and writers from."""
+"""format("kafkapy"): what Spark makes readers from."""
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from kafkapy_spark.options import SourceOptions, wants_headers
 from kafkapy_spark.schema import check_schema, source_schema
+
+_READS_ONLY = 'format("kafkapy") is for reading only: this version of kafkapy-spark does not write to Kafka'
 
 
 class KafkapyDataSource(DataSource):
@@ -34,3 +38,11 @@ class KafkapyDataSource(DataSource):
 
         check_schema(schema)
         return KafkapyStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """NotImplementedError."""
+        raise NotImplementedError(_READS_ONLY)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """NotImplementedError."""
+        raise NotImplementedError(_READS_ONLY)
