@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy._speedups.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation
+from kafkapy.clients.aio.lifecycle import StartedClient
 from kafkapy.clients.aio.offsets import CommitOffsets, commit_offsets, topic_partition
 from kafkapy.clients.consumer.core import ConsumerCore
 from kafkapy.clients.consumer.subscription import (
@@ -42,7 +41,7 @@ AIO_CONSUMER: Final = CONSUMER.with_keys((), without_effect=("loop", "rebalance_
 UNLIMITED: Final = (1 << 31) - 1
 
 
-class AIOKafkaConsumer:
+class AIOKafkaConsumer(StartedClient):
     """Reads records of topics, alone or as a member of a group.
 
         async with AIOKafkaConsumer("orders", group_id="billing", bootstrap_servers="localhost:9092") as consumer:
@@ -57,12 +56,11 @@ class AIOKafkaConsumer:
     """
 
     def __init__(self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+        super().__init__()
         config = ClientConfig(AIO_CONSUMER, configs, **keywords)
         self.config = config
         self._max_records: int = config["max.poll.records"] if "max.poll.records" in config.given else UNLIMITED
         self._api_timeout_ms: int = config["default.api.timeout.ms"]
-        self._started = False
-        self._stopped = False
         self._bell = asyncio.Event()
         self._waiting = 0
         self._attending = False
@@ -118,19 +116,6 @@ class AIOKafkaConsumer:
             if hasattr(self.config[name], "deserialize") and hasattr(self.config[name], "close"):
                 self.config[name].close()
 
-    async def __aenter__(self) -> AIOKafkaConsumer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    def __del__(self) -> None:
-        if getattr(self, "_started", False) and not self._stopped:
-            warnings.warn(f"{self!r} was not stopped", ResourceWarning, source=self, stacklevel=2)
-
     # --- the core asks for somebody -------------------------------------------------------------------------------
 
     def _ring(self) -> None:
@@ -138,10 +123,6 @@ class AIOKafkaConsumer:
         self._bell.set()
         if self._buffer.attention and not self._waiting:
             self._attend_soon()
-
-    @property
-    def _running(self) -> bool:
-        return self._started and not self._stopped
 
     def _attend_soon(self) -> None:
         """A subscription is looked after without the user; partitions assigned by hand may yet be given positions."""

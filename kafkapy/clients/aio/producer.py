@@ -7,7 +7,6 @@ record is put into its batch without a turn of the loop where the topic is known
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -18,6 +17,7 @@ from kafkapy._speedups.record_future import FutureRecordMetadata
 from kafkapy._speedups.record_sender import RecordSender, deliver_to
 from kafkapy.clients.aio.batch_builder import BatchBuilder
 from kafkapy.clients.aio.errors import IllegalOperation, ProducerClosed
+from kafkapy.clients.aio.lifecycle import StartedClient
 from kafkapy.clients.aio.offsets import CommitOffsets, commit_offsets
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
 from kafkapy.clients.producer.core import ProducerCore
@@ -81,7 +81,7 @@ class _Sender(RecordSender):
         self._core.join_transaction(queue)
 
 
-class AIOKafkaProducer:
+class AIOKafkaProducer(StartedClient):
     """Publishes records.
 
         async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
@@ -94,20 +94,19 @@ class AIOKafkaProducer:
     """
 
     def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+        super().__init__()
         self.config = config = ProducerConfig(AIO_PRODUCER, configs, **keywords)
         self._core = core = ProducerCore(config)
         self._sender = _Sender(core, serialized=False)
         self._raw = _Sender(core, serialized=True)
         self._interceptors = core.interceptors
-        self._started = False
-        self._closed = False
 
     async def start(self) -> None:
         """Reach the cluster; with a transactional_id, get a producer id and end what earlier producers have left open.
 
         NoBrokersAvailableError, TransactionalIdAuthorizationFailedError, KafkaTimeoutError.
         """
-        if self._closed:
+        if self._stopped:
             raise ProducerClosed("This producer has been stopped")
         if self._started:
             return
@@ -124,15 +123,15 @@ class AIOKafkaProducer:
             if self.config["transactional.id"] is not None:
                 await core.init_transactions()
         except BaseException:
-            self._closed = True
+            self._stopped = True
             await core.close(0)
             raise
 
     async def stop(self) -> None:
         """Send what there is, abort an open transaction, and close all connections. Calling it again does nothing."""
-        if self._closed:
+        if self._stopped:
             return
-        self._closed = True
+        self._stopped = True
         if self._started:
             await self._core.close()
         for name in ("key.serializer", "value.serializer"):
@@ -140,22 +139,9 @@ class AIOKafkaProducer:
             if callable(close):
                 close()
 
-    async def __aenter__(self) -> AIOKafkaProducer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    def __del__(self) -> None:
-        if getattr(self, "_started", False) and not self._closed:
-            warnings.warn(f"{self!r} was not stopped", ResourceWarning, source=self, stacklevel=2)
-
     def _require_running(self) -> None:
-        if not self._started or self._closed:
-            raise ProducerClosed("The producer was stopped" if self._closed else "The producer is not started")
+        if not self._running:
+            raise ProducerClosed("The producer was stopped" if self._stopped else "The producer is not started")
 
     # --- records --------------------------------------------------------------------------------------------------
 
