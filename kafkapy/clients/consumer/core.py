@@ -28,7 +28,7 @@ from kafkapy.clients.consumer.attendance import Attendance, ListenerKind
 from kafkapy.clients.consumer.auto_commit import AutoCommit
 from kafkapy.clients.consumer.fetcher import FetchConfig, Fetcher
 from kafkapy.clients.consumer.interceptors import ConsumerInterceptors
-from kafkapy.clients.consumer.membership.classic import ClassicMembership
+from kafkapy.clients.consumer.membership import make_membership
 from kafkapy.clients.consumer.membership.commits import OffsetCommitter
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
 from kafkapy.clients.consumer.metrics import FetchMetrics
@@ -73,16 +73,6 @@ def _with_room_for_fetches(config: ClientConfig) -> ClientConfig:
 def _next_client_id(group_id: str | None) -> str:
     """As Kafka names consumers that have no client.id."""
     return f"consumer-{group_id or 'kafkapy'}-{next(_numbers)}"
-
-
-def _membership(core: ConsumerCore) -> Membership:
-    """By group.protocol."""
-    if core.config["group.protocol"].lower() == "consumer":
-        from kafkapy.clients.consumer.membership.consumer_protocol import ConsumerProtocolMembership
-
-        return ConsumerProtocolMembership(core)
-
-    return ClassicMembership(core)
 
 
 class ConsumerCore:
@@ -134,7 +124,7 @@ class ConsumerCore:
         self.membership: Membership | None = None
         if self.group_id is not None:
             self.committer = OffsetCommitter(self)
-            self.membership = _membership(self)
+            self.membership = make_membership(self)
         self._auto_committer = AutoCommit(
             self.group_id is not None and bool(config["enable.auto.commit"]),
             config["auto.commit.interval.ms"],

@@ -86,6 +86,9 @@ class Membership(Protocol):
     async def leave(self, reason: str) -> None:
         """Commits what auto commit would, tells the listener, leaves; waits for the user's thread and the broker."""
 
+    async def stop(self) -> None:
+        """Ends its tasks without a word to anybody; for a consumer that has no time for `leave`, or is not to."""
+
     def poll_called(self) -> None:
         """The user has called poll(), or waits in it."""
 

@@ -22,8 +22,9 @@ from kafkapy.clients.consumer.membership.assignors import create_assignors, reba
 from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor, RebalanceProtocol
 from kafkapy.clients.consumer.membership.classic_requests import LONGEST_REASON, join_protocols, leave_request
 from kafkapy.clients.consumer.membership.generation import NO_GENERATION, Generation, MemberState
-from kafkapy.clients.consumer.membership.heartbeat import HeartbeatTimer, PollTimer
+from kafkapy.clients.consumer.membership.heartbeat import HeartbeatTimer
 from kafkapy.clients.consumer.membership.leader import TopicsSnapshot, assign, snapshot, subscriptions_of
+from kafkapy.clients.consumer.membership.member import GroupMember
 from kafkapy.clients.consumer.membership.protocol import (
     NO_GENERATION_ID,
     PROTOCOL_TYPE,
@@ -61,7 +62,7 @@ JOIN_LAPSE_MS = 5_000
 REJOIN_AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)
 
 
-class ClassicMembership:
+class ClassicMembership(GroupMember):
     """A member of the consumer's group. On the loop's thread.
 
     Three tasks while it is one: rebalances, heartbeats, and a watch on how often the user polls.
@@ -69,17 +70,9 @@ class ClassicMembership:
 
     def __init__(self, core: GroupCore) -> None:
         """ConfigError for partition.assignment.strategy."""
-        assert core.committer is not None
+        super().__init__(core)
         config = core.config
-        self._core = core
-        self._committer = core.committer
-        self._coordinator = core.committer.coordinator
-        self._group_id: str = config["group.id"]
-        self._instance_id: str | None = config["group.instance.id"]
-        self._rack: str | None = config["client.rack"] or None
         self._session_timeout_ms: int = config["session.timeout.ms"]
-        self._rebalance_timeout_ms: int = config["max.poll.interval.ms"]
-        self._request_timeout_ms: int = config["request.timeout.ms"]
         self._backoff_s: float = config["retry.backoff.ms"] / 1000
         self._assignors = create_assignors(config["partition.assignment.strategy"])
         self._protocol = rebalance_protocol(self._assignors)
@@ -89,8 +82,6 @@ class ClassicMembership:
             self._backoff_s,
             config["retry.backoff.max.ms"] / 1000,
         )
-        self._polls = PollTimer(self._rebalance_timeout_ms / 1000)
-        self._polled = asyncio.Event()
         self._state = MemberState.UNJOINED
         self._generation = NO_GENERATION
         self._metadata = ConsumerGroupMetadata(self._group_id, group_instance_id=self._instance_id)
@@ -107,8 +98,6 @@ class ClassicMembership:
         self._watched_were: TopicsSnapshot = {}
         """These topics as they were when their partitions were shared out."""
         self._is_leader = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self.error: Exception | None = None
         self.ready = False
 
     # --- what the core calls --------------------------------------------------------------------------------------
@@ -117,20 +106,13 @@ class ClassicMembership:
         """See Membership."""
         if self._tasks:
             return
-        self._polls.called()
-        self._core.network.cluster.add_listener(self._metadata_changed)
-        loops = (self._rebalances(), self._heartbeats(), self._watch_polls())
-        self._tasks = [asyncio.ensure_future(self._guarded(each)) for each in loops]
+        self._begin(map(self._guarded, (self._rebalances(), self._heartbeats(), self._watch_polls())))
 
     async def leave(self, reason: str) -> None:
         """See Membership."""
         if not self._tasks:
             return
-        self._core.network.cluster.remove_listener(self._metadata_changed)
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.stop()
         self.ready = False
         owned = self._core.subscription.assigned
         if self._core.subscription.auto_assigned and owned:
@@ -143,11 +125,6 @@ class ClassicMembership:
         await self._leave_group(reason)
         self._joined_topics = None
         self._watched = frozenset()
-
-    def poll_called(self) -> None:
-        """See Membership."""
-        self._polls.called()
-        self._polled.set()
 
     def subscription_changed(self) -> None:
         """See Membership."""

@@ -23,7 +23,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkapy.clients.consumer.membership.api import GroupCore
-from kafkapy.clients.consumer.membership.heartbeat import HeartbeatTimer, PollTimer
+from kafkapy.clients.consumer.membership.heartbeat import HeartbeatTimer
+from kafkapy.clients.consumer.membership.member import GroupMember
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
 from kafkapy.clients.network_client import RequestOf
 from kafkapy.errors import (
@@ -89,7 +90,7 @@ NOTHING_REPORTED = Reported()
 NO_PARTITIONS: Assignment = {}
 
 
-class ConsumerProtocolMembership:
+class ConsumerProtocolMembership(GroupMember):
     """A member of the consumer's group. On the loop's thread.
 
     Two tasks while it is one: heartbeats, with the watch on how often the user polls, and the reconciliation of what
@@ -97,21 +98,11 @@ class ConsumerProtocolMembership:
     """
 
     def __init__(self, core: GroupCore) -> None:
-        assert core.committer is not None
+        super().__init__(core)
         config = core.config
-        self._core = core
-        self._committer = core.committer
-        self._coordinator = core.committer.coordinator
-        self._group_id: str = config["group.id"]
-        self._instance_id: str | None = config["group.instance.id"]
-        self._rack: str | None = config["client.rack"] or None
         self._assignor: str | None = config["group.remote.assignor"]
-        self._rebalance_timeout_ms: int = config["max.poll.interval.ms"]
-        self._request_timeout_ms: int = config["request.timeout.ms"]
         backoffs_s = config["retry.backoff.ms"] / 1000, config["retry.backoff.max.ms"] / 1000
         self._heartbeat = HeartbeatTimer(FIRST_INTERVAL_S, self._rebalance_timeout_ms / 1000, *backoffs_s)
-        self._polls = PollTimer(self._rebalance_timeout_ms / 1000)
-        self._polled = asyncio.Event()
         self._due = asyncio.Event()
         """A heartbeat is due now, whatever the timer says."""
         self._to_reconcile = asyncio.Event()
@@ -129,8 +120,6 @@ class ConsumerProtocolMembership:
         self._names: dict[UUID, str] = {}
         """Of the topics that are assigned, also when the metadata forgets them."""
         self._reported = NOTHING_REPORTED
-        self._tasks: list[asyncio.Task[None]] = []
-        self.error: Exception | None = None
 
     # --- what the core calls --------------------------------------------------------------------------------------
 
@@ -143,20 +132,14 @@ class ConsumerProtocolMembership:
         """See Membership."""
         if self._tasks or self.error is not None:
             return
-        self._polls.called()
-        self._core.network.cluster.add_listener(self._metadata_changed)
         self._join()
-        self._tasks = [asyncio.ensure_future(each) for each in (self._heartbeats(), self._reconciliations())]
+        self._begin((self._heartbeats(), self._reconciliations()))
 
     async def leave(self, reason: str) -> None:
         """See Membership."""
         if not self._tasks:
             return
-        self._core.network.cluster.remove_listener(self._metadata_changed)
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.stop()
         inside = self._state not in OUTSIDE
         owned = self._core.subscription.assigned
         if owned and self._core.subscription.auto_assigned:
@@ -170,11 +153,6 @@ class ConsumerProtocolMembership:
             await self._say_goodbye(reason)
         self._state = MemberState.UNSUBSCRIBED
         self._epoch = JOINING_EPOCH
-
-    def poll_called(self) -> None:
-        """See Membership."""
-        self._polls.called()
-        self._polled.set()
 
     def subscription_changed(self) -> None:
         """See Membership."""

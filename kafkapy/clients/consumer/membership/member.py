@@ -1,0 +1,61 @@
+"""What a member is in both group protocols: who it says it is, the watch on its user's polls, and its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kafkapy.clients.consumer.membership.heartbeat import PollTimer
+
+if TYPE_CHECKING:
+    from kafkapy.clients.cluster import ClusterMetadata
+    from kafkapy.clients.consumer.membership.api import GroupCore
+
+__all__ = ["GroupMember"]
+
+
+class GroupMember(ABC):
+    """Base of the memberships. On the loop's thread. A member has tasks from `start` to `leave` or `stop`."""
+
+    def __init__(self, core: GroupCore) -> None:
+        assert core.committer is not None
+        config = core.config
+        self._core = core
+        self._committer = core.committer
+        self._coordinator = core.committer.coordinator
+        self._group_id: str = config["group.id"]
+        self._instance_id: str | None = config["group.instance.id"]
+        self._rack: str | None = config["client.rack"] or None
+        self._rebalance_timeout_ms: int = config["max.poll.interval.ms"]
+        self._request_timeout_ms: int = config["request.timeout.ms"]
+        self._polls = PollTimer(self._rebalance_timeout_ms / 1000)
+        self._polled = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.error: Exception | None = None
+
+    def poll_called(self) -> None:
+        """See Membership."""
+        self._polls.called()
+        self._polled.set()
+
+    async def stop(self) -> None:
+        """See Membership."""
+        if not self._tasks:
+            return
+        self._core.network.cluster.remove_listener(self._metadata_changed)
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, loops: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Runs these as its tasks."""
+        self._polls.called()
+        self._core.network.cluster.add_listener(self._metadata_changed)
+        self._tasks = [asyncio.ensure_future(each) for each in loops]
+
+    @abstractmethod
+    def _metadata_changed(self, cluster: ClusterMetadata) -> None:
+        """Newer metadata is there."""
