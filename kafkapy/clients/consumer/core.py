@@ -532,6 +532,8 @@ class ConsumerCore:
                 self._timer.cancel()
             for task in self._tasks:
                 task.cancel()
+            if self.membership is not None:
+                await self.membership.stop()
             self.subscription.unsubscribe()
             await self.network.close()
 
