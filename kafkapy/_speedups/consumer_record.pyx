@@ -170,10 +170,13 @@ cdef class ConsumerRecord:
         cdef int64_t total = 0
         cdef const uint8_t* at
         cdef list headers
+        cdef RecordMemory memory
         if not self.made & HEADERS_MADE:
-            headers = []
+            # Lists and tuples may run the garbage collector, and so somebody who makes the rest of this very record: what is read stays.
+            memory = self.memory
             # record_read has walked over them: every length is right.
             cursor_init(&c, self.headers_at, self.headers_size)
+            headers = []
             for i in range(self.header_count):
                 size = read_varint(&c)
                 at = take(&c, size)

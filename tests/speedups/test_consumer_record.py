@@ -198,3 +198,29 @@ def test_many_records_come_and_go() -> None:
         records = fetched(*[b"v"] * 3000)
         assert all(record.headers[0] == ("trace", b"abc") for record in records[::7])
         assert sum(record.offset for record in records) == sum(range(5, 3005))
+
+
+def test_headers_stay_while_another_thread_makes_the_rest() -> None:
+    names = [f"{i:04}" for i in range(1000)]
+    headers: list[tuple[str, bytes | None]] = [(name, b"a" * 400) for name in names]
+    others: list[tuple[str, bytes | None]] = [(name, b"z" * 400) for name in names]
+    (record,) = fetched(b"value", headers=headers)
+    kept: list[Any] = []
+
+    def meanwhile(phase: str, info: dict[str, int]) -> None:
+        """What another thread may do at a collection: the record is made, its memory goes to the next response."""
+        if phase == "start" and not kept:
+            kept.append((record.key, record.value))
+            kept.append(record.headers)
+            kept.append(fetched(b"value", headers=others))
+
+    gc.callbacks.append(meanwhile)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(300, 1000, 1000)
+    try:
+        made = record.headers
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(meanwhile)
+    assert len(kept) == 3
+    assert made == kept[1] == headers
