@@ -13,6 +13,7 @@ from kafkapy._speedups.producer_batch cimport (
 )
 
 import asyncio
+import copy
 import functools
 import threading
 import time
@@ -55,6 +56,18 @@ cdef object error_of(Leaf leaf):
     if leaf.batch.record_errors is not None:
         return leaf.batch.record_errors.get(leaf.index, leaf.batch.error)
     return leaf.batch.error
+
+
+cdef object copy_of(error):
+    """The exception for one more who asks. The traceback that it gets holds the frame of that one, and with it the future in most cases: on the
+    batch's own exception that would be a circle for ever, for the garbage collector does not look into futures."""
+    try:
+        copied = copy.copy(error)
+    except Exception:       # of somebody else's making, with a constructor of its own
+        return error
+    if error.__cause__ is not None:
+        copied.__cause__ = error.__cause__
+    return copied
 
 
 cdef int wait_for(ProducerBatch batch, int32_t index, object deadline, object timeout) except -1:
@@ -171,7 +184,7 @@ cdef class FutureRecordMetadata:
         wait_for(self.batch, self.index, None if timeout is None else time.monotonic() + timeout, timeout)
         error = self.exception
         if error is not None:
-            raise error
+            raise copy_of(error)
         return self.value
 
     def add_callback(self, fn, *args, **kwargs):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -193,3 +195,41 @@ def test_a_bulk_future_raises_its_first_error() -> None:
     assert bulk.failed()
     with pytest.raises(KafkaError, match="all"):
         bulk.get()
+
+
+def test_an_error_that_was_raised_holds_nobody_who_asked() -> None:
+    class Held:
+        pass
+
+    cause = OSError("the cause")
+    failure = NotEnoughReplicasError("too few")
+    failure.__cause__ = cause
+
+    def ask() -> weakref.ref[Held]:
+        held = Held()
+        accumulator, batch, (future,) = batch_of(1)
+        accumulator.fail(batch, failure)
+        for _ in range(2):
+            with pytest.raises(NotEnoughReplicasError, match="^too few$") as caught:
+                future.get()
+            assert caught.value.__cause__ is cause
+        assert future.exception is failure
+        return weakref.ref(held)
+
+    references = [ask() for _ in range(3)]
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 3
+    assert failure.__traceback__ is None
+
+
+def test_an_error_that_cannot_be_copied_is_raised_itself() -> None:
+    class Own(KafkaError):
+        def __init__(self, one: str, two: str) -> None:
+            super().__init__(one + two)
+
+    accumulator, batch, (future,) = batch_of(1)
+    failure = Own("a", "b")
+    accumulator.fail(batch, failure)
+    with pytest.raises(Own, match="^ab$") as caught:
+        future.get()
+    assert caught.value is failure
