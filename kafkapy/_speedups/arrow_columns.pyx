@@ -419,7 +419,8 @@ cdef class ArrowColumns:
             self.wanted |= COLUMN_NAMES[name]
 
     def __dealloc__(self):
-        self.drop_chunks()
+        if self.chunks != NULL:     # else the arguments were none
+            self.drop_chunks()
         del self.chunks
 
     cdef void drop_chunks(self) noexcept:

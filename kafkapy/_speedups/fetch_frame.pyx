@@ -87,8 +87,9 @@ cdef class FetchResponseFrame(ResponseFrame):
 
     def __dealloc__(self):
         cdef size_t i
-        for i in range(self.read.size()):
-            partition_data_free(self.read[0][i])
+        if self.read != NULL:       # else the arguments were none
+            for i in range(self.read.size()):
+                partition_data_free(self.read[0][i])
         del self.read
         del self.endpoints
         free(self.memory)

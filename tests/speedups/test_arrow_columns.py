@@ -265,3 +265,8 @@ def test_without_the_gil_in_threads_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_columns_that_are_not_named_are_refused() -> None:
+    with pytest.raises(TypeError):
+        ArrowColumns()  # type: ignore[call-arg]

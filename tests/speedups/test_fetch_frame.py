@@ -250,3 +250,8 @@ def test_what_is_open_at_a_time_is_bounded() -> None:
         partition.start("t", 0, False, None, None)
         assert [len(record.value) for record in partition.take(100)] == [100_000] * 20
         assert partition.exhausted
+
+
+def test_a_frame_without_arguments_is_refused() -> None:
+    with pytest.raises(TypeError):
+        FetchResponseFrame()  # type: ignore[call-arg]
