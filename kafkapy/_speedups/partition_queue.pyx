@@ -192,12 +192,6 @@ cdef class TopicQueue:
         ):
             self.sticky = ANY_PARTITION
 
-    def set_leader(self, int32_t partition, int32_t leader, int32_t leader_epoch):
-        """A new leader that a broker has told of (KIP-951)."""
-        cdef PartitionQueue queue = self.partitions[partition]
-        queue.leader = leader
-        queue.leader_epoch = leader_epoch
-
     def update_load(self, object excluded):
         """Makes the weights of the next choices out of the queues' lengths; `excluded` are node ids that do not take what is sent."""
         cdef PartitionQueue queue
@@ -228,7 +222,9 @@ cdef class TopicQueue:
             self.load_table[i] = total
 
     def next_partition(self):
-        """Chooses another partition for records without a key, and says which."""
+        """Chooses another partition for records without a key, and says which. IllegalStateError when there is none."""
+        if not self.partitions:
+            raise IllegalStateError(f"no partition of {self.name} is known")
         self.switch()
         return self.sticky
 

@@ -212,6 +212,12 @@ def test_long_queues_get_fewer_records() -> None:
     assert {topic.next_partition() for _ in range(50)} == {0}
 
 
+def test_no_partition_is_chosen_where_none_is_known() -> None:
+    accumulator = RecordAccumulator(1 << 20, 1000, 5, 1 << 20, [100])
+    with pytest.raises(IllegalStateError, match="no partition of new is known"):
+        accumulator.topic("new").next_partition()
+
+
 def test_a_topic_may_shrink_and_grow() -> None:
     accumulator = made(4)
     topic = accumulator.topic("t")
@@ -353,7 +359,7 @@ def test_a_new_leader_ends_the_back_off() -> None:
     (batch,) = accumulator.drain(NODE, 1 << 20, LATER)
     accumulator.retry(batch, LATER)
     assert accumulator.ready(LATER)[:2] == ([], 100)
-    accumulator.topic("t").set_leader(0, 2, 1)
+    accumulator.topic("t").update([(2, 1)])
     assert accumulator.ready(LATER)[0] == [2]
     assert accumulator.drain(2, 1 << 20, LATER) == [batch]
     accumulator.retry(batch, LATER)
