@@ -187,6 +187,8 @@ cdef class ArrowRows:
                 at = row + self.timestamp.first
                 if self.timestamp.present and is_valid(self.timestamp.valid, at):
                     memcpy(&timestamp, self.timestamp.data + at * sizeof(int64_t), sizeof(int64_t))
+                    if timestamp < 0:
+                        raise ValueError(f"row {row} has timestamp {timestamp}, which is negative")
                 deadline = None
                 if partition == ANY_PARTITION and sender.partitioner is not None:
                     while name not in sender.accumulator.topics or not sender.accumulator.topics[name].partitions:

@@ -310,6 +310,7 @@ def test_tables_that_are_none_of_records(servers: str, topic: str) -> None:
             (pa.table({"value": [1.5]}), topic, "value is double"),
             (pa.table({"value": ["a"], "headers": ["x"]}), topic, "headers is string"),
             (pa.table({"value": ["a"], "partition": [-1]}), topic, "partition -1"),
+            (pa.table({"value": ["a"], "timestamp": [-1]}), topic, "timestamp -1"),
             (pa.table({"value": ["a"], "topic": pa.array([None], pa.string())}), None, "row 0 names no topic"),
             (pa.table({"value": ["a"], "headers": [[{"key": None, "value": b"x"}]]}), topic, "has no name"),
         ):
