@@ -40,7 +40,11 @@ Settings = dict[str, object]
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "KAFKAPY_BOOTSTRAP_SERVER"
-DEFAULTS: Settings = {"client.id": "kafkapy-cli", "bootstrap.timeout.ms": 5000}
+DEFAULTS: Settings = {
+    "bootstrap.servers": DEFAULT_BOOTSTRAP,
+    "client.id": "kafkapy-cli",
+    "bootstrap.timeout.ms": 5000,
+}
 """A person is waiting: five seconds without any broker are enough."""
 COMPLETION_TIMEOUT_MS = 1500
 
@@ -56,9 +60,8 @@ def cluster_options(command: F) -> F:
         "--bootstrap-server",
         "-b",
         "bootstrap",
-        default=DEFAULT_BOOTSTRAP,
         envvar=BOOTSTRAP_VARIABLE,
-        show_default=True,
+        show_default=DEFAULT_BOOTSTRAP,
         show_envvar=True,
         metavar="HOST:PORT[,...]",
         help="Where brokers of the cluster are.",
@@ -73,7 +76,7 @@ def cluster_options(command: F) -> F:
     @click.option("--verbose", "-v", is_flag=True, help="The client's log on stderr.")
     @wraps(command)
     def run(
-        bootstrap: str, command_config: str | None, properties: tuple[str, ...], verbose: bool, **arguments: Any
+        bootstrap: str | None, command_config: str | None, properties: tuple[str, ...], verbose: bool, **arguments: Any
     ) -> None:
         _log_to_stderr(verbose)
         try:
@@ -126,20 +129,22 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
     partitions: list[int] = []
     for part in listed.split(","):
         first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
             raise click.UsageError(f"{text!r} names no partitions: TOPIC, TOPIC:0 or TOPIC:0,3-5 is expected.")
-        partitions += range(int(first), int(last if dash else first) + 1)
+        partitions += range(int(first), int(last) + 1)
     return topic, partitions
 
 
-def _settings(bootstrap: str, command_config: str | None, properties: tuple[str, ...]) -> Settings:
+def _settings(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> Settings:
+    """`bootstrap` is what the line or the variable says, which goes before bootstrap.servers of the others."""
     settings: Settings = dict(DEFAULTS)
     if command_config is not None:
         from kafkapy.config.properties import load_properties
 
         settings |= dict(load_properties(command_config))
     settings |= key_values(properties)
-    return settings | {"bootstrap.servers": bootstrap}
+    return settings | ({"bootstrap.servers": bootstrap} if bootstrap else {})
 
 
 def _log_to_stderr(verbose: bool) -> None:
@@ -169,7 +174,7 @@ class _Name(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        settings = _settings(str(ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP), None, ())
+        settings = _settings(ctx.params.get("bootstrap"), None, ())
         settings |= {"bootstrap.timeout.ms": COMPLETION_TIMEOUT_MS, "default.api.timeout.ms": COMPLETION_TIMEOUT_MS}
         given = ctx.params.get(param.name or "") or ()
         taken = set(given) if isinstance(given, tuple) else set()

@@ -190,7 +190,7 @@ def test_places_and_keys() -> None:
     assert parse_partitions("orders") == ("orders", None)
     assert parse_partitions("orders:0,3-5") == ("orders", [0, 3, 4, 5])
     assert key_values(("a=b=c", "d=")) == {"a": "b=c", "d": ""}
-    for wrong in ("orders:", "orders:x", "orders:1-", "orders:-1"):
+    for wrong in ("orders:", "orders:x", "orders:1-", "orders:-1", "orders:5-3"):
         with pytest.raises(click.UsageError, match="names no partitions"):
             parse_partitions(wrong)
 
@@ -204,6 +204,17 @@ def test_configuration_comes_from_a_file_and_from_keys(kafkapy: CommandLine, tmp
     assert "did you mean request.timeout.ms" in said
     assert "must be a whole number" in kafkapy.failure("cluster", "id", "-X", "request.timeout.ms=soon")
     assert "TLS" in kafkapy.failure("cluster", "id", "-X", "security.protocol=SSL")
+
+
+def test_brokers_may_be_named_in_the_file(kafkapy: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={kafkapy.bootstrap}\n")
+    run = click.testing.CliRunner().invoke
+    assert run(cli.main, ["topics", "list", "--command-config", str(file)]).exit_code == 0
+    assert run(cli.main, ["topics", "list", "-X", f"bootstrap.servers={kafkapy.bootstrap}"]).exit_code == 0
+    elsewhere = ["-b", "127.0.0.1:1", "-X", "bootstrap.timeout.ms=100"]
+    result = run(cli.main, ["topics", "list", "--command-config", str(file), *elsewhere])
+    assert "No broker at 127.0.0.1:1" in result.stderr
 
 
 def test_an_unreachable_broker_is_one_sentence() -> None:
