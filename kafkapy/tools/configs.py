@@ -94,43 +94,41 @@ def describe(
     Output(as_json).rows(rows, columns)
 
 
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+
+
 @configs.command("set")
 @type_argument
 @name_argument
 @click.argument("changes", nargs=-1, required=True, metavar="KEY=VALUE...")
-@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@dry_run_option
 @json_option
 @cluster_options
-def set_(
-    settings: dict[str, object], kind: str, name: str, changes: tuple[str, ...], dry_run: bool, as_json: bool
-) -> None:
+def set_(changes: tuple[str, ...], **where: Any) -> None:
     """Give keys a value: KEY=VALUE. KEY+=VALUE and KEY-=VALUE add to and take from a list.
 
     Example: kafkapy configs set topic orders retention.ms=3600000 cleanup.policy+=compact
     """
-    wanted = dict(map(_change, changes))
-    _alter(settings, kind, name, wanted, dry_run, as_json)
+    _alter(dict(map(_change, changes)), **where)
 
 
 @configs.command("delete")
 @type_argument
 @name_argument
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
-@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@dry_run_option
 @json_option
 @cluster_options
-def delete(
-    settings: dict[str, object], kind: str, name: str, keys: tuple[str, ...], dry_run: bool, as_json: bool
-) -> None:
+def delete(keys: tuple[str, ...], **where: Any) -> None:
     """Take keys back to their defaults."""
-    _alter(settings, kind, name, dict.fromkeys(keys, ("delete", None)), dry_run, as_json)
+    _alter(dict.fromkeys(keys, ("delete", None)), **where)
 
 
 def _alter(
+    changes: Mapping[str, tuple[str, str | None]],
     settings: dict[str, object],
     kind: str,
     name: str,
-    changes: Mapping[str, tuple[str, str | None]],
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -162,7 +160,7 @@ def _resource(kind: str, name: str, keys: Any) -> ConfigResource:
     if kind == "broker" and name == ALL_BROKERS:
         name = ""
     if kind.startswith("broker") and name and not name.isdecimal():
-        raise KafkaError(f"{name!r} is no broker: its id, or {ALL_BROKERS} for all brokers, is expected.")
+        raise click.UsageError(f"{name!r} is no broker: its id, or {ALL_BROKERS} for all brokers, is expected.")
     return ConfigResource(kind, name, keys)
 
 

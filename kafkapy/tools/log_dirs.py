@@ -147,7 +147,7 @@ def _brokers(admin: KafkaAdminClient, listed: str | None) -> list[int]:
     try:
         wanted = sorted({int(each) for each in listed.split(",")})
     except ValueError:
-        raise KafkaError(f"{listed!r} is no list of broker ids.") from None
+        raise click.UsageError(f"{listed!r} is no list of broker ids.") from None
     missing = [broker for broker in wanted if broker not in known]
     if missing:
         raise KafkaError(f"The cluster has no broker {_listed(missing)}; it has {_listed(known)}.")
@@ -213,7 +213,7 @@ def _wait(admin: KafkaAdminClient, broker: int, directory: str, moving: list[Top
 def _parse_partition(text: str) -> TopicPartition:
     topic, dash, number = text.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdecimal() or int(number) >= 1 << 31:
-        raise KafkaError(f"{text!r} is no partition: TOPIC-NUMBER is expected, such as orders-0.")
+        raise click.UsageError(f"{text!r} is no partition: TOPIC-NUMBER is expected, such as orders-0.")
     return TopicPartition(topic, int(number))
 
 

@@ -83,7 +83,10 @@ def list_(
     """List the transactional ids of the cluster."""
     from kafkapy.tools.reset_offsets import parse_duration
 
-    duration = None if longer_than is None else parse_duration(longer_than)
+    try:
+        duration = None if longer_than is None else parse_duration(longer_than)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     with connected(settings) as admin:
         found = admin.list_transactions(
             state_filters=states,

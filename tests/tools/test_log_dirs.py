@@ -90,10 +90,8 @@ def test_partitions_move_and_the_wait_ends_when_they_have(run: Run, server: Kafk
     [
         (("move", "t-0", "--to", "/nowhere"), "1 of 1 partitions cannot be moved to /nowhere: "),
         (("move", "unknown-0", "--to", "{dir}"), "1 of 1 partitions cannot be moved"),
-        (("move", "t0", "--to", "{dir}"), "'t0' is no partition: TOPIC-NUMBER is expected, such as orders-0."),
-        (("move", "t-99999999999", "--to", "{dir}"), "'t-99999999999' is no partition"),
         (("move", "t-0", "--to", "{dir}", "--broker", "8"), "The cluster has no broker 8; it has 3."),
-        (("describe", "--broker-list", "x"), "'x' is no list of broker ids."),
+        (("describe", "--broker-list", "8,9"), "The cluster has no broker 8, 9; it has 3."),
     ],
 )
 def test_errors_are_one_sentence(run: Run, server: KafkaServer, arguments: tuple[str, ...], sentence: str) -> None:
@@ -102,6 +100,20 @@ def test_errors_are_one_sentence(run: Run, server: KafkaServer, arguments: tuple
     assert result.stderr.startswith("Error: ")
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("move", "t0", "--to", "/d"), "'t0' is no partition: TOPIC-NUMBER is expected, such as orders-0."),
+        (("move", "t-99999999999", "--to", "/d"), "'t-99999999999' is no partition"),
+        (("describe", "--broker-list", "x"), "'x' is no list of broker ids."),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(run: Run, arguments: tuple[str, ...], sentence: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert f"Error: {sentence}" in result.stderr
 
 
 def test_a_broker_that_is_not_there_is_one_sentence(run: Run) -> None:
