@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["DefaultSerializer", "Deserializer", "JsonSerializer", "Serializer", "serialize_with"]
+__all__ = ["DefaultSerializer", "Deserializer", "JsonSerializer", "Serializer", "made", "serialize_with"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 Serialize = Callable[[str, Any, Any], Any]
@@ -71,14 +71,17 @@ class JsonSerializer(DefaultSerializer):
         return None if data is None else json.loads(bytes(data).decode(self.encoding))
 
 
+def made(serializer: Any) -> Any:
+    """A configured serializer; where it is a class with serialize(), an object of it."""
+    return serializer() if isinstance(serializer, type) and hasattr(serializer, "serialize") else serializer
+
+
 def serialize_with(serializer: Any) -> Serialize | None:
-    """How a producer calls a configured serializer: an object or a class with serialize(), or a function of the data.
-    None for none. TypeError.
+    """How a producer calls a serializer: an object with serialize(), or a function of the data. None for none.
+    TypeError.
     """
     if serializer is None:
         return None
-    if isinstance(serializer, type) and hasattr(serializer, "serialize"):
-        serializer = serializer()
     method = getattr(serializer, "serialize", None)
     if callable(method):
 

@@ -25,7 +25,7 @@ from kafkapy.clients.producer.interceptors import ProducerRecord
 from kafkapy.clients.producer.transaction_manager import State
 from kafkapy.config.config_def import ConfigKey, Importance, at_least
 from kafkapy.config.producer import PRODUCER, ProducerConfig
-from kafkapy.serializer import serialize_with
+from kafkapy.serializer import made, serialize_with
 from kafkapy.types import ConfigType, RecordMetadata
 
 __all__ = ["AIO_PRODUCER", "AIOKafkaProducer", "TransactionContext"]
@@ -57,11 +57,10 @@ class _Wait(Exception):
 class _Sender(RecordSender):
     """Appends records; where one has to wait, it says for what by _Wait."""
 
-    def __init__(self, core: ProducerCore, serialized: bool) -> None:
+    def __init__(self, core: ProducerCore, key_serializer: Any = None, value_serializer: Any = None) -> None:
         self.accumulator = core.accumulator
-        if not serialized:
-            self.key_serializer = serialize_with(core.config["key.serializer"])
-            self.value_serializer = serialize_with(core.config["value.serializer"])
+        self.key_serializer = serialize_with(key_serializer)
+        self.value_serializer = serialize_with(value_serializer)
         self._core = core
 
     def refuse(self) -> None:
@@ -97,8 +96,9 @@ class AIOKafkaProducer(StartedClient):
         super().__init__()
         self.config = config = ProducerConfig(AIO_PRODUCER, configs, **keywords)
         self._core = core = ProducerCore(config)
-        self._sender = _Sender(core, serialized=False)
-        self._raw = _Sender(core, serialized=True)
+        self._serializers = (made(config["key.serializer"]), made(config["value.serializer"]))
+        self._sender = _Sender(core, *self._serializers)
+        self._raw = _Sender(core)
         self._interceptors = core.interceptors
 
     async def start(self) -> None:
@@ -134,8 +134,8 @@ class AIOKafkaProducer(StartedClient):
         self._stopped = True
         if self._started:
             await self._core.close()
-        for name in ("key.serializer", "value.serializer"):
-            close = getattr(self.config[name], "close", None)
+        for serializer in self._serializers:
+            close = getattr(serializer, "close", None)
             if callable(close):
                 close()
 
@@ -240,11 +240,7 @@ class AIOKafkaProducer(StartedClient):
 
     def create_batch(self) -> BatchBuilder:
         """An empty batch of max_batch_size bytes, to be filled and given to `send_batch`."""
-        return BatchBuilder(
-            self.config["batch.size"],
-            serialize_with(self.config["key.serializer"]),
-            serialize_with(self.config["value.serializer"]),
-        )
+        return BatchBuilder(self.config["batch.size"], *map(serialize_with, self._serializers))
 
     async def send_batch(
         self, batch: BatchBuilder, topic: str, *, partition: int

@@ -29,7 +29,7 @@ from kafkapy.clients.producer.transactional_requests import GroupMetadata
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalStateError, KafkaError
-from kafkapy.serializer import serialize_with
+from kafkapy.serializer import made, serialize_with
 from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 __all__ = ["KafkaProducer"]
@@ -67,7 +67,7 @@ class KafkaProducer(RecordSender):
         self._core = core = ProducerCore(config)
         self._max_block_s: float = config["max.block.ms"] / 1000
         self.accumulator = core.accumulator
-        self._serializers = [config["key.serializer"], config["value.serializer"]]
+        self._serializers = [made(config["key.serializer"]), made(config["value.serializer"])]
         self.key_serializer, self.value_serializer = (serialize_with(each) for each in self._serializers)
         self.interceptors = core.interceptors or None
         self._pid = os.getpid()

@@ -150,12 +150,15 @@ def test_serializers_of_every_kind(cluster: Broker, topic: str) -> None:
         producer.send(topic, {"a": 1}, key="ü", partition=0).get(10)
         with pytest.raises(TypeError):
             producer.send(topic, {1, 2}, key="k")
-    with producer_of(cluster, value_serializer=WithTopic()) as producer:
-        producer.send(topic, 5, headers=[("h", b"")], partition=1).get(10)
-    assert WithTopic.closed
-    first, second = read(cluster, topic, 2)
+    for number, serializer in enumerate((WithTopic(), WithTopic)):
+        WithTopic.closed = False
+        with producer_of(cluster, value_serializer=serializer) as producer:
+            producer.send(topic, 5 + number, headers=[("h", b"")], partition=1).get(10)
+        assert WithTopic.closed
+    first, second, third = read(cluster, topic, 3)
     assert (first.key(), first.value()) == ("ü".encode(), b'{"a": 1}')
     assert second.value() == f"{topic}:1:5".encode()
+    assert third.value() == f"{topic}:1:6".encode()
 
 
 def test_callbacks_and_interceptors(cluster: Broker, topic: str) -> None:
