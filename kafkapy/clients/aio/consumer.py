@@ -108,13 +108,17 @@ class AIOKafkaConsumer(StartedClient):
             return
         self._stopped = True
         self._bell.set()
-        if self._started:
-            await self._finish_leaving()
-            await self._core.close(True, min(self.config["request.timeout.ms"], 30_000))
-        self._interceptors.close()
-        for name in ("key.deserializer", "value.deserializer"):
-            if hasattr(self.config[name], "deserialize") and hasattr(self.config[name], "close"):
-                self.config[name].close()
+        try:
+            if self._started:
+                try:
+                    await self._finish_leaving()
+                finally:
+                    await self._core.close(True, min(self.config["request.timeout.ms"], 30_000))
+        finally:
+            self._interceptors.close()
+            for name in ("key.deserializer", "value.deserializer"):
+                if hasattr(self.config[name], "deserialize") and hasattr(self.config[name], "close"):
+                    self.config[name].close()
 
     # --- the core asks for somebody -------------------------------------------------------------------------------
 
@@ -214,6 +218,17 @@ class AIOKafkaConsumer(StartedClient):
                 timeout_ms = 0
 
     def _take(self, partitions: tuple[TopicPartition, ...], limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        while (taken := self._take_unseen(partitions, limit)) and self._interceptors:
+            kept = self._interceptors.on_consume(taken)
+            if kept:
+                return kept
+            # They keep none of these; who waits is not rung for again while there are more.
+        return taken
+
+    def _take_unseen(
+        self, partitions: tuple[TopicPartition, ...], limit: int
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Before the interceptors see them."""
         taken: dict[TopicPartition, list[ConsumerRecord]]
         if partitions:
             # The others are out of sight meanwhile; there is no turn of the loop in between.
@@ -231,7 +246,7 @@ class AIOKafkaConsumer(StartedClient):
                     buffer.readable = True
         else:
             taken = self._buffer.take(limit)
-        return self._interceptors.on_consume(taken) if taken and self._interceptors else taken
+        return taken
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         self._require_running()

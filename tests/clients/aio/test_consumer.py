@@ -383,6 +383,44 @@ def test_a_forgotten_stop_is_warned_of(broker: Broker, topic: str) -> None:
     asyncio.run(main())
 
 
+def test_a_stop_closes_everything_though_leaving_has_failed(broker: Broker, topic: str, run: Any) -> None:
+    async def main() -> None:
+        reader = consumer(broker)
+        await reader.start()
+
+        async def fail(*_: Any) -> None:
+            raise KeyError("leaving")
+
+        reader._core.unsubscribe = fail  # type: ignore[method-assign]
+        reader.unsubscribe()
+        with pytest.raises(KeyError):
+            await reader.stop()
+        assert reader._core.network.closed
+
+    run(main)
+
+
+def test_records_that_an_interceptor_keeps_for_itself_hold_up_no_others(broker: Broker, topic: str, run: Any) -> None:
+    class EveryHundredth:
+        def on_consume(self, records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
+            kept = {place: [each for each in of if each.offset % 100 == 99] for place, of in records.items()}
+            return {place: of for place, of in kept.items() if of}
+
+    fill(broker, topic, 200)
+
+    async def main() -> None:
+        async with consumer(
+            broker, interceptor_classes=[EveryHundredth()], group_id=None, max_poll_records=10, fetch_max_wait_ms=30_000
+        ) as reader:
+            reader.assign([TopicPartition(topic, 0)])
+            async with asyncio.timeout(10):
+                assert (await reader.getone()).offset == 99
+                got = await reader.getmany(timeout_ms=5_000)
+            assert [record.offset for records in got.values() for record in records] == [199]
+
+    run(main)
+
+
 def test_two_tasks_may_read(broker: Broker, topic: str, run: Any) -> None:
     async def main() -> None:
         async with consumer(broker, topic) as reader:
