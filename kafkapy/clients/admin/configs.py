@@ -155,7 +155,8 @@ class ConfigAdmin(AdminRouting):
 
         `raise_on_unknown`: ValueError for keys that the brokers do not know or that cannot be altered.
         `incremental` False: by AlterConfigs, which only sets; the other keys that the resource was given are sent
-        along, since it resets what is left out. None: that only where the brokers are older than Kafka 2.3.
+        along, since it resets what is left out (ValueError where brokers hide their values). None: that only where the
+        brokers are older than Kafka 2.3.
         Returns {type name in lower case: {resource name: 'OK' or the error}}.
         """
         resources = list(config_resources)
@@ -238,14 +239,13 @@ class ConfigAdmin(AdminRouting):
         return {resource.key: outcomes[resource.key] for resource in resources}
 
     async def _given(self, resources: Sequence[ConfigResource]) -> dict[Any, dict[str, Any]]:
-        """{key of the resource: {key: value}} of what each resource was given itself."""
+        """{key of the resource: {key: value}} of what each resource was given itself; None for what brokers hide."""
         bare = [ConfigResource(*resource.key) for resource in resources]
         found = await self.describe_configs(bare, config_filter=ConfigFilterType.MODIFIED)
         return {
             resource.key: {
                 name: config["value"]
                 for name, config in found[resource.resource_type.name.lower()][resource.name].items()
-                if config["value"] is not None
             }
             for resource in resources
         }
@@ -278,48 +278,44 @@ class ConfigAdmin(AdminRouting):
     async def _alter_incrementally(
         self, resources: Sequence[ConfigResource], operations: Keys, validate_only: bool
     ) -> dict[str, dict[str, str]]:
-        deadline = self.deadline()
-        resource_class = IncrementalAlterConfigsRequest.Resource
-
-        async def ask(node: int, keys: list[Any]) -> dict[Any, Any]:
-            request = IncrementalAlterConfigsRequest(
-                resources=[
-                    resource_class(
-                        resource_type=kind,
-                        resource_name=name,
-                        configs=[
-                            resource_class.Config(name=key, config_operation=operation, value=value)
-                            for key, (operation, value) in operations[kind, name].items()
-                        ],
-                    )
-                    for kind, name in keys
-                ],
-                validate_only=validate_only,
-            )
-            return _altered(await self.send(node, request, deadline))
-
-        return _results(await self._by_resource(resources, ask, deadline))
+        config_class = IncrementalAlterConfigsRequest.Resource.Config
+        configs = {
+            key: [
+                config_class(name=name, config_operation=operation, value=value)
+                for name, (operation, value) in wanted.items()
+            ]
+            for key, wanted in operations.items()
+        }
+        return await self._alter(IncrementalAlterConfigsRequest, resources, configs, validate_only)
 
     async def _replace(
         self, resources: Sequence[ConfigResource], values: Keys, validate_only: bool
     ) -> dict[str, dict[str, str]]:
+        for resource in resources:
+            hidden = sorted(name for name, value in values[resource.key].items() if value is None)
+            if hidden:
+                raise ValueError(
+                    f"AlterConfigs would reset {', '.join(hidden)} of {resource.resource_type.name.lower()} "
+                    f"{resource.name}: brokers do not tell these values"
+                )
+        config_class = AlterConfigsRequest.Resource.Config
+        configs = {
+            key: [config_class(name=name, value=value) for name, value in wanted.items()]
+            for key, wanted in values.items()
+        }
+        return await self._alter(AlterConfigsRequest, resources, configs, validate_only)
+
+    async def _alter(
+        self, api: Any, resources: Sequence[ConfigResource], configs: Mapping[Any, list[Any]], validate_only: bool
+    ) -> dict[str, dict[str, str]]:
+        """Sends the `configs` of each resource by its key, as the api has them."""
         deadline = self.deadline()
-        resource_class = AlterConfigsRequest.Resource
 
         async def ask(node: int, keys: list[Any]) -> dict[Any, Any]:
-            request = AlterConfigsRequest(
-                resources=[
-                    resource_class(
-                        resource_type=kind,
-                        resource_name=name,
-                        configs=[
-                            resource_class.Config(name=key, value=value) for key, value in values[kind, name].items()
-                        ],
-                    )
-                    for kind, name in keys
-                ],
-                validate_only=validate_only,
-            )
+            altered = [
+                api.Resource(resource_type=kind, resource_name=name, configs=configs[kind, name]) for kind, name in keys
+            ]
+            request = api(resources=altered, validate_only=validate_only)
             return _altered(await self.send(node, request, deadline))
 
         return _results(await self._by_resource(resources, ask, deadline))

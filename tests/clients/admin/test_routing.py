@@ -399,6 +399,37 @@ def test_configs_of_old_brokers_are_sent_whole() -> None:
     assert {each.name: each.value for each in sent} == {"retention.ms": "5"}
 
 
+def test_values_that_brokers_hide_are_reset_but_never_lost() -> None:
+    from kafkapy.admin import ConfigResource
+    from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+    from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+
+    result_class = DescribeConfigsResponse.Result
+    hidden = result_class.Config(
+        name="ssl.key.password", value=None, read_only=False, is_sensitive=True, config_source=2
+    )
+    given = DescribeConfigsResponse(
+        results=[result_class(error_code=0, resource_type=4, resource_name="1", configs=[hidden])]
+    )
+    response_class = IncrementalAlterConfigsResponse.ResourceResponse
+    done = IncrementalAlterConfigsResponse(responses=[response_class(error_code=0, resource_type=4, resource_name="1")])
+    result, network, _ = ask(
+        lambda core: core.reset_configs([ConfigResource("broker", "1")]),
+        {DescribeConfigsRequest: [given, given], IncrementalAlterConfigsRequest: [done]},
+    )
+    assert result == {"broker": {"1": "OK"}}
+    (deleted,) = network.asked[-1][1].resources[0].configs  # type: ignore[attr-defined]
+    assert (deleted.name, deleted.config_operation) == ("ssl.key.password", 1)
+    wanted = [ConfigResource("broker", "1", {"log.cleaner.threads": "2"})]
+    result, _, _ = ask(
+        lambda core: core.alter_configs(wanted, raise_on_unknown=False),
+        {DescribeConfigsRequest: [given]},
+        newest={IncrementalAlterConfigsRequest: -1},
+    )
+    assert isinstance(result, ValueError)
+    assert "would reset ssl.key.password" in str(result)
+
+
 def test_a_closed_client_says_so() -> None:
     async def close_and_list(core: AdminCore) -> Any:
         await core.close()
