@@ -37,6 +37,12 @@ from kafkapy.protocol.messages.sync_group import SyncGroupResponse
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.types import OffsetAndMetadata, TopicPartition
 
+Run = Callable[[Any], Any]
+
+FIND, COMMIT = ApiKeys.FIND_COORDINATOR, ApiKeys.OFFSET_COMMIT
+JOIN, SYNC, HEARTBEAT, LEAVE = ApiKeys.JOIN_GROUP, ApiKeys.SYNC_GROUP, ApiKeys.HEARTBEAT, ApiKeys.LEAVE_GROUP
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
+
 GROUP = "orders"
 VERSIONS = {
     ApiKeys.OFFSET_COMMIT: (2, 10),
@@ -312,6 +318,24 @@ class FakeGroup:
 def subscriptions(request: Any) -> dict[str, Subscription]:
     """What a JoinGroup says for each of its protocols."""
     return {each.name: decode_subscription(each.metadata) for each in request.protocols}
+
+
+async def joined(core: FakeCore) -> None:
+    """Returns when it is a member with an assignment."""
+    if not core.member._tasks:
+        await core.member.start()
+    await eventually(lambda: core.member.ready)
+
+
+def commits_all(core: FakeCore, offset: int) -> None:
+    """With auto commit, at this offset of every partition."""
+    core.auto_commit = True
+    core.positions = {each: OffsetAndMetadata(offset) for each in tps("a0 a1 a2 b0 b1 b2")}
+
+
+async def commit(core: FakeCore) -> None:
+    """As the user does, offset 3 of one partition."""
+    await core.commits.commit({each: OffsetAndMetadata(3) for each in tps("a0")})
 
 
 @asynccontextmanager

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from clients.consumer.membership.fake_core import FakeCore, group, tps
+from clients.consumer.membership.fake_core import COMMIT, FIND, FakeCore, Run, group, tps
 from clients.fake_broker import Silence, eventually
 
 from kafkapy.errors import (
@@ -23,20 +22,7 @@ from kafkapy.errors import (
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.types import ZERO_UUID, OffsetAndMetadata, TopicPartition
 
-Run = Callable[[Any], Any]
-
-COMMIT, FETCH, FIND = ApiKeys.OFFSET_COMMIT, ApiKeys.OFFSET_FETCH, ApiKeys.FIND_COORDINATOR
-
-
-@pytest.fixture
-def run() -> Run:
-    """One kind of loop is enough here."""
-
-    async def bounded(coroutine: Any) -> Any:
-        async with asyncio.timeout(30):
-            return await coroutine
-
-    return lambda coroutine: asyncio.run(bounded(coroutine))
+FETCH = ApiKeys.OFFSET_FETCH
 
 
 def at(offset: int, text: str = "a0") -> dict[TopicPartition, OffsetAndMetadata]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from clients.consumer.membership.fake_core import FakeCore, FakeGroup, group, shown, tps
+from clients.consumer.membership.fake_core import COMMIT, FIND, FakeCore, FakeGroup, Run, group, shown, tps
 from clients.fake_broker import eventually
 
 from kafkapy.errors import (
@@ -20,21 +18,8 @@ from kafkapy.errors import (
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.types import OffsetAndMetadata
 
-Run = Callable[[Any], Any]
-
-BEAT, COMMIT, FIND = ApiKeys.CONSUMER_GROUP_HEARTBEAT, ApiKeys.OFFSET_COMMIT, ApiKeys.FIND_COORDINATOR
+BEAT = ApiKeys.CONSUMER_GROUP_HEARTBEAT
 CONSUMER = {"group.protocol": "consumer"}
-
-
-@pytest.fixture
-def run() -> Run:
-    """One kind of loop is enough here."""
-
-    async def bounded(coroutine: Any) -> Any:
-        async with asyncio.timeout(30):
-            return await coroutine
-
-    return lambda coroutine: asyncio.run(bounded(coroutine))
 
 
 async def assigned(core: FakeCore, coordinator: FakeGroup, target: str) -> None:
