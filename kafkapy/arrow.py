@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -56,6 +56,8 @@ MAX_TABLE_BYTES: Final = 64 << 20
 
 COLUMNS: Final[tuple[str, ...]] = tuple(SCHEMA.names)
 
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _READ_DEFAULTS: Final = {
     "group.id": None,
@@ -207,9 +209,10 @@ class _StretchReader(KafkaConsumer):
 
 
 def _milliseconds(time: datetime) -> int:
+    """The first whole millisecond at or after a time."""
     if time.tzinfo is None:
         raise ValueError(f"{time!r} has no time zone")
-    return max(int(time.timestamp() * 1000), 0)
+    return max(-((_EPOCH - time) // timedelta(milliseconds=1)), 0)
 
 
 class TableBuilder:

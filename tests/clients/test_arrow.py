@@ -138,6 +138,8 @@ def test_read_stretches(servers: str, topic: str) -> None:
     start = datetime.fromtimestamp(NOW / 1000 + 30, UTC)
     assert read({0: (start, start + timedelta(seconds=30))}) == span(0, 10, 20)
     assert read({1: (start, "latest")}) == span(1, 10, 100)
+    later = start + timedelta(microseconds=1)
+    assert read({0: (later, later + timedelta(seconds=30))}) == span(0, 11, 21)
     assert read({1: ("latest", "latest")}) == []
     assert read({1: (start + timedelta(days=1), "latest")}) == []
 
