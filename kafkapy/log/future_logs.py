@@ -236,6 +236,10 @@ class FutureLogs:
                 self._stop(future)
         return offline
 
+    def clear(self) -> None:
+        """Forgets all of them, which have been closed. Under LogManager's lock."""
+        self._futures.clear()
+
     def _stop(self, future: FutureLog) -> None:
         future.stopped = True
         if future.copy is not None:

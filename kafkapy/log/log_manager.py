@@ -546,8 +546,9 @@ class LogManager:
     def fail_late(self, tp: TopicPartition) -> None:
         """Takes the partition's log offline if it was moved into a directory that failed meanwhile."""
         with self.lock:
-            log, place = self._logs[tp], self._places[tp]
-        if place.log_dir.failure is not None:
+            log, place = self._logs.get(tp), self._places.get(tp)
+        # Deletion may have been waiting for the end of the move.
+        if log is not None and place is not None and place.log_dir.failure is not None:
             self._take_offline(place.log_dir.path, place.log_dir.failure, [tp], [log])
 
     def _take_offline(
@@ -603,6 +604,8 @@ class LogManager:
             # Descriptors and memory go with the logs, not with the last reference to the broker that had them.
             self._logs.clear()
             self._by_id.clear()
+            self._places.clear()
+            self.futures.clear()
         self.events = None
         logger.info("Shutdown of the log manager complete")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -143,7 +144,7 @@ def test_a_topic_id_that_a_power_failure_made_zeros_is_not_known(manage: Any, ba
     manager = manage()
     assert manager.get(TP).topic_id == bytes(16)
     assert lead(manager).topic_id == TOPIC_ID.bytes
-    assert TOPIC_ID.bytes in (manage().get(TP).topic_id,)
+    assert manage().get(TP).topic_id == TOPIC_ID.bytes
 
 
 def test_a_rename_that_may_not_outlive_a_power_failure_is_taken_back(
@@ -231,6 +232,42 @@ def test_a_directory_fails_while_directories_are_renamed(
     assert manager.dir_of(TP) == target
     assert everything(manager.get(TP)) == expected
     assert directories(manager) == [f"{target.name}/t-0"]
+
+
+def test_a_partition_is_deleted_as_soon_as_it_has_moved(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = manage()
+    lead(manager).append_as_leader(batch(), api_version=9)
+    fail_late = manager.fail_late
+
+    def delete_first(tp: TopicPartition) -> None:
+        assert manager.delete(tp)
+        fail_late(tp)
+
+    monkeypatch.setattr(manager, "fail_late", delete_first)
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager) is Progress.DONE
+    assert directories(manager) == []
+    assert manager.cleaner.manager.claim(TP), "it is paused for ever"
+
+
+def test_a_stop_amid_a_move_lets_go_of_all_files(manage: Any, batch: Any, tmp_path: Path) -> None:
+    manager = manage()
+    log = lead(manager)
+    for _ in range(4):
+        log.append_as_leader(batch(), api_version=9)
+    source, target = manager.dir_of(TP), elsewhere(manager)
+    manager.futures.create(TP, target)
+    assert manager.futures.advance(TP, 100) is Progress.COPYING
+    del log
+    manager.shutdown()
+    gc.collect()
+    opened = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
+    assert [path for path in opened if path.startswith(str(tmp_path))] == []
+    for path in (source, target):
+        manager.fail_dir(path, OSError(5, "gone"))
+    assert manager.offline_dirs
 
 
 # --- a kill at every point ------------------------------------------------------------------------------------------

@@ -373,13 +373,13 @@ def test_a_future_log_that_missed_a_cleaning_is_copied_anew(manage: Any) -> None
     for each in keyed(40):
         log.append_as_leader(each)
     log.roll()
-    target = elsewhere(manager)
+    source, target = manager.dir_of(TP), elsewhere(manager)
     manager.futures.create(TP, target)
     move(manager, step=300, steps=8)
     assert manager.futures.get(TP).log.log_end_offset > 0
     manager.shutdown()
     # As after a start without that directory, in which the log was cleaned.
-    (manager.dir_of(TP) / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 40\n")
+    (source / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 40\n")
     manager = manage()
     assert manager.futures.get(TP).log.log_end_offset == 0
     log = lead(manager)
