@@ -491,7 +491,6 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
     cdef size_t i
     cdef size_t waiting = 0
     cdef bint flushing = False
-    cdef int64_t deadline_ns
     for i in range(state.partitions.size()):
         if state.partitions[i].stage == PARTITION_WAITING:
             flushing = check_acks(state, &state.partitions[i]) or flushing
@@ -503,17 +502,11 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
             if state.partitions[i].stage == PARTITION_WAITING:
                 fail_partition(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
         return True
-    if flushing:
-        # The client's timeout is for other replicas, not for our disk.
-        deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
-    else:
-        if state.acks_deadline_ns == 0:
-            state.acks_deadline_ns = monotonic_ns() + <int64_t>state.timeout_ms * NS_PER_MS
-        deadline_ns = state.acks_deadline_ns
     waiter.wake = state.frame.wake
     waiter.owner = state.frame.wake_owner
     waiter.token = state.frame.token
     waiting = 0
+    flushing = False
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
         if partition.stage == PARTITION_WAITING:
@@ -526,7 +519,7 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
         if partition.stage == PARTITION_WAITING:
-            check_acks(state, partition)
+            flushing = check_acks(state, partition) or flushing
             if partition.stage == PARTITION_WAITING:
                 waiting += 1
             else:
@@ -535,7 +528,13 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
         return True
     outcome.kind = OUTCOME_PARKED
     outcome.parked = state
-    outcome.deadline_ns = deadline_ns
+    if flushing:
+        # The client's timeout is for other replicas, not for our disk.
+        outcome.deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
+    else:
+        if state.acks_deadline_ns == 0:
+            state.acks_deadline_ns = monotonic_ns() + <int64_t>state.timeout_ms * NS_PER_MS
+        outcome.deadline_ns = state.acks_deadline_ns
     return False
 
 
