@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafkapy.clients.admin.partitions import OffsetTimestamp, PartitionAdmin
-from kafkapy.clients.admin.routing import Deadline, Locate, raise_first
+from kafkapy.clients.admin.routing import WRONG_COORDINATOR, raise_first
 from kafkapy.clients.admin.shapes import by_topic, error_of, error_type
-from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.errors import KafkaError, error_for
 from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest
 from kafkapy.protocol.messages.offset_delete import OffsetDeleteRequest
 from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
-from kafkapy.types import CoordinatorType, ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
+from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
 
 __all__ = ["GroupOffsetAdmin"]
 
@@ -65,7 +65,7 @@ class GroupOffsetAdmin(PartitionAdmin):
                 answers[group] = _offsets(response)
             return answers
 
-        located = self.at_coordinators(CoordinatorType.GROUP, deadline)
+        located = self.at_group(None, deadline)
         return raise_first(await self.drive(wanted, located, ask, deadline))
 
     async def alter_group_offsets(
@@ -89,7 +89,7 @@ class GroupOffsetAdmin(PartitionAdmin):
             }
             return {group_id: _wrong_coordinator(codes.values()) or codes}
 
-        codes = raise_first(await self.drive([group_id], self._at(group_coordinator_id, deadline), ask, deadline))[
+        codes = raise_first(await self.drive([group_id], self.at_group(group_coordinator_id, deadline), ask, deadline))[
             group_id
         ]
         return {partition: error_type(code) for partition, code in codes.items()}
@@ -163,19 +163,14 @@ class GroupOffsetAdmin(PartitionAdmin):
             response = await self.send(node, request, deadline)
             return {group_id: error_of(response.error_code) or response}
 
-        response = raise_first(await self.drive([group_id], self._at(group_coordinator_id, deadline), ask, deadline))[
-            group_id
-        ]
+        response = raise_first(
+            await self.drive([group_id], self.at_group(group_coordinator_id, deadline), ask, deadline)
+        )[group_id]
         return {
             TopicPartition(topic.name, each.partition_index): error_type(each.error_code)
             for topic in response.topics
             for each in topic.partitions
         }
-
-    def _at(self, coordinator: int | None, deadline: Deadline) -> Locate[str]:
-        return (
-            self.at_coordinators(CoordinatorType.GROUP, deadline) if coordinator is None else self.at_node(coordinator)
-        )
 
 
 def _fetch_groups(wanted: Mapping[str, Mapping[str, list[int]] | None], stable: bool) -> OffsetFetchRequest:
@@ -239,9 +234,4 @@ def _commit(group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) 
 
 def _wrong_coordinator(codes: Iterable[int]) -> KafkaError | None:
     """The error after which the whole commit is sent again."""
-    wrong = (
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    )
-    return next((error_for(code) for code in codes if code in wrong), None)
+    return next((error_for(code) for code in codes if code in WRONG_COORDINATOR), None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from kafkapy.clients.admin.routing import AdminRouting, Deadline, Locate, raise_first
+from kafkapy.clients.admin.routing import WRONG_COORDINATOR, AdminRouting, Deadline, raise_first
 from kafkapy.clients.admin.shapes import OK, as_dict, error_of, error_text, error_type, member_of, operation_names
 from kafkapy.errors import ErrorCode, GroupIdNotFoundError, KafkaError, UnsupportedVersionError, error_for
 from kafkapy.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -24,7 +24,7 @@ from kafkapy.protocol.messages.leave_group import LeaveGroupRequest
 from kafkapy.protocol.messages.list_groups import ListGroupsRequest
 from kafkapy.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kafkapy.protocol.schema import DecodeError, Record
-from kafkapy.types import CoordinatorType, TopicPartition
+from kafkapy.types import TopicPartition
 
 __all__ = [
     "ConsumerGroupDescription",
@@ -154,7 +154,7 @@ class GroupAdmin(AdminRouting):
             return {group.group_id: _retried_error(group) or group for group in response.groups}
 
         outcomes = raise_first(
-            await self.drive(group_ids, self._located(group_coordinator_id, deadline), ask, deadline)
+            await self.drive(group_ids, self.at_group(group_coordinator_id, deadline), ask, deadline)
         )
         return {name: _group_dict(group) for name, group in outcomes.items()}
 
@@ -164,7 +164,7 @@ class GroupAdmin(AdminRouting):
         """A description of each group, of whichever protocol, or its error. GroupIdNotFoundError for a group that is
         not there."""
         deadline = self.deadline()
-        located = self.at_coordinators(CoordinatorType.GROUP, deadline)
+        located = self.at_group(None, deadline)
 
         async def ask_new(node: int, groups: list[str]) -> dict[str, Any]:
             request = ConsumerGroupDescribeRequest(
@@ -202,7 +202,7 @@ class GroupAdmin(AdminRouting):
             response = await self.send(node, request, deadline, low=1)
             return {group.group_id: _retried_error(group) or group for group in response.groups}
 
-        located = self.at_coordinators(CoordinatorType.GROUP, deadline)
+        located = self.at_group(None, deadline)
         outcomes = raise_first(await self.drive(group_ids, located, ask, deadline))
         return {name: _with_error(group) for name, group in outcomes.items()}
 
@@ -214,7 +214,7 @@ class GroupAdmin(AdminRouting):
             response = await self.send(node, DeleteGroupsRequest(groups_names=groups), deadline)
             return {each.group_id: error_of(each.error_code) or OK for each in response.results}
 
-        outcomes = await self.drive(group_ids, self._located(group_coordinator_id, deadline), ask, deadline)
+        outcomes = await self.drive(group_ids, self.at_group(group_coordinator_id, deadline), ask, deadline)
         return {name: each if isinstance(each, str) else type(each).__name__ for name, each in outcomes.items()}
 
     async def remove_group_members(
@@ -246,7 +246,7 @@ class GroupAdmin(AdminRouting):
             }
 
         found: dict[str, type[KafkaError]] = raise_first(
-            await self.drive([group_id], self._located(group_coordinator_id, deadline), ask, deadline)
+            await self.drive([group_id], self.at_group(group_coordinator_id, deadline), ask, deadline)
         )[group_id]
         return found
 
@@ -269,11 +269,6 @@ class GroupAdmin(AdminRouting):
 
         return await self.send_built(node, DescribeGroupsRequest, build, deadline)
 
-    def _located(self, coordinator: int | None, deadline: Deadline) -> Locate[str]:
-        return (
-            self.at_coordinators(CoordinatorType.GROUP, deadline) if coordinator is None else self.at_node(coordinator)
-        )
-
 
 def _leave(group_id: str, members: list[MemberToRemove], version: int) -> LeaveGroupRequest:
     return LeaveGroupRequest(
@@ -291,13 +286,7 @@ def _leave(group_id: str, members: list[MemberToRemove], version: int) -> LeaveG
 
 def _retried_error(group: Any) -> KafkaError | None:
     """The error where it says that the coordinator has to be looked for, which is not the group's own."""
-    error = error_of(group.error_code)
-    wrong = (
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    )
-    return error if error is not None and error.code in wrong else None
+    return error_of(group.error_code) if group.error_code in WRONG_COORDINATOR else None
 
 
 def _with_error(group: Any) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class PartitionAdmin(TopicAdmin):
                 for each in topic.partitions
             }
 
-        return raise_first(await self.drive(specs, self.at_leaders, ask, deadline))
+        return raise_first(await self.drive(specs, self.at_leaders(deadline), ask, deadline))
 
     async def elect_leaders(
         self,

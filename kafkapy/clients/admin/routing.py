@@ -33,7 +33,7 @@ from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.schema import Request
 from kafkapy.types import CoordinatorType, TopicPartition
 
-__all__ = ["AdminRouting", "Ask", "Deadline", "Locate", "raise_first"]
+__all__ = ["WRONG_COORDINATOR", "AdminRouting", "Ask", "Deadline", "Locate", "raise_first"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -70,6 +70,12 @@ RETRIED: Final = frozenset(
 )
 """What a broker says when the request went to the wrong one or came too early. Other retriable errors, such as an
 unknown topic, are the caller's to know of at once."""
+
+
+WRONG_COORDINATOR: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+"""Of these, what is said of a coordinator: it has to be looked for anew, or waited for."""
 
 
 class Deadline:
@@ -257,17 +263,27 @@ class AdminRouting:
 
         return locate
 
-    async def at_leaders(self, keys: Sequence[TopicPartition], again: bool) -> dict[TopicPartition, int | KafkaError]:
+    def at_group(self, coordinator: int | None, deadline: Deadline) -> Locate[str]:
+        """That broker, or the coordinator of each group where none is given."""
+        if coordinator is not None:
+            return self.at_node(coordinator)
+        return self.at_coordinators(CoordinatorType.GROUP, deadline)
+
+    def at_leaders(self, deadline: Deadline) -> Locate[TopicPartition]:
         """The leader of each partition. A partition that is not known is looked for once more: it may be new."""
-        partitions: dict[TopicPartition, int | KafkaError] = {}
-        topics = await self.topic_metadata({key.topic for key in keys}, Deadline(self.config["request.timeout.ms"]))
-        if any(leader not in self.network.cluster.brokers() for leader in _leaders(topics.values())):
-            await self.network.cluster.refresh()
-        for key in keys:
-            leader = _leader_of(key, topics.get(key.topic))
-            unknown = isinstance(leader, KafkaError) and leader.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            partitions[key] = StaleMetadataError(str(leader)) if unknown and not again else leader
-        return partitions
+
+        async def locate(keys: Sequence[TopicPartition], again: bool) -> dict[TopicPartition, int | KafkaError]:
+            partitions: dict[TopicPartition, int | KafkaError] = {}
+            topics = await self.topic_metadata({key.topic for key in keys}, deadline)
+            if any(leader not in self.network.cluster.brokers() for leader in _leaders(topics.values())):
+                await self.network.cluster.refresh()
+            for key in keys:
+                leader = _leader_of(key, topics.get(key.topic))
+                unknown = isinstance(leader, KafkaError) and leader.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                partitions[key] = StaleMetadataError(str(leader)) if unknown and not again else leader
+            return partitions
+
+        return locate
 
     async def topic_metadata(self, topics: Collection[str], deadline: Deadline) -> dict[str, Any]:
         """MetadataResponse.Topic by name, asked of any broker just now; nothing is created. KafkaError."""

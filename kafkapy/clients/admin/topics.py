@@ -267,7 +267,7 @@ class TopicAdmin(AdminRouting):
                 for each in topic.partitions
             }
 
-        locate = self.at_leaders if partition_leader_id is None else self.at_node(partition_leader_id)
+        locate = self.at_leaders(deadline) if partition_leader_id is None else self.at_node(partition_leader_id)
         return raise_first(await self.drive(offsets, locate, ask, deadline))
 
 

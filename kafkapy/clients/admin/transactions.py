@@ -186,7 +186,7 @@ class TransactionAdmin(PartitionAdmin):
                 for each in topic.partitions
             }
 
-        locate = self.at_leaders if broker_id is None else self.at_node(broker_id)
+        locate = self.at_leaders(deadline) if broker_id is None else self.at_node(broker_id)
         wanted = [TopicPartition(*partition) for partition in partitions]
         return raise_first(await self.drive(wanted, locate, ask, deadline))
 
@@ -217,7 +217,7 @@ class TransactionAdmin(PartitionAdmin):
                 for each in topic.partitions
             }
 
-        raise_first(await self.drive([partition], self.at_leaders, ask, deadline))
+        raise_first(await self.drive([partition], self.at_leaders(deadline), ask, deadline))
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
         """{transactional id: (producer id, producer epoch)} after the producer of each id was fenced and its open

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -428,6 +429,17 @@ def test_values_that_brokers_hide_are_reset_but_never_lost() -> None:
     )
     assert isinstance(result, ValueError)
     assert "would reset ssl.key.password" in str(result)
+
+
+def test_the_search_for_leaders_ends_with_the_calls_time() -> None:
+    partition = TopicPartition("t", 0)
+    started = time.monotonic()
+    result, _, _ = ask(
+        lambda core: core.list_partition_offsets({partition: ListOffsetsTimestamp.LATEST}, timeout_ms=100),
+        {MetadataRequest: [KafkaConnectionError("gone")] * 2000},
+    )
+    assert isinstance(result, KafkaConnectionError)
+    assert time.monotonic() - started < 2
 
 
 def test_a_closed_client_says_so() -> None:
