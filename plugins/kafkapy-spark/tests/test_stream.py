@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafkapy_spark.checkpoint import done_offsets
 
-from kafkapy import KafkaAdminClient
+from kafkapy import KafkaAdminClient, TopicPartition
 
 pytestmark = pytest.mark.spark
 
@@ -86,6 +87,7 @@ def test_available_now_and_restarts(
     assert reading.run() == numbers(0, 15)
     assert [len(batch) for batch in reading.batches] == [0, 6, 6, 3]  # the first one pins the start
     assert reading.offsets() == {name: {"0": 10, "1": 5}}
+    assert done_offsets(reading.checkpoint) == (3, [{TopicPartition(name, 0): 10, TopicPartition(name, 1): 5}])
     assert reading.run() == []
     send(name, numbers(15, 17), 1)
     with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
