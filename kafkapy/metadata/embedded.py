@@ -196,13 +196,6 @@ class EmbeddedStore(MetadataStore):
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    async def get(self, path: str) -> tuple[bytes, Stat]:
-        """The value and stat. NoNodeError."""
-        found = (await self.get_many([path]))[0]
-        if found is None:
-            raise NoNodeError(path)
-        return found
-
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """Values and stats in the order asked, None where there is no node."""
         for path in paths:
@@ -225,11 +218,6 @@ class EmbeddedStore(MetadataStore):
         except sqlite3.Error as error:
             raise self._failed(error) from error
         return [found.get(path) for path in paths]
-
-    async def exists(self, path: str) -> Stat | None:
-        """The stat, or None where there is no node."""
-        found = (await self.get_many([path]))[0]
-        return None if found is None else found[1]
 
     async def children(self, path: str) -> list[str]:
         """The names of the children, sorted. NoNodeError. "/" lists the top."""

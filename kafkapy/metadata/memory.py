@@ -63,6 +63,7 @@ class MemoryStore(MetadataStore):
         self._watches.clear()
         self._nodes.clear()
         self._names = {"/": set()}
+        self._sequences.clear()
 
     @property
     def session_id(self) -> int:
@@ -76,24 +77,12 @@ class MemoryStore(MetadataStore):
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    async def get(self, path: str) -> tuple[bytes, Stat]:
-        """The value and stat. NoNodeError."""
-        found = (await self.get_many([path]))[0]
-        if found is None:
-            raise NoNodeError(path)
-        return found
-
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """Values and stats in the order asked, None where there is no node."""
         self._running_loop()
         for path in paths:
             check_path(path)
         return [self._nodes.get(path) for path in paths]
-
-    async def exists(self, path: str) -> Stat | None:
-        """The stat, or None where there is no node."""
-        found = (await self.get_many([path]))[0]
-        return None if found is None else found[1]
 
     async def children(self, path: str) -> list[str]:
         """The names of the children, sorted. NoNodeError. "/" lists the top."""

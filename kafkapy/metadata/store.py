@@ -204,17 +204,21 @@ class MetadataStore(ABC):
     def session_id(self) -> int:
         """The owner of ephemeral nodes made through this store."""
 
-    @abstractmethod
     async def get(self, path: str) -> tuple[bytes, Stat]:
         """The value and stat. NoNodeError."""
+        found = (await self.get_many([path]))[0]
+        if found is None:
+            raise NoNodeError(path)
+        return found
 
     @abstractmethod
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """Values and stats in the order asked, None where there is no node. Cheap for thousands of paths."""
 
-    @abstractmethod
     async def exists(self, path: str) -> Stat | None:
         """The stat, or None where there is no node."""
+        found = (await self.get_many([path]))[0]
+        return None if found is None else found[1]
 
     @abstractmethod
     async def children(self, path: str) -> list[str]:

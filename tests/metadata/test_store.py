@@ -447,12 +447,14 @@ class TestMemoryStore(StoreContract):
                 await store.get("/a")
             await store.start()
             await store.create("/a")
+            assert await store.create("/n_", sequential=True) == "/n_0000000000"
             await store.close()
             await store.close()
             with pytest.raises(StoreUnavailableError):
                 await store.create("/b")
             await store.start()
             assert await store.children("/") == []
+            assert await store.create("/n_", sequential=True) == "/n_0000000000"
             await store.close()
 
         asyncio.run(test())
