@@ -217,6 +217,10 @@ class ConsumerCore:
             self._member_started = False
             await self.membership.leave(reason)
         elif self.subscription.auto_assigned:
+            if self._assigner is not None:
+                # What it wants to revoke might be assigned by hand when it is served.
+                self._assigner.cancel()
+                self._assigner = None
             await self.run_listener("revoked", self.subscription.assigned)
         self.subscription.unsubscribe()
         self.topics.want()

@@ -241,6 +241,19 @@ class TestPositions:
         again.assign([partition])
         assert again.position(partition) == 8
 
+    def test_what_a_subscription_was_giving_up_may_be_assigned_by_hand(
+        self, broker: Broker, topic: str, consume: Callable[..., KafkaConsumer]
+    ) -> None:
+        produce(broker, topic, 2)
+        consumer = consume(topic)
+        assert len(take(consumer, 2)) == 2
+        core = consumer._core
+        # As when the topic is gone: its partitions are given up in the next poll.
+        consumer._background.call(lambda: setattr(core, "_assigner", core._spawn(core._assign_all_now(set()))))
+        consumer.unsubscribe()
+        consumer.assign([TopicPartition(topic, 0)])
+        assert [record.offset for record in take(consumer, 2)] == [0, 1]
+
     def test_without_a_group_there_is_no_committing(self, topic: str, consume: Callable[..., KafkaConsumer]) -> None:
         consumer = consume(topic)
         for call in (consumer.commit, consumer.commit_async, lambda: consumer.committed(TopicPartition(topic, 0))):
