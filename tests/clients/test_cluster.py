@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from clients.connected import client
 from clients.fake_broker import FakeCluster, Silence, eventually
-from clients.test_network_client import client
 
 from kafkapy.clients.cluster import BrokerNode, ClusterMetadata
 from kafkapy.errors import (

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from clients.connected import client
 from clients.fake_broker import FakeCluster, eventually
-from clients.test_network_client import client
 
 from kafkapy.clients.coordinator_lookup import GROUP_CONNECTIONS, CoordinatorLookup
 from kafkapy.errors import ErrorCode, GroupAuthorizationFailedError, KafkaTimeoutError

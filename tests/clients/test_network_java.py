@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from clients.connected import client
 from clients.fake_broker import eventually
-from clients.test_network_client import client
 from interop.conftest import JAVA
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars, java
 

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 import kafka.admin
 import pytest
 from clients.admin.members import eventually, member
-from clients.admin.test_kafka_python_shapes import CALLS, OurModules, TheirModules, outcome
+from clients.admin.test_kafka_python_shapes import (
+    CALLS,
+    OurModules,
+    TheirModules,
+    client_of_kafka_python,
+    outcome,
+    subject_of_comparison,
+)
 from confluent_kafka import Producer
 from interop.conftest import JAVA
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
@@ -37,7 +44,7 @@ from kafkapy.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from kafkapy.structs import OffsetAndMetadata, TopicPartition, TopicPartitionReplica
+from kafkapy.structs import TopicPartition, TopicPartitionReplica
 
 pytestmark = JAVA
 
@@ -79,23 +86,14 @@ def admin(java: ApacheKafka) -> Iterator[KafkaAdminClient]:
 
 @pytest.fixture(scope="module")
 def topic(java: ApacheKafka, admin: KafkaAdminClient) -> Iterator[str]:
-    """The topic that the shapes are compared with, with a group at work, offsets and a transactional id."""
-    admin.create_topics({SUBJECT: {"num_partitions": 2, "configs": {"retention.ms": "-1"}}}, wait_for_metadata=True)
-    admin.alter_group_offsets(f"offsets-of-{SUBJECT}", {TopicPartition(SUBJECT, 0): OffsetAndMetadata(1, "note", 0)})
-    producer = Producer({"bootstrap.servers": java.bootstrap, "transactional.id": f"transactions-of-{SUBJECT}"})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    producer.produce(SUBJECT, b"value", partition=0)
-    producer.commit_transaction(60)
-    with member(java.bootstrap, f"group-of-{SUBJECT}", SUBJECT, **{"group.protocol": "classic"}):
-        yield SUBJECT
+    with subject_of_comparison(java.bootstrap, admin) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def theirs(java: ApacheKafka) -> Iterator[kafka.admin.KafkaAdminClient]:
-    client = kafka.admin.KafkaAdminClient(bootstrap_servers=java.bootstrap)
-    yield client
-    client.close()
+    with client_of_kafka_python(java.bootstrap) as client:
+        yield client
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import kafka
@@ -125,29 +126,39 @@ DIFFERENT_TEXT = re.compile(r"^(?:\[Error \d+\] )?(\w+Error): ")
 """Errors as text begin with their number there and with their name here; what follows is put otherwise."""
 
 
-@pytest.fixture(scope="module")
-def subject(broker: BrokerProcess) -> Iterator[str]:
+@contextmanager
+def subject_of_comparison(bootstrap: str, admin: kafkapy.admin.KafkaAdminClient) -> Iterator[str]:
     """A topic with records, a group at work, committed offsets and a transactional id."""
     topic = "shapes"
-    with kafkapy.admin.KafkaAdminClient(bootstrap_servers=broker.bootstrap) as admin:
-        admin.create_topics({topic: {"num_partitions": 2, "configs": {"retention.ms": "-1"}}})
-        place = kafkapy.structs.TopicPartition(topic, 0)
-        offset = kafkapy.structs.OffsetAndMetadata(1, "note", 0)
-        admin.alter_group_offsets(f"offsets-of-{topic}", {place: offset})
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"transactions-of-{topic}"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        producer.produce(topic, b"value", partition=0)
-        producer.commit_transaction(20)
-        with member(broker.bootstrap, f"group-of-{topic}", topic, **{"group.protocol": "classic"}):
-            yield topic
+    admin.create_topics({topic: {"num_partitions": 2, "configs": {"retention.ms": "-1"}}}, wait_for_metadata=True)
+    place = kafkapy.structs.TopicPartition(topic, 0)
+    admin.alter_group_offsets(f"offsets-of-{topic}", {place: kafkapy.structs.OffsetAndMetadata(1, "note", 0)})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"transactions-of-{topic}"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"value", partition=0)
+    producer.commit_transaction(60)
+    with member(bootstrap, f"group-of-{topic}", topic, **{"group.protocol": "classic"}):
+        yield topic
+
+
+@contextmanager
+def client_of_kafka_python(bootstrap: str) -> Iterator[kafka.admin.KafkaAdminClient]:
+    client = kafka.admin.KafkaAdminClient(bootstrap_servers=bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def subject(broker: BrokerProcess, admin: kafkapy.admin.KafkaAdminClient) -> Iterator[str]:
+    with subject_of_comparison(broker.bootstrap, admin) as topic:
+        yield topic
 
 
 @pytest.fixture(scope="module")
 def theirs(broker: BrokerProcess) -> Iterator[kafka.admin.KafkaAdminClient]:
-    client = kafka.admin.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    yield client
-    client.close()
+    with client_of_kafka_python(broker.bootstrap) as client:
+        yield client
 
 
 @pytest.mark.parametrize("call", CALLS)
