@@ -9,8 +9,11 @@ from pathlib import Path
 
 from peers.apache_kafka import CACHE, PeerMissingError
 
-FALLBACKS = ("4.2.0", "4.1.3", "4.1.1", "4.0.1")
+FALLBACKS = ("4.2.0", "4.1.3", "4.0.0")
 """The releases that are tried where Maven Central has none of pyspark's version."""
+_TOKEN_PROVIDER = "4.0.0"
+"""The last release that Maven Central has of it; the connector of later ones works with it (without delegation tokens,
+nothing else of it is used)."""
 _NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 """What of its dependencies is not among pyspark's own jars."""
 
@@ -20,8 +23,12 @@ _SETTINGS = """<settings><mirrors><mirror><id>central-only</id><mirrorOf>*</mirr
 """
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>kafkapy.peers</groupId><artifactId>spark-sql-kafka</artifactId><version>1</version><packaging>pom</packaging>
-<dependencies><dependency><groupId>org.apache.spark</groupId><artifactId>spark-sql-kafka-0-10_2.13</artifactId>
-<version>{}</version></dependency></dependencies></project>
+<dependencies>
+<dependency><groupId>org.apache.spark</groupId><artifactId>spark-sql-kafka-0-10_2.13</artifactId>
+<version>{}</version></dependency>
+<dependency><groupId>org.apache.spark</groupId><artifactId>spark-token-provider-kafka-0-10_2.13</artifactId>
+<version>{}</version></dependency>
+</dependencies></project>
 """
 
 
@@ -47,7 +54,7 @@ def _fetched(release: str) -> Path:
             raise PeerMissingError(f"{program} is not installed")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "settings.xml").write_text(_SETTINGS)
-    (folder / "pom.xml").write_text(_POM.format(release))
+    (folder / "pom.xml").write_text(_POM.format(release, _TOKEN_PROVIDER))
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"]
     fetched = subprocess.run(
         ["mvn", "-q", "-B", "-U", "-s", "settings.xml", *goal], cwd=folder, capture_output=True, text=True, timeout=900
