@@ -5,10 +5,10 @@ that help and completion start fast; plugins may add commands of their own (`reg
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 
 import click
 
+from kafkapy.tools.lazy_group import LazyGroup
 from kafkapy.version import __version__
 
 __all__ = ["main"]
@@ -28,26 +28,19 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 """Name: (where its command is, its line in the help)."""
 
 
-class _LazyGroup(click.Group):
-    """Knows its commands by name and imports them on use; asks plugins only for names that are not its own."""
+class _GroupWithPlugins(LazyGroup):
+    """Asks plugins only for names that are not its own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *sorted(_listed_plugin_commands())]
+        return [*super().list_commands(ctx), *sorted(_listed_plugin_commands())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = COMMANDS.get(cmd_name)
-        if place is None:
-            return _plugin_commands().get(cmd_name)
-        module, _, name = place[0].partition(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
+        return super().get_command(ctx, cmd_name) or _plugin_commands().get(cmd_name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def command_lines(self) -> list[tuple[str, str]]:
+        """Plugins' commands come last."""
         plugins = _listed_plugin_commands()
-        lines = [(name, short) for name, (_, short) in COMMANDS.items()]
-        lines += [(name, plugins[name].get_short_help_str()) for name in sorted(plugins)]
-        with formatter.section("Commands"):
-            formatter.write_dl(lines)
+        return [*super().command_lines(), *((name, plugins[name].get_short_help_str()) for name in sorted(plugins))]
 
 
 def _plugin_commands() -> Mapping[str, click.Command]:
@@ -74,7 +67,11 @@ def _listed_plugin_commands() -> Mapping[str, click.Command]:
         return {}
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_GroupWithPlugins,
+    places=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="kafkapy")
 def main() -> None:
     """Tools for kafkapy and Apache Kafka."""

@@ -30,6 +30,8 @@ __all__ = [
     "connected",
     "json_option",
     "key_values",
+    "log_to_stderr",
+    "one_sentence",
     "parse_partitions",
     "settings_of_admin",
     "yes_option",
@@ -78,11 +80,11 @@ def cluster_options(command: F) -> F:
     def run(
         bootstrap: str | None, command_config: str | None, properties: tuple[str, ...], verbose: bool, **arguments: Any
     ) -> None:
-        _log_to_stderr(verbose)
+        log_to_stderr(verbose)
         try:
             command(settings=_settings(bootstrap, command_config, properties), **arguments)
         except (KafkaError, ValueError) as error:
-            raise click.ClickException(_sentence(error)) from None
+            raise click.ClickException(one_sentence(error)) from None
 
     return run  # type: ignore[return-value]
 
@@ -147,15 +149,17 @@ def _settings(bootstrap: str | None, command_config: str | None, properties: tup
     return settings | ({"bootstrap.servers": bootstrap} if bootstrap else {})
 
 
-def _log_to_stderr(verbose: bool) -> None:
-    """Without this a client's warnings would stand beside the one sentence that says what is wrong."""
+def log_to_stderr(verbose: bool) -> None:
+    """The clients' log, or none of it: a client's warnings would stand beside the one sentence that says what is
+    wrong."""
     if verbose:
         logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     elif not logging.root.handlers:
         logging.getLogger("kafkapy").addHandler(logging.NullHandler())
 
 
-def _sentence(error: Exception) -> str:
+def one_sentence(error: Exception | str) -> str:
+    """What went wrong, in a line that begins and ends as a sentence does."""
     text = " ".join(str(error).split()) or type(error).__name__
     text = text[0].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else text + "."
