@@ -1,57 +1,28 @@
-"""kafkapy-spark: commands for those who run Spark queries on Kafka."""
+"""kafkapy-spark: commands for those who run Spark queries on Kafka. Brokers import this with their plugins, so what a
+command needs is imported when it is used."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
-from kafkapy.tools.options import cluster_options, connected, json_option
-from kafkapy.tools.output import Column, Output
-from kafkapy.types import ListOffsetsTimestamp
-from kafkapy_spark.checkpoint import done_offsets
+from kafkapy.tools.lazy_group import LazyGroup
 from kafkapy_spark.version import __version__
 
-LAG_COLUMNS = (
-    Column("topic"),
-    Column("partition", right=True),
-    Column("current_offset", "current", right=True),
-    Column("log_end_offset", "log end", right=True),
-    Column("lag", right=True, style="bold"),
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "lag": ("kafkapy_spark.lag_command:lag", "Show how far a streaming query is behind its topics."),
+}
+"""Name: (where its command is, its line in the help)."""
+
+
+@click.group(
+    name="spark",
+    cls=LazyGroup,
+    places=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-
-@click.group(name="spark")
 @click.version_option(__version__, prog_name="kafkapy-spark")
 def main() -> None:
     """Spark queries on Kafka topics."""
-
-
-@main.command("lag")
-@click.argument("checkpoint", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@json_option
-@cluster_options
-def lag(settings: dict[str, object], checkpoint: Path, as_json: bool) -> None:
-    """Show how far a streaming query is behind its topics.
-
-    CHECKPOINT is the query's checkpointLocation, a directory on this machine. What counts is the last batch that is
-    done. Offsets of Spark's own Kafka source are read too.
-    """
-    batch, sources = done_offsets(checkpoint)
-    partitions = {partition for offsets in sources for partition in offsets}
-    with connected(settings) as admin:
-        ends = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.LATEST))
-    rows = [
-        {
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "current_offset": offset,
-            "log_end_offset": ends[partition].offset,
-            "lag": ends[partition].offset - offset,
-        }
-        for offsets in sources
-        for partition, offset in sorted(offsets.items())
-    ]
-    output = Output(as_json)
-    output.heading(f"batch {batch}")
-    output.rows(rows, LAG_COLUMNS)

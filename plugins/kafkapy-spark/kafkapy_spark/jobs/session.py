@@ -1,0 +1,181 @@
+"""The options that all job commands have, and the SparkSession that they run on.
+
+A command runs on the session that is active, or makes one: with spark-submit's settings where that runs it (a script of
+two lines that calls kafkapy_spark.cli.main), else with those of --master and --conf in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from kafkapy.errors import IllegalArgumentError, KafkaError
+from kafkapy.tools.options import (
+    BOOTSTRAP_VARIABLE,
+    DEFAULT_BOOTSTRAP,
+    json_option,
+    key_values,
+    log_to_stderr,
+    one_sentence,
+)
+from kafkapy.tools.output import Output
+from kafkapy_spark.jobs.progress import JobProgress, job_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkapy_spark.jobs.summary import Summary
+
+__all__ = ["Job", "job_options", "kafka_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): +(\S.*)$", re.MULTILINE)
+"""The last line of a Python traceback, many of which are in the texts of Spark's errors."""
+_QUIET: Final[Mapping[str, str]] = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+"""Unless --verbose or --conf say otherwise: the progress has the terminal to itself."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the shared options say."""
+
+    kafka: dict[str, str]
+    """Keys of the Kafka clients, with bootstrap.servers."""
+    master: str | None = None
+    conf: dict[str, str] = field(default_factory=dict)
+    as_json: bool = False
+    verbose: bool = False
+
+    @contextmanager
+    def running(self, what: str) -> Iterator[tuple[SparkSession, JobProgress]]:
+        """A session, and progress on stderr while the block runs. `what` names the job and what it works on. A session
+        that was not there before is stopped."""
+        with self._session(what) as spark, job_progress(spark, what) as progress:
+            yield spark, progress
+
+    def show(self, summary: Summary) -> None:
+        """Prints what the job has done."""
+        summary.show(Output(self.as_json))
+
+    @contextmanager
+    def _session(self, what: str) -> Iterator[SparkSession]:
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError as error:
+            raise IllegalArgumentError(f"PySpark is needed to run a job: {error}") from None
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            if self.master is not None:
+                raise IllegalArgumentError("--master cannot be given where a Spark session is there already")
+            for name, value in self.conf.items():
+                active.conf.set(name, value)
+            yield active
+            return
+        if self.master is None or self.master.startswith("local"):
+            # Workers are to be this Python, with what is installed in it.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        builder = SparkSession.builder.appName(f"kafkapy-spark {what}")
+        if self.master is not None:
+            builder = builder.master(self.master)
+        spark = builder.config(map={**({} if self.verbose else _QUIET), **self.conf}).getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def job_options(command: F) -> F:
+    """Adds the options that jobs share, which the command gets as `job`. Bad input, and what fails with an error of
+    Kafka's or Spark's, is one sentence and exit code 1."""
+
+    @click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        envvar=BOOTSTRAP_VARIABLE,
+        show_default=DEFAULT_BOOTSTRAP,
+        show_envvar=True,
+        metavar="HOST:PORT[,...]",
+        help="Where brokers of the cluster are.",
+    )
+    @click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="A file with configuration of the Kafka clients, one key=value per line.",
+    )
+    @click.option(
+        "--kafka", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One key of the Kafka clients."
+    )
+    @click.option("--master", metavar="URL", show_default="spark-submit's, or local[*]", help="Spark's master.")
+    @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="One key of Spark's configuration.")
+    @json_option
+    @click.option("--verbose", "-v", is_flag=True, help="The logs of Spark and of the Kafka clients, and tracebacks.")
+    @wraps(command)
+    def run(
+        bootstrap: str | None,
+        command_config: str | None,
+        properties: tuple[str, ...],
+        master: str | None,
+        conf: tuple[str, ...],
+        as_json: bool,
+        verbose: bool,
+        **arguments: Any,
+    ) -> None:
+        log_to_stderr(verbose)
+        try:
+            kafka = _kafka(bootstrap, command_config, properties)
+            command(job=Job(kafka, master, key_values(conf), as_json, verbose), **arguments)
+        except click.exceptions.ClickException:
+            raise
+        except Exception as error:
+            if verbose or not _is_expected(error):
+                raise
+            raise click.ClickException(one_sentence(reason(error))) from None
+
+    return run  # type: ignore[return-value]
+
+
+def kafka_options(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Keys of the Kafka clients as options of Spark's readers and writers."""
+    return {f"kafka.{name}": value for name, value in kafka.items()}
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, out of all that Spark says: the error that Python raised, on whatever process, or Spark's
+    own first line."""
+    text = str(error)
+    raised = _RAISED.findall(text)
+    return raised[-1] if raised else text.strip().partition("\n")[0]
+
+
+def _kafka(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> dict[str, str]:
+    kafka = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
+    if command_config is not None:
+        from kafkapy.config.properties import load_properties
+
+        kafka |= load_properties(command_config)
+    kafka |= key_values(properties)
+    return kafka | ({"bootstrap.servers": bootstrap} if bootstrap else {})
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether it is about what was asked for or what runs elsewhere, not a mistake in this program."""
+    if isinstance(error, (KafkaError, ValueError, OSError)):
+        return True
+    try:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+    except ImportError:
+        return False
+    return isinstance(error, (PySparkException, Py4JJavaError))
