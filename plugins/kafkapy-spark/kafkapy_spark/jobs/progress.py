@@ -1,7 +1,7 @@
 """How far a job is, on stderr: a line that changes on a terminal, a plain line every 10 s elsewhere.
 
-Tasks of Spark's stages and rows of streaming queries are looked up while the job runs, so a job says only what Spark does
-not know: what it is at, and rows that it moves itself.
+Tasks of Spark's stages and rows of streaming queries are looked up while the job runs, so a job says only what Spark
+does not know: what it is at, and rows that it moves itself.
 """
 
 from __future__ import annotations
