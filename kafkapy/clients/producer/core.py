@@ -29,7 +29,11 @@ from kafkapy.clients.producer.interceptors import ProducerInterceptors
 from kafkapy.clients.producer.metrics import ProducerMetrics
 from kafkapy.clients.producer.sender import Sender
 from kafkapy.clients.producer.transaction_manager import TransactionManager
-from kafkapy.clients.producer.transactional_requests import GroupMetadata, TransactionalRequests
+from kafkapy.clients.producer.transactional_requests import (
+    GroupMetadata,
+    PreparedTxnState,
+    TransactionalRequests,
+)
 from kafkapy.config.producer import ProducerConfig
 from kafkapy.errors import (
     BufferExhaustedError,
@@ -289,6 +293,20 @@ class ProducerCore:
         _, requests = self._transactional()
         await self._settle(SEND_OFFSETS, lambda: requests.send_offsets(offsets, group))
 
+    async def prepare_transaction(self) -> PreparedTxnState:
+        """Sends what there is and leaves the transaction open, also when the producer is closed."""
+        _, requests = self._transactional()
+        await self._settle("prepare_transaction", requests.prepare)
+        return requests.prepared_state
+
+    async def complete_transaction(self, prepared: PreparedTxnState) -> None:
+        """Commits the prepared transaction if it is this one, else aborts it."""
+        _, requests = self._transactional()
+        if requests.prepared_state == prepared:
+            await self.commit_transaction()
+        else:
+            await self.abort_transaction()
+
     async def commit_transaction(self) -> None:
         """Ends the open transaction; its records are there for readers of committed ones."""
         _, requests = self._transactional()
@@ -361,8 +379,12 @@ class ProducerCore:
         manager = self.transactions
         if self._pending is not None:
             await asyncio.wait({self._pending})
-        if manager is not None and self._requests is not None and manager.transactional and manager.ongoing:
-            await self._requests.abort()
+        requests = self._requests
+        if manager is not None and requests is not None and manager.transactional and manager.ongoing:
+            # A transaction that is prepared is somebody else's to end.
+            if manager.prepared:
+                return
+            await requests.abort()
         await self.sender.all_complete()
 
     async def _end(self) -> None:

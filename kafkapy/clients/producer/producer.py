@@ -25,7 +25,7 @@ from kafkapy._speedups.record_sender import RecordSender, deliver_to
 from kafkapy.clients.background import BackgroundLoop
 from kafkapy.clients.producer.core import ProducerCore, no_room
 from kafkapy.clients.producer.interceptors import ProducerRecord
-from kafkapy.clients.producer.transactional_requests import GroupMetadata
+from kafkapy.clients.producer.transactional_requests import GroupMetadata, PreparedTxnState
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalStateError, KafkaError
@@ -272,6 +272,24 @@ class KafkaProducer(RecordSender):
         self._require_open()
         group = _Group(group_metadata) if isinstance(group_metadata, str) else group_metadata
         self._background.run(self._core.send_offsets_to_transaction(offsets, group))
+
+    def prepare_transaction(self) -> PreparedTxnState:
+        """Sends what there is and takes no more: the transaction stays open, also when the producer is closed, until
+        somebody ends it with what is returned and its transactional_id, or the broker does (transaction.timeout.ms).
+
+        The names are KIP-939's; the broker need not know it. What made a record fail is raised: abort_transaction() is
+        next then. After a KafkaTimeoutError it may be called again.
+        """
+        self._require_open()
+        return self._background.run(self._core.prepare_transaction())
+
+    def complete_transaction(self, prepared: PreparedTxnState) -> None:
+        """Commits the prepared transaction if it is the one given, which has been decided on; else aborts it.
+
+        IllegalStateError when none is prepared; others as of commit_transaction().
+        """
+        self._require_open()
+        self._background.run(self._core.complete_transaction(prepared))
 
     def commit_transaction(self) -> None:
         """Sends what there is and commits. What made a record fail is raised: abort_transaction() is next then.

@@ -43,6 +43,7 @@ class State(Enum):
     INITIALIZING = auto()
     READY = auto()
     IN_TRANSACTION = auto()
+    PREPARED = auto()
     COMMITTING = auto()
     ABORTING = auto()
     ABORTABLE_ERROR = auto()
@@ -54,10 +55,11 @@ _FROM: Final[dict[State, frozenset[State]]] = {
     State.INITIALIZING: frozenset({State.UNINITIALIZED, State.COMMITTING, State.ABORTING}),
     State.READY: frozenset({State.INITIALIZING, State.COMMITTING, State.ABORTING}),
     State.IN_TRANSACTION: frozenset({State.READY}),
-    State.COMMITTING: frozenset({State.IN_TRANSACTION}),
-    State.ABORTING: frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
+    State.PREPARED: frozenset({State.IN_TRANSACTION}),
+    State.COMMITTING: frozenset({State.IN_TRANSACTION, State.PREPARED}),
+    State.ABORTING: frozenset({State.IN_TRANSACTION, State.PREPARED, State.ABORTABLE_ERROR}),
     State.ABORTABLE_ERROR: frozenset(
-        {State.IN_TRANSACTION, State.COMMITTING, State.ABORTABLE_ERROR, State.INITIALIZING}
+        {State.IN_TRANSACTION, State.PREPARED, State.COMMITTING, State.ABORTABLE_ERROR, State.INITIALIZING}
     ),
     State.FATAL_ERROR: frozenset(State),
 }
@@ -128,6 +130,11 @@ class TransactionManager:
         return self.state in (State.COMMITTING, State.ABORTING)
 
     @property
+    def prepared(self) -> bool:
+        """Whether a transaction takes no more records and waits to be ended, maybe by another client."""
+        return self.state is State.PREPARED
+
+    @property
     def failed(self) -> bool:
         """Whether the state is one of the two errors."""
         return self.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR)
@@ -135,7 +142,7 @@ class TransactionManager:
     @property
     def ongoing(self) -> bool:
         """Whether a transaction was begun and not ended."""
-        return self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR) or self.completing
+        return self.state in (State.IN_TRANSACTION, State.PREPARED, State.ABORTABLE_ERROR) or self.completing
 
     # --- transitions ----------------------------------------------------------------------------------------------
 
@@ -155,7 +162,7 @@ class TransactionManager:
         accumulator = self.accumulator
         taking = self.state is State.IN_TRANSACTION if self.transactional else not self.failed
         accumulator.open = taking and not accumulator.closed
-        accumulator.completing = self.completing
+        accumulator.completing = self.completing or self.prepared
         accumulator.sending_allowed = self.state is not State.FATAL_ERROR
 
     def set_producer(self, producer_id: int, producer_epoch: int) -> None:
@@ -226,6 +233,12 @@ class TransactionManager:
         self.require_no_pending("begin_transaction")
         self.require_no_error()
         self._enter(State.IN_TRANSACTION)
+
+    def prepare(self) -> None:
+        """No more records; the transaction stays open. IllegalStateError; the error the producer is in."""
+        self.require_transactional()
+        self.require_no_error()
+        self._enter(State.PREPARED)
 
     def begin_commit(self) -> None:
         """No more records; what there is will be sent. IllegalStateError; the error the producer is in."""

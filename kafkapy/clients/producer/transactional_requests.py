@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kafkapy._speedups.partition_queue import PartitionQueue
 from kafkapy.clients.backoff import Backoff
@@ -32,7 +32,7 @@ from kafkapy.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kafkapy.protocol.schema import Request
 from kafkapy.types import CoordinatorType, OffsetAndMetadata, TopicPartition
 
-__all__ = ["GroupMetadata", "TransactionalRequests"]
+__all__ = ["GroupMetadata", "PreparedTxnState", "TransactionalRequests"]
 
 log = logging.getLogger("kafkapy.producer")
 
@@ -69,6 +69,15 @@ class GroupMetadata(Protocol):
     @property
     def group_instance_id(self) -> str | None:
         """Of a static member."""
+
+
+class PreparedTxnState(NamedTuple):
+    """What is needed to end a prepared transaction, beside its transactional id (KIP-939)."""
+
+    producer_id: int
+    producer_epoch: int
+    transaction_version: int = 0
+    """2: the transaction follows KIP-890 and has to be ended by EndTxn 5 or later; else by an earlier version."""
 
 
 class TransactionalRequests:
@@ -436,6 +445,31 @@ class TransactionalRequests:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
+    async def prepare(self) -> None:
+        """Sends what there is, and leaves the transaction open. Whatever made a record fail is raised, and the
+        transaction has to be aborted.
+        """
+        self._manager.prepare()
+        await self._all_written()
+
+    async def _all_written(self) -> None:
+        manager = self._manager
+        await self._all_sent()
+        if self._adding is not None and _runs(self._adding) and not manager.failed:
+            # No batch may wait for these partitions: then only their answer says that the coordinator has begun.
+            await asyncio.wait({self._adding})
+        if manager.failed:
+            manager.require_no_error()
+
+    @property
+    def prepared_state(self) -> PreparedTxnState:
+        """Of the transaction that is prepared. IllegalStateError when none is."""
+        manager = self._manager
+        manager.require_no_error()
+        if not manager.prepared:
+            raise IllegalStateError(f"no transaction is prepared (the producer is {manager.state.name})")
+        return PreparedTxnState(*manager.producer, transaction_version=2 if manager.v2 else 0)
+
     async def commit(self) -> None:
         """Sends what there is, then commits. Whatever made a record fail is raised, and the transaction has to be
         aborted.
@@ -452,12 +486,7 @@ class TransactionalRequests:
         manager = self._manager
         v2 = manager.v2  # it ends with the protocol that it has begun with
         manager.use_version(self._transaction_version(), initially=False)
-        await self._all_sent()
-        if self._adding is not None and _runs(self._adding) and not manager.failed:
-            # No batch may wait for these partitions: then only their answer says that the coordinator has begun.
-            await asyncio.wait({self._adding})
-        if manager.failed:
-            manager.require_no_error()
+        await self._all_written()
         if not manager.started:
             bump = manager.ended()
         else:
