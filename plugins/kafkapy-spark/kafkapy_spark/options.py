@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 import re2
 
@@ -32,26 +31,12 @@ from kafkapy_spark.offsets import (
     parse_partitions,
     parse_timestamps,
 )
-
-T = TypeVar("T")
+from kafkapy_spark.option_values import boolean, duration_ms, not_negative, option, positive, whole_number
 
 logger = logging.getLogger("kafkapy.spark")
 
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 _STRATEGY_TEXT: Final = ", ".join(STRATEGIES)
-
-_DURATION: Final = re.compile(r"\s*(-?\d+)\s*([a-z]*)\s*", re.IGNORECASE)
-_UNITS: Final = {
-    "": 1,
-    "ms": 1,
-    "us": 0.001,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-"""Milliseconds; a bare number is milliseconds (org.apache.spark.network.util.JavaUtils)."""
 
 _REFUSED: Final = {
     "auto.offset.reset": "Kafka option 'auto.offset.reset' is not supported. Instead set the source option "
@@ -70,10 +55,6 @@ _REFUSED: Final = {
 _NOT_THERE: Final = {
     "readFrom": "records are read from brokers only",
     "offsetCommitGroup": "offsets are kept in the checkpoint only, and are committed to no group",
-    "delivery": "kafkapy-spark does not write to Kafka",
-    "transactionalIdPrefix": "kafkapy-spark does not write to Kafka",
-    "txnAppId": "kafkapy-spark does not write to Kafka",
-    "txnVersion": "kafkapy-spark does not write to Kafka",
 }
 """Options that promise what this version does not do: it refuses them rather than let somebody rely on them."""
 
@@ -136,20 +117,20 @@ class SourceOptions:
             partitions=_assigned(options["assign"]) if chosen == "assign" else (),
             starting=starting,
             ending=ending,
-            fail_on_data_loss=_get(options, "failOnDataLoss", _boolean, True),
-            include_headers=_get(options, "includeHeaders", _boolean, False),
-            min_partitions=_get(options, "minPartitions", _positive, None),
-            max_records_per_partition=_get(options, "maxRecordsPerPartition", _positive, None),
-            max_offsets_per_trigger=_get(options, "maxOffsetsPerTrigger", _long, None),
-            min_offsets_per_trigger=_get(options, "minOffsetsPerTrigger", _long, None),
-            max_trigger_delay_ms=_get(options, "maxTriggerDelay", _duration_ms, 15 * 60_000),
-            poll_timeout_ms=_get(options, "kafkaConsumer.pollTimeoutMs", _positive, 120_000),
-            fetch_offset_retries=_get(options, "fetchOffset.numRetries", _positive, 3),
-            fetch_offset_retry_interval_ms=_get(options, "fetchOffset.retryIntervalMs", _not_negative, 1000),
-            max_tasks=_get(options, "maxTasks", _positive, None),
-            rows_per_task=_get(options, "rowsPerTask", _positive, 250_000),
-            pin_start=_get(options, "pinStart", _boolean, True),
-            idle_poll_ms=_get(options, "idlePollMs", _not_negative, 200),
+            fail_on_data_loss=option(options, "failOnDataLoss", boolean, True),
+            include_headers=option(options, "includeHeaders", boolean, False),
+            min_partitions=option(options, "minPartitions", positive, None),
+            max_records_per_partition=option(options, "maxRecordsPerPartition", positive, None),
+            max_offsets_per_trigger=option(options, "maxOffsetsPerTrigger", whole_number, None),
+            min_offsets_per_trigger=option(options, "minOffsetsPerTrigger", whole_number, None),
+            max_trigger_delay_ms=option(options, "maxTriggerDelay", duration_ms, 15 * 60_000),
+            poll_timeout_ms=option(options, "kafkaConsumer.pollTimeoutMs", positive, 120_000),
+            fetch_offset_retries=option(options, "fetchOffset.numRetries", positive, 3),
+            fetch_offset_retry_interval_ms=option(options, "fetchOffset.retryIntervalMs", not_negative, 1000),
+            max_tasks=option(options, "maxTasks", positive, None),
+            rows_per_task=option(options, "rowsPerTask", positive, 250_000),
+            pin_start=option(options, "pinStart", boolean, True),
+            idle_poll_ms=option(options, "idlePollMs", not_negative, 200),
         )
         least, most = out.min_offsets_per_trigger, out.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
@@ -177,7 +158,7 @@ class SourceOptions:
 
 def wants_headers(given: Mapping[str, str]) -> bool:
     """The option includeHeaders, which the schema depends on."""
-    return _get({name.lower(): value for name, value in given.items()}, "includeHeaders", _boolean, False)
+    return option({name.lower(): value for name, value in given.items()}, "includeHeaders", boolean, False)
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
@@ -339,47 +320,3 @@ def _kafka_configs(options: Mapping[str, str]) -> dict[str, str]:
     if configs.pop("group.id", None) is not None:
         logger.warning(_GROUP_WARNING, "kafka.group.id")
     return configs
-
-
-def _get(options: Mapping[str, str], name: str, parse: Callable[[str], T], default: T) -> T:
-    text = options.get(name.lower())
-    if text is None:
-        return default
-    try:
-        return parse(text.strip())
-    except ValueError as error:
-        raise IllegalArgumentError(f"{name} {error}, and is '{text}'") from None
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
-
-
-def _long(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
-
-
-def _positive(text: str) -> int:
-    value = _long(text)
-    if value <= 0:
-        raise ValueError("must be positive")
-    return value
-
-
-def _not_negative(text: str) -> int:
-    value = _long(text)
-    if value < 0:
-        raise ValueError("must not be negative")
-    return value
-
-
-def _duration_ms(text: str) -> int:
-    found = _DURATION.fullmatch(text)
-    if found is None or found[2].lower() not in _UNITS:
-        raise ValueError("must be a time such as 500ms, 30s, 15m, 1h or 2d")
-    return int(int(found[1]) * _UNITS[found[2].lower()])
