@@ -46,6 +46,13 @@ def boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def filled(text: str) -> str:
+    """A text that says something."""
+    if not text:
+        raise ValueError("must not be empty")
+    return text
+
+
 def whole_number(text: str) -> int:
     """A whole number."""
     try:
@@ -76,3 +83,15 @@ def duration_ms(text: str) -> int:
     if found is None or found[2].lower() not in _UNITS:
         raise ValueError("must be a time such as 500ms, 30s, 15m, 1h or 2d")
     return int(int(found[1]) * _UNITS[found[2].lower()])
+
+
+def one_of(*values: T) -> Callable[[str], T]:
+    """One of some words, in any case."""
+
+    def parse(text: str) -> T:
+        for value in values:
+            if text.lower() == value:
+                return value
+        raise ValueError(f"must be {' or '.join(map(str, values))}")
+
+    return parse

@@ -31,7 +31,7 @@ from kafkapy_spark.offsets import (
     parse_partitions,
     parse_timestamps,
 )
-from kafkapy_spark.option_values import boolean, duration_ms, not_negative, option, positive, whole_number
+from kafkapy_spark.option_values import boolean, duration_ms, filled, not_negative, option, positive, whole_number
 
 logger = logging.getLogger("kafkapy.spark")
 
@@ -54,7 +54,6 @@ _REFUSED: Final = {
 
 _NOT_THERE: Final = {
     "readFrom": "records are read from brokers only",
-    "offsetCommitGroup": "offsets are kept in the checkpoint only, and are committed to no group",
 }
 """Options that promise what this version does not do: it refuses them rather than let somebody rely on them."""
 
@@ -93,6 +92,8 @@ class SourceOptions:
     """A new query writes its start to the checkpoint, by an empty first batch, before it reads."""
     idle_poll_ms: int = 200
     """How long a query with nothing new waits for news before it says so."""
+    offset_commit_group: str | None = None
+    """The group that a streaming query's offsets are committed to, for tools that show lag."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -131,6 +132,7 @@ class SourceOptions:
             rows_per_task=option(options, "rowsPerTask", positive, 250_000),
             pin_start=option(options, "pinStart", boolean, True),
             idle_poll_ms=option(options, "idlePollMs", not_negative, 200),
+            offset_commit_group=option(options, "offsetCommitGroup", filled, None),
         )
         least, most = out.min_offsets_per_trigger, out.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
@@ -140,7 +142,7 @@ class SourceOptions:
         if "groupidprefix" in options:
             logger.warning(_GROUP_WARNING, "groupIdPrefix")
         if not streaming:
-            for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+            for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "offsetCommitGroup"):
                 if name.lower() in options:
                     logger.warning("%s option ignored in batch queries", name)
         return out

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from kafkapy_spark.data_loss import report_data_loss
 from kafkapy_spark.executor_reader import read_task
+from kafkapy_spark.group_offsets import GroupOffsets
 from kafkapy_spark.offset_reader import METADATA_MAX_AGE_S, OffsetReader
 from kafkapy_spark.offsets import OffsetJson, PartitionOffsets, from_json, names, to_json
 from kafkapy_spark.options import SourceOptions
@@ -53,6 +54,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         self._target: PartitionOffsets | None = None
         self._last_trigger_ms = 0.0
+        self._group: GroupOffsets | None = None
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -75,6 +77,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Where the next batch ends; `start` when there is none now."""
         known = from_json(start)
+        self._tell_group(known)
         once = isinstance(limit, ReadAllAvailable)
         if self._must_pin(known, once):
             return to_json(known)
@@ -82,6 +85,8 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = latest
         recreated = self._offsets.take_recreated()
         if recreated:
+            if self._group is not None:
+                self._group.forget(recreated)
             report_data_loss(
                 f"Topics have been deleted and created again: {', '.join(sorted(recreated))}. Some data may have been "
                 "missed",
@@ -89,6 +94,8 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if once:
             return to_json(latest)
+        if latest == known and self._available_now and self._group is not None:
+            self._group.flush()  # Spark ends the run and this process now
         if self._is_too_little(known, latest):
             return to_json(known)
         if isinstance(limit, ReadMaxRows) and limit.max_rows < NO_LIMIT:
@@ -191,11 +198,23 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: OffsetJson) -> None:
-        """Nothing is to be done: offsets are in the checkpoint."""
+        """All before these offsets is done. They are in the checkpoint; a group may be told of them."""
+        self._tell_group(from_json(end))
 
     def stop(self) -> None:
         """Ends the connections."""
         self._offsets.close()
+        if self._group is not None:
+            self._group.close()
+
+    def _tell_group(self, done: PartitionOffsets) -> None:
+        """offsetCommitGroup. What Spark names as a start is the end of a batch that is done; of the last batch of a run
+        it names no end."""
+        group = self._options.offset_commit_group
+        if group is not None:
+            if self._group is None:  # not before: tasks get a copy of this object
+                self._group = GroupOffsets(self._options.kafka, group)
+            self._group.offer(done)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """A task's records. Spark makes one task, of None, where there are no partitions."""

@@ -103,7 +103,7 @@ REFUSED = [
     (False, {"kafka.enable.auto.commit": "true"}, "Kafka option 'enable.auto.commit' is not supported"),
     (False, {"kafka.interceptor.classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
     (False, {"readFrom": "segments"}, "Option 'readFrom' is not supported: records are read from brokers only"),
-    (True, {"offsetcommitgroup": "g"}, "Option 'offsetCommitGroup' is not supported: offsets are kept in the check"),
+    (True, {"offsetcommitgroup": " "}, "offsetCommitGroup must not be empty"),
     (False, {"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
     (False, {"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries"),
     (False, {"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
@@ -163,7 +163,9 @@ def test_patterns_match_whole_names() -> None:
     assert [name for name in ("t-1", "t-", "xt-1", "orders", "orders2") if matches(name)] == ["t-1", "orders"]
 
 
-@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
+@pytest.mark.parametrize(
+    "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "offsetCommitGroup"]
+)
 def test_options_of_streams_are_ignored_by_batches(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "kafkapy.spark"):
         batch(**{name: "5"})
