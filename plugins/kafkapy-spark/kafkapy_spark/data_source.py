@@ -1,16 +1,21 @@
-"""format("kafkapy"): what Spark makes readers from."""
+"""format("kafkapy"): what Spark makes readers and writers from."""
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from kafkapy.errors import IllegalArgumentError
 from kafkapy_spark.options import SourceOptions, wants_headers
 from kafkapy_spark.schema import check_schema, source_schema
-
-_READS_ONLY = 'format("kafkapy") is for reading only: this version of kafkapy-spark does not write to Kafka'
+from kafkapy_spark.sink_options import EXACTLY_ONCE, SinkOptions
+from kafkapy_spark.sink_schema import check_columns
 
 
 class KafkapyDataSource(DataSource):
@@ -39,10 +44,29 @@ class KafkapyDataSource(DataSource):
         check_schema(schema)
         return KafkapyStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """NotImplementedError."""
-        raise NotImplementedError(_READS_ONLY)
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write of the schema's columns."""
+        options = SinkOptions.parse(self.options, streaming=False)
+        if overwrite:
+            raise IllegalArgumentError("Save mode Overwrite not allowed for Kafka. The allowed save mode is Append.")
+        check_columns(schema, options)
+        if options.delivery == EXACTLY_ONCE:
+            from kafkapy_spark.exactly_once import ExactlyOnceWriter
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """NotImplementedError."""
-        raise NotImplementedError(_READS_ONLY)
+            return ExactlyOnceWriter(options, schema)
+        from kafkapy_spark.writer import KafkapyWriter
+
+        return KafkapyWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write of the schema's columns. In complete mode (`overwrite`) every row is written again with
+        every batch, as by Spark's own sink."""
+        options = SinkOptions.parse(self.options, streaming=True)
+        check_columns(schema, options)
+        if options.delivery == EXACTLY_ONCE:
+            from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter
+
+            return ExactlyOnceStreamWriter(options, schema)
+        from kafkapy_spark.stream_writer import KafkapyStreamWriter
+
+        return KafkapyStreamWriter(options, schema)

@@ -85,6 +85,45 @@ def read(spark: Any, broker: testing.Broker) -> Callable[..., Any]:
     return run
 
 
+@pytest.fixture
+def records(broker: testing.Broker) -> Callable[..., list[tuple[Any, ...]]]:
+    """All of a topic by partition and offset, read by a client that is not ours: records(topic, committed=False) ->
+    [(partition, key, value, headers, timestamp in ms)]."""
+
+    def run(topic: str, committed: bool = False) -> list[tuple[Any, ...]]:
+        from confluent_kafka import Consumer
+        from confluent_kafka import TopicPartition as Partition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            }
+        )
+        try:
+            left = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+            consumer.assign([Partition(topic, number, 0) for number in left])
+            found = []
+            while left:
+                for message in consumer.consume(10_000, timeout=0.2):
+                    if message.error():
+                        assert message.error().name() == "_PARTITION_EOF", message.error()
+                        left.discard(message.partition())
+                    else:
+                        found.append(message)
+        finally:
+            consumer.close()
+        found.sort(key=lambda message: (message.partition(), message.offset()))
+        return [
+            (each.partition(), each.key(), each.value(), each.headers() or [], each.timestamp()[1]) for each in found
+        ]
+
+    return run
+
+
 def at(topic: str, partition: int = 0) -> TopicPartition:
     """A partition's name."""
     return TopicPartition(topic, partition)

@@ -43,16 +43,6 @@ print(type(source).__name__, source.schema().fieldNames()[-1])
     assert run(code) == "KafkapyDataSource headers"
 
 
-@pytest.mark.parametrize("method", ["writer", "streamWriter"])
-def test_writing_is_refused(method: str) -> None:
-    pytest.importorskip("pyspark")
-    from kafkapy_spark.data_source import KafkapyDataSource
-    from kafkapy_spark.schema import SCHEMA
-
-    with pytest.raises(NotImplementedError, match="is for reading only"):
-        getattr(KafkapyDataSource({"topic": "t"}), method)(SCHEMA, False)
-
-
 def test_the_command_lines() -> None:
     from click.testing import CliRunner
     from kafkapy_spark.plugin import register_commands

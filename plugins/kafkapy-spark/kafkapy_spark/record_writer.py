@@ -1,0 +1,126 @@
+"""What runs in a task: rows of Arrow batches become records, at least once.
+
+Record batches are built in C straight from Arrow's memory. Producers stay open between tasks of a worker process, which
+Spark uses again; that of a task that fails is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kafkapy._speedups.record_future import BulkFuture
+from kafkapy.arrow import send
+from kafkapy.clients.producer.producer import KafkaProducer
+from kafkapy_spark.sink_options import SinkOptions
+
+COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
+MAX_IDLE_PRODUCERS: Final = 2
+"""In one process, whatever their configurations: each has a thread and connections. A worker runs a task at a time."""
+
+_WRITE_CONFIGS: Final[Mapping[str, object]] = {}
+"""Unless the user has set them."""
+
+_idle: dict[str, list[KafkaProducer]] = {}
+
+
+class NullTopicError(ValueError):
+    """A row names no topic, and the option topic is not set."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a task has written. `bytes` are those of keys, values and headers.
+
+    checksum: the same for the same keys and values, in whatever order.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    checksum: int = 0
+
+
+class RecordWriter:
+    """A context manager with a producer: one that an earlier task has left, or a new one with `producer_keys`.
+
+    schema: the batches' (Spark's or Arrow's). Other columns than a record's are not looked at. Errors of the
+    constructor are KafkaProducer's.
+    """
+
+    def __init__(self, options: SinkOptions, schema: Any, **producer_keys: object) -> None:
+        self._topic = options.topic
+        names: list[str] = list(schema.names)
+        wanted = [name for name in COLUMNS if name in names]
+        if options.topic is not None and "topic" in wanted:
+            wanted.remove("topic")
+        if not options.timestamp_column and "timestamp" in wanted:
+            wanted.remove("timestamp")
+        self._columns = [(name, names.index(name)) for name in wanted]
+        configs = {**_WRITE_CONFIGS, **options.kafka}
+        # A child that is forked has its parent's table, and none of its threads.
+        self._place = None if producer_keys else json.dumps([os.getpid(), options.kafka], sort_keys=True)
+        waiting = _idle.get(self._place) if self._place else None
+        self.producer = waiting.pop() if waiting else KafkaProducer(configs, **producer_keys)
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            # What is left of a task that has failed is not worth waiting for.
+            self.producer.close(0)
+        elif self._place is None:
+            self.producer.close()
+        else:
+            # The configuration that was used last is the last one to be given up.
+            _idle[self._place] = [*_idle.pop(self._place, ()), self.producer]
+            while sum(map(len, _idle.values())) > MAX_IDLE_PRODUCERS:
+                _close_oldest()
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+        """Sends a record for each row and waits until the brokers have them all.
+
+        Raises the first error: NullTopicError; ValueError for a row that is no record; else what KafkaProducer.send
+        and its futures raise.
+        """
+        accumulator = self.producer.accumulator
+        rows, size = accumulator.records_appended, accumulator.bytes_appended
+        sent: deque[BulkFuture] = deque()
+        for batch in batches:
+            if batch.num_rows:
+                sent.append(self._send(batch))
+            while sent and sent[0].is_done:
+                _check(sent.popleft())
+        self.producer.flush()
+        for each in sent:
+            _check(each)
+        return Written(accumulator.records_appended - rows, accumulator.bytes_appended - size)
+
+    def _send(self, batch: pa.RecordBatch) -> BulkFuture:
+        columns = {name: batch.column(at) for name, at in self._columns}
+        if self._topic is None and columns["topic"].null_count:
+            raise NullTopicError("null topic present in the data. Use the topic option for setting a topic.")
+        return send(self.producer, pa.RecordBatch.from_pydict(columns), self._topic)
+
+
+def _check(future: BulkFuture) -> None:
+    if future.exception is not None:
+        raise future.exception
+
+
+def _close_oldest() -> None:
+    place = next(iter(_idle))
+    producers = _idle[place]
+    if producers:
+        producers.pop(0).close()
+    if not producers:
+        del _idle[place]

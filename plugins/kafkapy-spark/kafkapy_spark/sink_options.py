@@ -1,0 +1,103 @@
+"""The options of the sink: those of Spark's own Kafka sink, with its names and refusals, and a few of ours.
+
+Names are case-insensitive. Source: org.apache.spark.sql.kafka010.KafkaSourceProvider. Imports neither pyspark nor
+pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kafkapy.config.producer import PRODUCER, ProducerConfig
+from kafkapy.errors import IllegalArgumentError
+from kafkapy_spark.option_values import boolean, one_of, option, whole_number
+from kafkapy_spark.options import kafka_configs
+
+Delivery = Literal["at-least-once", "exactly-once"]
+OnLostTransaction = Literal["fail", "replay"]
+
+EXACTLY_ONCE: Final = "exactly-once"
+_DELIVERIES: Final[tuple[Delivery, ...]] = ("at-least-once", "exactly-once")
+_ON_LOST: Final[tuple[OnLostTransaction, ...]] = ("fail", "replay")
+
+_REFUSED: Final = {
+    "key.serializer": "Kafka option 'key.serializer' is not supported as keys are serialized with ByteArraySerializer.",
+    "value.serializer": "Kafka option 'value.serializer' is not supported as values are serialized with "
+    "ByteArraySerializer.",
+    "interceptor.classes": "Kafka option 'interceptor.classes' is not supported as records are sent without an object "
+    "for each of them",
+    "transactional.id": "Kafka option 'transactional.id' is not supported. Use the options 'delivery' and "
+    "'transactionalIdPrefix': every task has a transactional id of its own",
+}
+
+_OF_TRANSACTIONS: Final = ("transactionalIdPrefix", "txnAppId", "txnVersion", "onLostTransaction", "ignoreSinkState")
+"""Options that say nothing at least once: refused there, rather than let somebody rely on them."""
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """How records are written. See `parse` for errors."""
+
+    kafka: dict[str, str]
+    """Keys of the producer, without the prefix kafka."""
+    topic: str | None = None
+    """Goes before the column topic."""
+    delivery: Delivery = "at-least-once"
+    transactional_id_prefix: str | None = None
+    """The sink's name in transactional ids; None: it follows from the checkpoint."""
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    """A batch write of the same application is not repeated unless its version is higher."""
+    on_lost_transaction: OnLostTransaction = "fail"
+    ignore_sink_state: bool = False
+    """Batches that the sink has seen already are written again."""
+    checkpoint_location: str | None = None
+    timestamp_column: bool = True
+    """A column timestamp is the records' time; else it is not looked at, as by Spark's own sink."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+        """From the options of a DataFrameWriter or DataStreamWriter.
+
+        IllegalArgumentError for what is refused; ConfigError for Kafka keys and values that a producer does not take.
+        """
+        options = {name.lower(): value for name, value in given.items()}
+        out = cls(
+            kafka=_producer_configs(options),
+            topic=option(options, "topic", str, None),
+            delivery=option(options, "delivery", one_of(*_DELIVERIES), "at-least-once"),
+            transactional_id_prefix=option(options, "transactionalIdPrefix", str, None),
+            txn_app_id=option(options, "txnAppId", str, None),
+            txn_version=option(options, "txnVersion", whole_number, None),
+            on_lost_transaction=option(options, "onLostTransaction", one_of(*_ON_LOST), "fail"),
+            ignore_sink_state=option(options, "ignoreSinkState", boolean, False),
+            checkpoint_location=option(options, "checkpointLocation", str, None),
+            timestamp_column=option(options, "timestampColumn", boolean, True),
+        )
+        if out.delivery != EXACTLY_ONCE:
+            for name in _OF_TRANSACTIONS:
+                if name.lower() in options:
+                    raise IllegalArgumentError(f"Option '{name}' needs the option delivery to be {EXACTLY_ONCE}")
+        if (out.txn_app_id is None) != (out.txn_version is None):
+            raise IllegalArgumentError("The options txnAppId and txnVersion go together: one of them is missing")
+        if streaming and out.txn_app_id is not None:
+            raise IllegalArgumentError(
+                "The options txnAppId and txnVersion are not supported in streaming queries, which have batch numbers"
+            )
+        return out
+
+
+def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
+    configs = {}
+    for name, value in kafka_configs(options).items():
+        key = PRODUCER.key_of(name)
+        configs[name if key is None else key.name] = value
+    for name, message in _REFUSED.items():
+        if name in configs:
+            raise IllegalArgumentError(message)
+    if not configs.get("bootstrap.servers"):
+        raise IllegalArgumentError("Option 'kafka.bootstrap.servers' must be specified for configuring Kafka producer")
+    ProducerConfig(PRODUCER, configs)
+    return configs
