@@ -21,10 +21,13 @@ SERVER_ERROR = -1
 
 class MetricsListener:
     """Owns the HTTP servers, each with threads of its own, so that a scrape never waits for the control loop nor
-    holds it. Started and stopped by KafkaServer.
+    holds it. Started and stopped by KafkaServer. `setting` is what the addresses are called in errors.
     """
 
-    def __init__(self, addresses: Iterable[str], collector: Collector) -> None:
+    def __init__(
+        self, addresses: Iterable[str], collector: Collector, setting: str = "metrics.listeners"
+    ) -> None:
+        self._setting = setting
         self._addresses = list(addresses)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(collector)
@@ -74,7 +77,7 @@ class MetricsListener:
             except OSError as error:
                 self.stop()
                 raise error_for(
-                    SERVER_ERROR, f"metrics.listeners: {address} cannot be bound: {error.strerror or error}"
+                    SERVER_ERROR, f"{self._setting}: {address} cannot be bound: {error.strerror or error}"
                 ) from error
             self._servers.append(server)
             threading.Thread(target=server.serve_forever, name="metrics-listener", daemon=True).start()
