@@ -1,7 +1,34 @@
-"""Apache Kafka in Apache Spark without a jar: `spark.read.format("kafkapy")`. See README.md."""
+"""Apache Kafka in Apache Spark without a jar: `spark.read.format("kafkapy")`. See README.md.
+
+Spark imports this in processes that need little of it, and brokers do with their plugins: what stands here is imported
+on use.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from kafkapy_spark.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from kafkapy_spark.lag_listener import LagListener
+
+_MODULES: Final = {
+    "LagListener": "kafkapy_spark.lag_listener",
+}
+
+__all__ = ["LagListener", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
