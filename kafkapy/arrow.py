@@ -28,7 +28,7 @@ from kafkapy.clients.consumer.consumer import KafkaConsumer
 from kafkapy.errors import KafkaTimeoutError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkapy.types import TopicPartition
 
-__all__ = ["COLUMNS", "MAX_TABLE_BYTES", "SCHEMA", "TableBuilder", "read", "send", "stream"]
+__all__ = ["COLUMNS", "MAX_TABLE_BYTES", "SCHEMA", "TableBuilder", "checksum", "read", "send", "stream"]
 
 Place = int | datetime | Literal["earliest", "latest"]
 """A place in a partition: an offset, the first record at or after a time, the first record, or behind the last one."""
@@ -268,7 +268,7 @@ def _array(name: str, rows: int, buffers: Any, topics: pa.Array) -> pa.Array:
         nulls, valid, data = buffers
         return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(data)], nulls)
     if name == "headers":
-        ends, count, name_ends, name_data, nulls, valid, value_ends, value_data = buffers
+        _, _, ends, count, name_ends, name_data, nulls, valid, value_ends, value_data = buffers
         names = pa.Array.from_buffers(pa.string(), count, [None, _buffer(name_ends), _buffer(name_data)], 0)
         values = pa.Array.from_buffers(
             pa.binary(), count, [_buffer(valid), _buffer(value_ends), _buffer(value_data)], nulls
@@ -310,6 +310,16 @@ def send(producer: RecordSender, table: Any, topic: str | None = None) -> BulkFu
     for batch in rows.to_batches():
         _rows_of(batch).send(producer, topic, now_ms, spans)
     return bulk_future(spans)
+
+
+def checksum(table: Any) -> int:
+    """A number, 0 to 2**64 - 1, that tables with the same keys and values have in common, in whatever order their rows
+    are; of the parts of a table the sum modulo 2**64. Null is not the same as empty. Arguments and errors are those of
+    `send`; other columns are not looked at."""
+    table = table if isinstance(table, pa.Table) else _table_of(table)
+    at = [index for index, name in enumerate(table.column_names) if name in ("key", "value")]
+    rows = _sendable(table.select(at), False)
+    return sum(_rows_of(batch).checksum() for batch in rows.to_batches()) % 2**64
 
 
 def _table_of(data: Any) -> pa.Table:

@@ -1,6 +1,6 @@
 """Rows of Apache Arrow record batches on their way into a producer (see arrow_rows.pyx)."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kafkapy._speedups.record_sender cimport RecordSender
 from kafkapy._speedups.wire cimport ByteBuffer
@@ -36,4 +36,5 @@ cdef class ArrowRows:
     cdef int32_t encode_headers(self, int64_t row, ByteBuffer* into) except -1
     cdef str topic_of(self, int64_t row, str default)
     cdef int32_t partition_of(self, int64_t row) except? -1
+    cdef uint64_t checksum_of(self) noexcept nogil
     cpdef int send(self, RecordSender sender, str topic, int64_t now_ms, list spans) except -1

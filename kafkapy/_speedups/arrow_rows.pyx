@@ -10,11 +10,12 @@ whoever made the table: a table that fails pyarrow's validate(full=True) must no
 Runs with the GIL, and lets other threads have it in turns. A record that cannot be appended at once waits as RecordSender.send says.
 """
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint32_t, uintptr_t
 from libc.string cimport memcpy
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
+from kafkapy._speedups.crc32c cimport crc32c_of
 from kafkapy._speedups.partition_queue cimport ANY_PARTITION
 from kafkapy._speedups.producer_batch cimport ProducerBatch
 from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN
@@ -50,6 +51,13 @@ cdef inline const uint8_t* bytes_at(const BytesColumn* column, int64_t row, int6
     size[0] = end_at(column, row + 1) - start
     # A pointer also to nothing: NULL is null.
     return column.data + start if column.data != NULL else <const uint8_t*>b""
+
+
+cdef inline uint64_t mixed(uint64_t z) noexcept nogil:
+    """Each bit of the result depends on all of z (the finalizer of SplitMix64): sums of similar hashes are not similar."""
+    z = (z ^ (z >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * <uint64_t>0x94D049BB133111EB
+    return z ^ (z >> 31)
 
 
 cdef BytesColumn bytes_column(parts) except *:
@@ -154,6 +162,30 @@ cdef class ArrowRows:
         if partition < 0:
             raise ValueError(f"row {row - self.partition.first} is for partition {partition}")
         return partition
+
+    def checksum(self):
+        """The sum over all rows, modulo 2**64, of a hash of key and value: the same in whatever order and batches the rows come. Null is not
+        the same as empty."""
+        cdef uint64_t out
+        with nogil:
+            out = self.checksum_of()
+        return out
+
+    cdef uint64_t checksum_of(self) noexcept nogil:
+        cdef const uint8_t* at
+        cdef int64_t row, size
+        cdef uint32_t key_crc, value_crc
+        cdef uint64_t sizes
+        cdef uint64_t out = 0
+        for row in range(self.rows):
+            at = bytes_at(&self.key, row, &size)
+            key_crc = crc32c_of(0, at, <size_t>size) if at != NULL else 0
+            sizes = <uint64_t>(size + 2) << 32
+            at = bytes_at(&self.value, row, &size)
+            value_crc = crc32c_of(key_crc, at, <size_t>size) if at != NULL else key_crc
+            sizes += <uint64_t>(size + 2)
+            out += mixed((<uint64_t>key_crc << 32 | value_crc) ^ mixed(sizes))
+        return out
 
     cpdef int send(self, RecordSender sender, str topic, int64_t now_ms, list spans) except -1:
         """Appends every row, to `topic` where it is not None, and adds (batch, index of the first record, count) to `spans`, in order.

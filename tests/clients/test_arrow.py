@@ -344,16 +344,45 @@ def test_in_a_transaction(servers: str, topic: str) -> None:
     assert sorted(back["value"].to_pylist()) == sorted(b"True-%d" % i for i in range(50))
 
 
+def test_checksum_knows_rows_and_not_their_order() -> None:
+    keys = [None, b"", b"a", b"ab", b"k" * 300, b"x", None]
+    values = [b"", None, b"b", b"", b"v" * 3000, None, None]
+    table = pa.table({"key": keys, "value": values, "offset": range(7)})
+    whole = arrow.checksum(table)
+    shuffled = table.take([3, 0, 6, 5, 1, 4, 2])
+    assert arrow.checksum(shuffled) == whole == arrow.checksum(shuffled.drop_columns("offset"))
+    parts = [arrow.checksum(table.slice(at, 2)) for at in range(0, 7, 2)]
+    assert sum(parts) % 2**64 == whole
+    strings = table.set_column(0, "key", table["key"].cast(pa.large_string()))
+    assert arrow.checksum(strings) == whole
+    assert arrow.checksum(table.slice(0, 0)) == 0
+    # One row that is not there, there twice, null for empty, a byte moved from key to value, two values exchanged.
+    rows = list(zip(keys, values, strict=True))
+    others = [
+        rows[1:],
+        [*rows, rows[0]],
+        [(None, None), *rows[1:]],
+        [*rows[:3], (b"a", b"b"), *rows[4:]],
+        [*rows[:2], (b"a", b""), (b"ab", b"b"), *rows[4:]],
+    ]
+    sums = [arrow.checksum(pa.table({"key": k, "value": v})) for k, v in (zip(*each, strict=True) for each in others)]
+    assert len({whole, *sums}) == 6
+    with pytest.raises(ValueError, match="has a column key or value"):
+        arrow.checksum(table.select(["offset"]))
+
+
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 STREAM = """
 import re, sys
 from pathlib import Path
+import pyarrow
 import kafkapy.arrow
 
 def kib(name):
     return int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
+pyarrow.array([b""])  # which imports pandas, where that is installed
 options = dict(bootstrap_servers=sys.argv[1], fetch_max_bytes=2 << 20, max_partition_fetch_bytes=256 << 10)
 before = kib("VmRSS")
 rows = size = 0
