@@ -17,9 +17,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkapy._speedups.record_future import BulkFuture
-from kafkapy.arrow import send
+from kafkapy.arrow import checksum, send
 from kafkapy.clients.producer.producer import KafkaProducer
-from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.sink_options import EXACTLY_ONCE, SinkOptions
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 MAX_IDLE_PRODUCERS: Final = 2
@@ -39,7 +39,7 @@ class NullTopicError(ValueError):
 class Written:
     """What a task has written. `bytes` are those of keys, values and headers.
 
-    checksum: the same for the same keys and values, in whatever order.
+    checksum: that of kafkapy.arrow.checksum for all rows, 0 where records are delivered at least once.
     """
 
     rows: int = 0
@@ -56,6 +56,7 @@ class RecordWriter:
 
     def __init__(self, options: SinkOptions, schema: Any, **producer_keys: object) -> None:
         self._topic = options.topic
+        self._checks = options.delivery == EXACTLY_ONCE
         names: list[str] = list(schema.names)
         wanted = [name for name in COLUMNS if name in names]
         if options.topic is not None and "topic" in wanted:
@@ -95,21 +96,26 @@ class RecordWriter:
         accumulator = self.producer.accumulator
         rows, size = accumulator.records_appended, accumulator.bytes_appended
         sent: deque[BulkFuture] = deque()
+        total = 0
         for batch in batches:
             if batch.num_rows:
-                sent.append(self._send(batch))
+                chosen = self._chosen(batch)
+                sent.append(send(self.producer, chosen, self._topic))
+                if self._checks:
+                    total += checksum(chosen)
             while sent and sent[0].is_done:
                 _check(sent.popleft())
         self.producer.flush()
         for each in sent:
             _check(each)
-        return Written(accumulator.records_appended - rows, accumulator.bytes_appended - size)
+        return Written(accumulator.records_appended - rows, accumulator.bytes_appended - size, total % 2**64)
 
-    def _send(self, batch: pa.RecordBatch) -> BulkFuture:
-        columns = {name: batch.column(at) for name, at in self._columns}
-        if self._topic is None and columns["topic"].null_count:
+    def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that records are made of."""
+        chosen = pa.RecordBatch.from_pydict({name: batch.column(at) for name, at in self._columns})
+        if self._topic is None and chosen.column("topic").null_count:
             raise NullTopicError("null topic present in the data. Use the topic option for setting a topic.")
-        return send(self.producer, pa.RecordBatch.from_pydict(columns), self._topic)
+        return chosen
 
 
 def _check(future: BulkFuture) -> None:
