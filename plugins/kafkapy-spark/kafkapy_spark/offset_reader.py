@@ -109,6 +109,10 @@ class OffsetReader:
             self._topic_ids |= ids
         return self._partitions
 
+    def topic_ids(self) -> dict[str, UUID]:
+        """The ids of the topics of these partitions, of those that have one."""
+        return dict(self._topic_ids)
+
     def take_recreated(self) -> set[str]:
         """Topics that have been deleted and created again, as far as this object has seen, since the last call."""
         out, self._recreated = self._recreated, set()
