@@ -42,8 +42,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 @pytest.fixture
 def run(server: KafkaServer) -> Run:
     def invoke(*arguments: str, bootstrap: str | None = None) -> click.testing.Result:
-        address = bootstrap or f"127.0.0.1:{server.endpoints[0].port}"
-        options = ["--bootstrap-server", address, "-X", "bootstrap.timeout.ms=300"]
+        options = ["--bootstrap-server", f"127.0.0.1:{server.endpoints[0].port}"]
+        if bootstrap is not None:
+            options = ["--bootstrap-server", bootstrap, "-X", "bootstrap.timeout.ms=300"]
         return click.testing.CliRunner().invoke(main, ["log-dirs", *arguments, *options])
 
     return invoke
