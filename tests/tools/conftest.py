@@ -23,7 +23,7 @@ class CommandLine:
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> click.testing.Result:
         """What came out, whatever the exit code."""
-        options = ["--bootstrap-server", self.bootstrap, "-X", "bootstrap.timeout.ms=2000"]
+        options = ["--bootstrap-server", self.bootstrap, "-X", "bootstrap.timeout.ms=10000"]
         return click.testing.CliRunner().invoke(main, [*arguments, *options], input=stdin)
 
     def done(self, *arguments: str, stdin: bytes = b"") -> str:
