@@ -15,7 +15,9 @@ from typing import Final
 
 import re2
 
-from kafkapy.errors import IllegalArgumentError
+from kafkapy.config.clients import ClientConfig, ClientConfigDef
+from kafkapy.config.consumer import CONSUMER
+from kafkapy.errors import ConfigError, IllegalArgumentError
 from kafkapy.types import TopicPartition
 from kafkapy_spark.offsets import (
     EARLIEST,
@@ -44,10 +46,10 @@ _REFUSED: Final = {
     "are consumed internally, rather than relying on the consumer to do it. This ensures that no data is missed when "
     "new topics or partitions are subscribed dynamically. Note that 'startingOffsets' only applies when a new "
     "streaming query is started, and that resuming always picks up from where the query left off.",
-    "key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are returned as bytes. Use DataFrame "
-    "operations to deserialize the keys.",
-    "value.deserializer": "Kafka option 'value.deserializer' is not supported as values are returned as bytes. Use "
-    "DataFrame operations to deserialize the values.",
+    "key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are deserialized as byte arrays with "
+    "ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the keys.",
+    "value.deserializer": "Kafka option 'value.deserializer' is not supported as values are deserialized as byte "
+    "arrays with ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the values.",
     "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
     "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
@@ -97,7 +99,10 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-        """From the options of a DataFrameReader or DataStreamReader. IllegalArgumentError for what is refused."""
+        """From the options of a DataFrameReader or DataStreamReader.
+
+        IllegalArgumentError for what is refused; ConfigError for values that a consumer does not take.
+        """
         options = {name.lower(): value for name, value in given.items()}
         for name, reason in _NOT_THERE.items():
             if name.lower() in options:
@@ -110,7 +115,7 @@ class SourceOptions:
             ending = _offset_limit(options, "ending", LatestOffsets())
             _check_batch_limits(starting, ending)
         chosen = _strategy(options)
-        kafka = _kafka_configs(options)
+        kafka = _consumer_configs(options)
         out = cls(
             kafka=kafka,
             topics=_topics(options["subscribe"]) if chosen == "subscribe" else (),
@@ -287,38 +292,49 @@ def _check_batch_limits(starting: OffsetLimit, ending: OffsetLimit) -> None:
 def _check_order(kind: str, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
     if start.keys() != end.keys():
         raise IllegalArgumentError(
-            f"Kafka partitions of the starting {kind}s are not those of the ending {kind}s: "
-            f"starting [{names(start)}], ending [{names(end)}]"
+            f"The specified start {kind} and end {kind} should have the same topic-partitions. "
+            f"Start: [{names(start)}] End: [{names(end)}]"
         )
     for partition, first in start.items():
         if first > end[partition] >= 0:
             raise IllegalArgumentError(
-                f"The starting {kind} {first} of partition {partition} is greater than its ending {kind} "
-                f"{end[partition]}"
+                f"The specified start {kind} {first} is greater than the end {kind} {end[partition]} for topic "
+                f"{partition.topic} partition {partition.partition}."
             )
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def kafka_configs(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that begin with kafka., without that, by lower-case names."""
-    return {
-        name.lower().removeprefix("kafka."): value
-        for name, value in options.items()
-        if name.lower().startswith("kafka.")
-    }
-
-
-def _kafka_configs(options: Mapping[str, str]) -> dict[str, str]:
-    configs = kafka_configs(options)
-    for name, message in _REFUSED.items():
+def kafka_configs(
+    options: Mapping[str, str], definition: ClientConfigDef, refused: Mapping[str, str], client: str
+) -> dict[str, str]:
+    """The options that begin with kafka., without that, by the names of a client's keys. One that is no key is warned
+    about and left out, as by Kafka's own clients. IllegalArgumentError for those that are refused (with the text there
+    is for each), and where there are no bootstrap.servers.
+    """
+    configs = {}
+    for given, value in options.items():
+        name = given.lower().removeprefix("kafka.")
+        if name == given.lower():
+            continue
+        try:
+            key = definition.key_of(name)
+        except ConfigError:
+            logger.warning("The configuration '%s' is not a known config of the %s, and is ignored", name, client)
+            continue
+        configs[name if key is None else key.name] = value
+    for name, message in refused.items():
         if name in configs:
             raise IllegalArgumentError(message)
     if not configs.get("bootstrap.servers"):
-        raise IllegalArgumentError(
-            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer"
-        )
+        raise IllegalArgumentError(f"Option 'kafka.bootstrap.servers' must be specified for configuring {client}")
+    return configs
+
+
+def _consumer_configs(options: Mapping[str, str]) -> dict[str, str]:
+    configs = kafka_configs(options, CONSUMER, _REFUSED, "Kafka consumer")
     if configs.pop("group.id", None) is not None:
         logger.warning(_GROUP_WARNING, "kafka.group.id")
+    ClientConfig(CONSUMER, configs)
     return configs

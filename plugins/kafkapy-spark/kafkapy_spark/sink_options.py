@@ -90,14 +90,6 @@ class SinkOptions:
 
 
 def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
-    configs = {}
-    for name, value in kafka_configs(options).items():
-        key = PRODUCER.key_of(name)
-        configs[name if key is None else key.name] = value
-    for name, message in _REFUSED.items():
-        if name in configs:
-            raise IllegalArgumentError(message)
-    if not configs.get("bootstrap.servers"):
-        raise IllegalArgumentError("Option 'kafka.bootstrap.servers' must be specified for configuring Kafka producer")
+    configs = kafka_configs(options, PRODUCER, _REFUSED, "Kafka producer")
     ProducerConfig(PRODUCER, configs)
     return configs

@@ -14,7 +14,7 @@ from kafkapy_spark.offsets import (
 )
 from kafkapy_spark.options import SourceOptions, topic_matcher, wants_headers
 
-from kafkapy.errors import IllegalArgumentError
+from kafkapy.errors import ConfigError, IllegalArgumentError
 from kafkapy.types import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
@@ -109,10 +109,11 @@ REFUSED = [
     (False, {"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
     (False, {"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries"),
     (False, {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'},
-     "is greater than its ending offset 4"),
-    (False, {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"1":9}}'}, "starting [t-0], ending [t-1]"),
+     "The specified start offset 5 is greater than the end offset 4 for topic t partition 0."),
+    (False, {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"1":9}}'},
+     "The specified start offset and end offset should have the same topic-partitions. Start: [t-0] End: [t-1]"),
     (False, {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"t":{"0":4}}'},
-     "is greater than its ending timestamp 4"),
+     "The specified start timestamp 5 is greater than the end timestamp 4 for topic t partition 0."),
     (False, {"startingOffsets": "first"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
     (False, {"startingOffsets": '{"t":{"0":true}}'}, "Expected e.g."),
     (False, {"startingOffsets": '{"t":[0]}'}, "Expected e.g."),
@@ -181,3 +182,13 @@ def test_a_group_is_warned_about(name: str, caplog: pytest.LogCaptureFixture) ->
 
 def test_headers_are_wanted_when_asked_for() -> None:
     assert wants_headers({"IncludeHeaders": "TRUE"}) and not wants_headers({})
+
+
+def test_kafka_keys_that_are_not_known_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    """As by Kafka's own clients. A known one has its dotted name, and a value that it can have."""
+    with caplog.at_level(logging.WARNING, "kafkapy.spark"):
+        kafka = batch(**{"kafka.no.such.key": "1", "kafka.fetch_min_bytes": "7", "kafka.ssl.protocol": "TLSv1.3"}).kafka
+    assert kafka == {"bootstrap.servers": "broker:9092", "fetch.min.bytes": "7", "ssl.protocol": "TLSv1.3"}
+    assert "The configuration 'no.such.key' is not a known config of the Kafka consumer" in caplog.text
+    with pytest.raises(ConfigError, match="Invalid value 'many' for configuration fetch.min.bytes"):
+        batch(**{"kafka.fetch.min.bytes": "many"})
