@@ -16,6 +16,7 @@ cdef enum Column:
     COLUMN_OFFSET = 32
     COLUMN_TIMESTAMP = 64
     COLUMN_TIMESTAMP_TYPE = 128
+    FOR_SPARK = 256                     # no column: in its types
 
 # Arrow's buffers: one bit for each row (1 is valid), int32 ends of the rows' bytes with a 0 in front, the bytes.
 cdef enum ColumnBufferIndex:
@@ -36,13 +37,15 @@ cdef enum ColumnBufferIndex:
     OFFSET_DATA = 14                    # int64
     TIMESTAMP_VALID = 15
     TIMESTAMP_DATA = 16                 # int64
-    TYPE_DATA = 17                      # int8
-    COLUMN_BUFFERS = 18
+    TYPE_DATA = 17                      # int8, for Spark int32
+    HEADERS_VALID = 18                  # whether a row has any
+    COLUMN_BUFFERS = 19
 
 cdef cppclass ColumnChunk:
     ByteBuffer[COLUMN_BUFFERS] buffers
     int64_t rows
     int64_t header_rows
+    int64_t no_headers                  # rows without any
     int64_t key_nulls
     int64_t value_nulls
     int64_t header_nulls

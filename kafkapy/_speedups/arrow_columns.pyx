@@ -8,6 +8,10 @@ walk over its records only writes. Rows are collected in chunks of at most about
                         ConsumerRecord.headers has.
     topic               index into `topics`
     timestamp           int64, ms; null for message format v0, which has none (-1)
+    timestamp_type      int8
+
+For Apache Spark (spark=True) three are what its schema of a Kafka topic asks for: headers are null where a record has none, timestamp is in
+µs (what is beyond them is the first or last one there is), timestamp_type is int32.
 
 Memory of tables that are gone is kept for the next one, up to 64 MiB in all: pages that are new cost more than what is written to them.
 
@@ -17,12 +21,13 @@ batch; nobody else may use the partition or the columns meanwhile.
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport INT64_MAX, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, uint8_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
 from kafkapy._speedups.fetched_batches cimport FETCHED_BAD_RECORDS, FETCHED_READY
 from kafkapy._speedups.record_batch cimport BATCH_OK, NO_TIMESTAMP, RecordView, record_read
+from kafkapy._speedups.short_record cimport short_copy, short_record
 from kafkapy._speedups.wire cimport buffer_free, buffer_init, cursor_init, read_varint, take
 
 cdef enum:
@@ -32,6 +37,7 @@ cdef enum:
     MIN_SPARE = 65536                   # smaller ones malloc has at hand
     MAX_SPARE_TOTAL = 1 << 26
     SPARES = 4                          # of each kind of buffer
+    MICROS = 1000                       # in a ms
 
 COLUMN_NAMES = {
     "key": <int>COLUMN_KEY,
@@ -123,7 +129,7 @@ cdef inline Writer writer(const ByteBuffer* data, const ByteBuffer* ends) noexce
 
 cdef inline void write_bytes(Writer* w, const uint8_t* at, int32_t size) noexcept nogil:
     if size > 0:
-        memcpy(w.at, at, size)
+        short_copy(w.at, at, size)
         w.at += size
     w.ends[0] = <int32_t>(w.at - w.start)
     w.ends += 1
@@ -216,6 +222,12 @@ cdef void add_headers(ColumnChunk* chunk, const RecordView* record) noexcept nog
     add_end(&chunk.buffers[<int>HEADER_ENDS], chunk.header_rows)
 
 
+cdef inline int64_t micros(int64_t ms) noexcept nogil:
+    if -INT64_MAX // MICROS <= ms <= INT64_MAX // MICROS:
+        return ms * MICROS
+    return INT64_MAX if ms > 0 else INT64_MIN
+
+
 # ---- the walk -------------------------------------------------------------------------------------------------------------------
 
 
@@ -233,7 +245,8 @@ cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int
     ):
         return False
     if wanted & COLUMN_HEADERS and not (
-        reserve_ends(&b[<int>HEADER_ENDS], records)
+        reserve_bits(&b[<int>HEADERS_VALID], rows)
+        and reserve_ends(&b[<int>HEADER_ENDS], records)
         and reserve_ends(&b[<int>NAME_ENDS], headers)
         and reserve(&b[<int>NAME_DATA], REPLACED_SIZE * batch_bytes)
         and reserve_bits(&b[<int>HEADER_VALID], chunk.header_rows + headers)
@@ -251,7 +264,7 @@ cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int
         reserve_bits(&b[<int>TIMESTAMP_VALID], rows) and reserve(&b[<int>TIMESTAMP_DATA], records * sizeof(int64_t))
     ):
         return False
-    return not wanted & COLUMN_TIMESTAMP_TYPE or reserve(&b[<int>TYPE_DATA], records)
+    return not wanted & COLUMN_TIMESTAMP_TYPE or reserve(&b[<int>TYPE_DATA], records * sizeof(int32_t))
 
 
 cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batch, Cursor* cursor, int32_t* left, int64_t* next_offset,
@@ -279,7 +292,7 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
     cdef int32_t records = left[0]
     good[0] = True
     while records > 0 and rows < max_records:
-        if record_read(&c, &record) != BATCH_OK:
+        if not short_record(&c, &record) and record_read(&c, &record) != BATCH_OK:
             good[0] = False
             break
         offset = base_offset + record.offset_delta
@@ -308,8 +321,11 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
             if timestamp == NO_TIMESTAMP:
                 clear_bit(&b[<int>TIMESTAMP_VALID], row)
                 chunk.timestamp_nulls += 1
-            timestamps[rows] = timestamp
+            timestamps[rows] = micros(timestamp) if wanted & FOR_SPARK else timestamp
         if wanted & COLUMN_HEADERS:
+            if record.header_count == 0:
+                clear_bit(&b[<int>HEADERS_VALID], row)
+                chunk.no_headers += 1
             add_headers(chunk, &record)
         rows += 1
         row += 1
@@ -330,7 +346,9 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
         add_int32s(&b[<int>TOPIC_DATA], topic, rows)
     if wanted & COLUMN_PARTITION:
         add_int32s(&b[<int>PARTITION_DATA], partition, rows)
-    if wanted & COLUMN_TIMESTAMP_TYPE:
+    if wanted & COLUMN_TIMESTAMP_TYPE and wanted & FOR_SPARK:
+        add_int32s(&b[<int>TYPE_DATA], batch.timestamp_type, rows)
+    elif wanted & COLUMN_TIMESTAMP_TYPE:
         memset(b[<int>TYPE_DATA].data + b[<int>TYPE_DATA].size, <uint8_t>batch.timestamp_type, rows)
         b[<int>TYPE_DATA].size += rows
     return rows
@@ -403,13 +421,13 @@ cdef ColumnBuffer taken(ByteBuffer* buffers, int index):
 cdef class ArrowColumns:
     """Rows of these columns (a subset of COLUMN_NAMES), filled by append() and handed out once by finish(). ValueError for other names.
 
-    `rows` and `bytes` are what is in it; `topics` are the names that the topic column's indexes mean.
+    `rows` and `bytes` are what is in it; `topics` are the names that the topic column's indexes mean. spark: in the types of Apache Spark.
     """
 
-    def __cinit__(self, columns, int64_t chunk_bytes=DEFAULT_CHUNK_BYTES):
+    def __cinit__(self, columns, int64_t chunk_bytes=DEFAULT_CHUNK_BYTES, bint spark=False):
         self.chunks = new vector[ColumnChunk*]()
         self.topic_indexes = {}
-        self.wanted = 0
+        self.wanted = FOR_SPARK if spark else 0
         if not 0 < chunk_bytes <= MAX_CHUNK_BYTES:
             raise ValueError(f"chunks of {chunk_bytes} bytes are not between 1 and {MAX_CHUNK_BYTES}")
         self.chunk_bytes = chunk_bytes
@@ -451,6 +469,7 @@ cdef class ArrowColumns:
                 get_spare(&chunk.buffers[i], i)
             chunk.rows = 0
             chunk.header_rows = 0
+            chunk.no_headers = 0
             chunk.key_nulls = 0
             chunk.value_nulls = 0
             chunk.header_nulls = 0
@@ -517,8 +536,8 @@ cdef class ArrowColumns:
     def finish(self):
         """What was collected, and an empty object again (`topics` stay): for each chunk (rows, {column: buffers}).
 
-        key, value: (null count, valid, ends, data); headers: (ends, how many, name ends, name data, null count, valid, value ends, value
-        data); timestamp: (null count, valid, data); the others their data. `valid` is None where no row is null.
+        key, value: (null count, valid, ends, data); headers: (null count, valid, ends, how many, name ends, name data, null count of values,
+        valid ones, value ends, value data); timestamp: (null count, valid, data); the others their data. `valid` is None where none is null.
         """
         cdef list out = []
         cdef ColumnChunk* chunk
@@ -548,6 +567,8 @@ cdef class ArrowColumns:
             )
         if self.wanted & COLUMN_HEADERS:
             out["headers"] = (
+                chunk.no_headers if self.wanted & FOR_SPARK else 0,
+                taken(b, HEADERS_VALID) if chunk.no_headers and self.wanted & FOR_SPARK else None,
                 taken(b, HEADER_ENDS),
                 chunk.header_rows,
                 taken(b, NAME_ENDS),

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkapy.arrow import TableBuilder
 from kafkapy.clients.consumer.consumer import KafkaConsumer
 from kafkapy.errors import KafkaTimeoutError, OffsetOutOfRangeError
 from kafkapy.types import TopicPartition
@@ -91,8 +90,7 @@ class RangeReader(KafkaConsumer):
 
     def batches(self, plan: ReadPlan, task: Task) -> Iterator[pa.RecordBatch]:
         """Reads every range to its end, and rests then."""
-        spark = SparkBatches(plan.schema_json)
-        builder = TableBuilder(spark.columns)
+        builder = SparkBatches(plan.schema_json)
         self._plan = plan
         self._ends = {each.partition: each.end for each in task}
         self._background.call(self._begin, {each.partition: each.start for each in task})
@@ -110,8 +108,7 @@ class RangeReader(KafkaConsumer):
                     f"Cannot fetch record for offset {self._positions[min(self._left)].position} of {min(self._left)} "
                     f"in {plan.poll_timeout_ms} milliseconds"
                 )
-            for batch in builder.batches():
-                yield spark.convert(batch)
+            yield from builder.batches()
         self._background.call(self._rest)
 
     def _begin(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -131,7 +128,7 @@ class RangeReader(KafkaConsumer):
             self._positions[partition].rewind()
         self._core.wake_fetcher()
 
-    def _take(self, take: Any, builder: TableBuilder) -> bool:
+    def _take(self, take: Any, builder: SparkBatches) -> bool:
         """Fills a batch; whether it is full, or the last one."""
         limit = self._plan.poll_timeout_ms / 1000
         deadline = time.monotonic() + limit

@@ -1,4 +1,5 @@
-"""Record batches of kafkapy.arrow in the types that Spark takes for a schema."""
+"""Record batches in exactly the types that Spark takes for a schema, straight from fetched bytes: the kernel writes
+what Spark's types have in memory, and nothing is converted afterwards."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import json
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from kafkapy._speedups.arrow_columns import ArrowColumns
 
 _NAMES: Final = {"timestampType": "timestamp_type"}
-"""Columns whose names differ in kafkapy.arrow."""
+"""Columns whose names differ in kafkapy."""
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _HEADERS: Final = pa.list_(pa.field("element", _HEADER))
@@ -23,43 +25,77 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 
 
 class SparkBatches:
-    """Converts batches for one Spark schema (its JSON; `check_schema` has passed it).
+    """Collects records as rows of one Spark schema (its JSON; `check_schema` has passed it). Used by one thread.
 
-    `columns` are the columns to build, `schema` is Arrow's of what `convert` returns.
+    `columns` takes the records, of a FetchedPartition (`append`) or out of a consumer's buffer (`take_columns`);
+    `schema` is Arrow's of what `batches` returns.
     """
 
     def __init__(self, schema_json: str) -> None:
         fields = json.loads(schema_json)["fields"]
-        self._names = [field["name"] for field in fields]
-        self.columns = [_NAMES.get(name, name) for name in self._names]
+        self._names = [_NAMES.get(field["name"], field["name"]) for field in fields]
+        self.columns = ArrowColumns(self._names, spark=True)
         self.schema = pa.schema([pa.field(field["name"], _arrow_type(field["type"])) for field in fields])
+        self._topic = pa.array([], pa.string())
 
-    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with Spark's names and types."""
-        arrays = [
-            _converted(batch.column(at), self.schema.field(at).type, name) for at, name in enumerate(self._names)
+    @property
+    def rows(self) -> int:
+        """Rows collected."""
+        return self.columns.rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that they take."""
+        return self.columns.bytes
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """What was collected, in as many batches as Arrow's 32-bit offsets need; there is nothing collected then."""
+        return [
+            pa.RecordBatch.from_arrays(
+                [
+                    self._topics(rows, buffers[name])
+                    if name == "topic"
+                    else _array(name, field.type, rows, buffers[name])
+                    for name, field in zip(self._names, self.schema, strict=True)
+                ],
+                schema=self.schema,
+            )
+            for rows, buffers in self.columns.finish()
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _topics(self, rows: int, indexes: Any) -> pa.Array:
+        """Nearly always one topic: then the column is made once, and batches have slices of it."""
+        topics = self.columns.topics
+        if len(topics) > 1:
+            numbers = pa.Array.from_buffers(pa.int32(), rows, [None, _buffer(indexes)], 0)
+            return pa.array(topics, pa.string()).take(numbers)
+        if len(self._topic) < rows:
+            self._topic = pa.repeat(pa.scalar(topics[0], pa.string()), rows)
+        return self._topic.slice(0, rows)
 
 
 def _arrow_type(spark: Any) -> pa.DataType:
     return _HEADERS if isinstance(spark, dict) else _TYPES[spark]
 
 
-def _converted(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    if array.type.equals(kind):
-        return array
+def _array(name: str, kind: pa.DataType, rows: int, buffers: Any) -> pa.Array:
+    """A column of a chunk of ArrowColumns.finish()."""
     if name in ("key", "value"):
-        return pa.Array.from_buffers(kind, len(array), array.buffers(), array.null_count)
-    if name == "topic":
-        # Nearly always one topic: then the column needs no look at the rows.
-        topics = array.dictionary
-        return pa.repeat(topics[0], len(array)) if len(topics) == 1 else array.dictionary_decode()
+        nulls, valid, ends, data = buffers
+        return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(ends), _buffer(data)], nulls)
+    if name == "timestamp":
+        nulls, valid, data = buffers
+        return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(data)], nulls)
     if name == "headers":
-        entries = array.values
-        names, values = entries.field(0), entries.field(1)
-        structs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))
-        empty = pc.equal(array.value_lengths(), 0)
-        offsets = array.offsets
-        return pa.ListArray.from_arrays(offsets, structs, type=kind, mask=empty)
-    return array.cast(kind)
+        no_headers, some, ends, count, name_ends, name_data, nulls, valid, value_ends, value_data = buffers
+        names = pa.Array.from_buffers(pa.string(), count, [None, _buffer(name_ends), _buffer(name_data)], 0)
+        values = pa.Array.from_buffers(
+            pa.binary(), count, [_buffer(valid), _buffer(value_ends), _buffer(value_data)], nulls
+        )
+        entries = pa.Array.from_buffers(_HEADER, count, [None], 0, children=[names, values])
+        return pa.Array.from_buffers(kind, rows, [_buffer(some), _buffer(ends)], no_headers, children=[entries])
+    return pa.Array.from_buffers(kind, rows, [None, _buffer(buffers)], 0)
+
+
+def _buffer(memory: Any) -> pa.Buffer | None:
+    return None if memory is None else pa.py_buffer(memory)
