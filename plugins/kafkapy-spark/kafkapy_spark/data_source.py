@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kafkapy.errors import IllegalArgumentError
+from kafkapy.errors import IllegalArgumentError, KafkaError
 from kafkapy_spark.options import SourceOptions, wants_headers
 from kafkapy_spark.schema import check_schema, source_schema
 from kafkapy_spark.sink_options import EXACTLY_ONCE, SinkOptions
@@ -38,11 +38,14 @@ class KafkapyDataSource(DataSource):
         return KafkapyReader(SourceOptions.parse(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read of the schema's columns."""
-        from kafkapy_spark.stream_reader import KafkapyStreamReader
+        """A streaming read of the schema's columns. What is refused is said by the reader, when Spark asks it."""
+        from kafkapy_spark.stream_reader import KafkapyStreamReader, RefusedStreamReader
 
-        check_schema(schema)
-        return KafkapyStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
+        try:
+            check_schema(schema)
+            return KafkapyStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
+        except KafkaError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of the schema's columns."""

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from kafkapy.errors import IllegalStateError
 from kafkapy_spark.data_loss import report_data_loss
 from kafkapy_spark.executor_reader import ReadPlan, read_task
 from kafkapy_spark.filters import PushedFilters
@@ -53,7 +54,7 @@ class KafkapyReader(DataSourceReader):
         self.pushFilters: Any = self._filters
 
     def partitions(self) -> list[TaskPartition]:
-        """The tasks. IllegalArgumentError, DataLossError, KafkaError."""
+        """The tasks. IllegalArgumentError, IllegalStateError, DataLossError, KafkaError."""
         offsets = OffsetReader(self._options)
         try:
             start = offsets.resolve(self._options.starting, starting=True)
@@ -76,9 +77,9 @@ class KafkapyReader(DataSourceReader):
                 )
                 at = last[partition]
             elif start[partition] > at:
-                report_data_loss(
-                    f"The starting offset {start[partition]} of {partition} is behind its ending offset {at}",
-                    self._options.fail_on_data_loss,
+                raise IllegalStateError(
+                    f"The resolved start offset {start[partition]} is greater than the resolved end offset {at} for "
+                    f"topic {partition.topic} partition {partition.partition}."
                 )
             ranges.append(OffsetRange(partition, start[partition], at))
         return ranges

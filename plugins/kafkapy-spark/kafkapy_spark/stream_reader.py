@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -219,3 +219,27 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """A task's records. Spark makes one task, of None, where there are no partitions."""
         return read_task(self._plan, partition.task) if isinstance(partition, TaskPartition) else iter(())
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """In place of a reader whose options are refused: raises the error at the first question. PySpark would hide one of
+    `streamReader` behind an error of its own, as it stops the reader that there is not."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:
+        """Raises the error."""
+        raise self._error
+
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> NoReturn:
+        """Raises the error."""
+        raise self._error
+
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> NoReturn:
+        """Raises the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Raises the error."""
+        raise self._error

@@ -15,6 +15,8 @@ from kafkapy_spark.options import SourceOptions
 from kafkapy_spark.reader import KafkapyReader
 from kafkapy_spark.schema import SCHEMA
 
+from kafkapy.errors import IllegalStateError
+
 
 def planned(broker: Any, topic: str, **options: object) -> list[tuple[int, int, int]]:
     """(partition, start, end) of all that is read."""
@@ -27,7 +29,6 @@ def planned(broker: Any, topic: str, **options: object) -> list[tuple[int, int, 
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        (20, "latest", "The starting offset 20 of {}-0 is behind its ending offset 10"),
         (20, {"0": 30, "1": -1}, "{}-0 ends at offset 10, before the ending offset 30"),
         (3, {"0": 12, "1": -1}, "{}-0 ends at offset 10, before the ending offset 12"),
     ],
@@ -47,6 +48,18 @@ def test_offsets_behind_the_end_are_data_loss(
         planned(broker, name, **options)
     rest = [(0, 3, 10)] if start == 3 else []
     assert planned(broker, name, failOnDataLoss=False, **options) == [*rest, (1, 0, 1)]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_start_behind_the_end_is_an_error(
+    fail: bool, topic: Callable[..., str], send: Callable[..., None], broker: Any
+) -> None:
+    """Acceptance 5: whatever failOnDataLoss says."""
+    name = topic()
+    send(name, ["x"] * 10)
+    message = f"The resolved start offset 20 is greater than the resolved end offset 10 for topic {name} partition 0."
+    with pytest.raises(IllegalStateError, match=message):
+        planned(broker, name, startingOffsets=json.dumps({name: {"0": 20}}), failOnDataLoss=fail)
 
 
 def test_a_range_may_be_empty(topic: Callable[..., str], send: Callable[..., None], broker: Any) -> None:

@@ -24,11 +24,14 @@ class Query:
         self.spark, self.broker, self.topic, self.checkpoint = spark, broker, topic, checkpoint
         self.options = {name.replace("__", "."): value for name, value in options.items()}
         self.batches: list[list[str]] = []
+        self.at_batch: Callable[[int], None] | None = None
 
     def start(self, trigger: dict[str, Any] | None = None, fail: bool = False) -> Any:
         def sink(frame: Any, batch_id: int) -> None:
             if fail:
                 raise RuntimeError("the sink fails")
+            if self.at_batch is not None:
+                self.at_batch(batch_id)
             self.batches.append([row.value for row in frame.select("value").collect()])
 
         frame = (
@@ -95,6 +98,19 @@ def test_available_now_and_restarts(
     send(name, numbers(17, 20), 2)
     assert reading.run() == numbers(15, 20)
     assert reading.offsets() == {name: {"0": 10, "1": 7, "2": 3}}
+
+
+def test_available_now_ends_where_the_topic_ended(
+    query: Callable[..., Query], topic: Callable[..., str], send: Callable[..., None]
+) -> None:
+    """Acceptance 18: what comes while a run reads is for the next one."""
+    name = topic()
+    send(name, numbers(0, 6))
+    reading = query(name, startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    reading.at_batch = lambda batch: send(name, numbers(6 + batch, 7 + batch))
+    assert reading.run() == numbers(0, 6)
+    reading.at_batch = None
+    assert reading.run() == numbers(6, 10)
 
 
 def test_a_start_at_the_end_is_pinned(
@@ -184,5 +200,7 @@ def test_lost_partitions(
 
 
 def test_ends_are_refused(query: Callable[..., Query], topic: Callable[..., str]) -> None:
-    with pytest.raises(Exception, match="ending offset not valid in streaming queries"):
+    """Acceptance 5, and nothing else is said."""
+    with pytest.raises(Exception, match="ending offset not valid in streaming queries") as raised:
         query(topic(), endingOffsets="latest").run()
+    assert "UnboundLocalError" not in str(raised.value)
