@@ -149,15 +149,20 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[TaskPartition]:
         """The tasks of a batch. DataLossError, KafkaError."""
-        self._pinned = True  # a first batch that failed is planned again without being asked for
+        # A first batch that failed is planned again without being asked for, maybe with a start that has moved since.
+        moved = self._initial if not self._pinned else None
+        self._pinned = True
         first, last = from_json(start), from_json(end)
         if self._target is not None:
             self._check_target(last)
-        ranges = self._ranges(first, last)
+        ranges = self._ranges(first, last, moved or {})
         return task_partitions(self._options, ranges)
 
-    def _ranges(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-        """Partitions that are new start at their first offset."""
+    def _ranges(
+        self, start: PartitionOffsets, end: PartitionOffsets, moved: PartitionOffsets
+    ) -> list[OffsetRange]:
+        """Partitions that are new start at their first offset. Nothing is lost where an end is before a start that has
+        moved."""
         fail = self._options.fail_on_data_loss
         new = end.keys() - start.keys()
         if new:
@@ -179,7 +184,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report_data_loss(f"{names(gone)} are gone. Some data may have been missed", fail)
         ranges = []
         for partition in sorted(end.keys() & start.keys()):
-            if end[partition] < start[partition] and start[partition] != (self._initial or {}).get(partition):
+            if end[partition] < start[partition] != moved.get(partition):
                 report_data_loss(
                     f"Partition {partition}'s offset was changed from {start[partition]} to {end[partition]}, some "
                     "data may have been missed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -181,6 +182,26 @@ def test_data_loss(fail: bool, reader: Callable[..., Any], topic: Callable[..., 
                 run.partitions(start, end)
         else:
             assert run.partitions(start, end) == []
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_start_behind_the_end_is_data_loss(
+    fail: bool, reader: Callable[..., Any], topic: Callable[..., str], send: Callable[..., None]
+) -> None:
+    """Acceptance 5: it is not waited for until the partition is that long."""
+    name = topic()
+    send(name, ["x"] * 5)
+    run = reader(
+        name, failOnDataLoss=fail, startingOffsets=json.dumps({name: {"0": 20}}), fetchOffset__retryIntervalMs=1
+    )
+    start = run.latestOffset(run.initialOffset(), ALL)
+    end = run.latestOffset(start, ALL)
+    assert (start, end) == ({name: {"0": 20}}, {name: {"0": 5}})
+    if fail:
+        with pytest.raises(DataLossError, match="offset was changed from 20 to 5, some data may have been missed"):
+            run.partitions(start, end)
+    else:
+        assert run.partitions(start, end) == []
 
 
 @pytest.mark.parametrize("fail", [True, False])
