@@ -24,6 +24,7 @@ from kafkapy._speedups.arrow_rows import ArrowRows
 from kafkapy._speedups.fetched_partition import FetchedPartition
 from kafkapy._speedups.record_future import BulkFuture, bulk_future
 from kafkapy._speedups.record_sender import RecordSender
+from kafkapy._speedups.record_spans import RecordSpans
 from kafkapy.clients.consumer.consumer import KafkaConsumer
 from kafkapy.errors import KafkaTimeoutError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkapy.types import TopicPartition
@@ -306,7 +307,7 @@ def send(producer: RecordSender, table: Any, topic: str | None = None) -> BulkFu
     """
     rows = _sendable(table if isinstance(table, pa.Table) else _table_of(table), topic is None)
     now_ms = int(time.time() * 1000)
-    spans: list[tuple[Any, int, int]] = []
+    spans = RecordSpans()
     for batch in rows.to_batches():
         _rows_of(batch).send(producer, topic, now_ms, spans)
     return bulk_future(spans)

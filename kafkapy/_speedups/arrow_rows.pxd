@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from kafkapy._speedups.record_sender cimport RecordSender
 from kafkapy._speedups.wire cimport ByteBuffer
 
 # Arrow's buffers; NULL `valid`: no row is null, NULL `data` of a column that is not there.
@@ -37,4 +36,3 @@ cdef class ArrowRows:
     cdef str topic_of(self, int64_t row, str default)
     cdef int32_t partition_of(self, int64_t row) except? -1
     cdef uint64_t checksum_of(self) noexcept nogil
-    cpdef int send(self, RecordSender sender, str topic, int64_t now_ms, list spans) except -1

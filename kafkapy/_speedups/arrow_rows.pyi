@@ -1,6 +1,7 @@
-from typing import Any, Self
+from typing import Self
 
 from kafkapy._speedups.record_sender import RecordSender
+from kafkapy._speedups.record_spans import RecordSpans
 
 _BytesParts = tuple[int, int, int, int, bool]
 _NumberParts = tuple[int, int, int]
@@ -22,4 +23,4 @@ class ArrowRows:
     @property
     def rows(self) -> int: ...
     def checksum(self) -> int: ...
-    def send(self, sender: RecordSender, topic: str | None, now_ms: int, spans: list[tuple[Any, int, int]]) -> int: ...
+    def send(self, sender: RecordSender, topic: str | None, now_ms: int, spans: RecordSpans) -> None: ...

@@ -19,6 +19,8 @@ from kafkapy._speedups.crc32c cimport crc32c_of
 from kafkapy._speedups.partition_queue cimport ANY_PARTITION
 from kafkapy._speedups.producer_batch cimport ProducerBatch
 from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN
+from kafkapy._speedups.record_sender cimport RecordSender
+from kafkapy._speedups.record_spans cimport RecordSpans
 from kafkapy._speedups.wire cimport buffer_free, buffer_init, write_raw, write_varint
 
 cdef enum:
@@ -187,21 +189,18 @@ cdef class ArrowRows:
             out += mixed((<uint64_t>key_crc << 32 | value_crc) ^ mixed(sizes))
         return out
 
-    cpdef int send(self, RecordSender sender, str topic, int64_t now_ms, list spans) except -1:
-        """Appends every row, to `topic` where it is not None, and adds (batch, index of the first record, count) to `spans`, in order.
+    def send(self, RecordSender sender not None, str topic, int64_t now_ms, RecordSpans spans not None):
+        """Appends every row, to `topic` where it is not None, and adds where they went to `spans`.
 
         Waits and raises as RecordSender.send does; ValueError for a row that names no topic or a partition below 0. The rows before one that
         fails are in `spans`.
         """
         cdef ByteBuffer headers
         cdef ProducerBatch batch
-        cdef ProducerBatch last = None
         cdef str name
         cdef const uint8_t* key
         cdef const uint8_t* value
         cdef int64_t key_size, value_size, timestamp, row, at
-        cdef int64_t first = 0
-        cdef int64_t count = 0
         cdef int32_t partition, header_count
         cdef int32_t index = 0
         cdef int refusal
@@ -248,19 +247,10 @@ cdef class ArrowRows:
                         sender.join_transaction(sender.accumulator.asked)
                     elif refusal == NO_ROOM:
                         deadline = sender.await_room(max(key_size, 0) + max(value_size, 0), deadline)
-                if batch is not last or index != first + count:
-                    if last is not None:
-                        spans.append((last, first, count))
-                    last = batch
-                    first = index
-                    count = 0
-                count += 1
+                spans.add(batch, index)
                 if row % TURN == TURN - 1:
                     # No bytecode is run here, so nobody else would get the GIL.
                     with nogil:
                         pass
         finally:
             buffer_free(&headers)
-            if last is not None:
-                spans.append((last, first, count))
-        return 0

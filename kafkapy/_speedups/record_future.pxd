@@ -7,6 +7,7 @@ org.apache.kafka.clients.producer.internals.FutureRecordMetadata; the methods ar
 from libc.stdint cimport int32_t, int64_t
 
 from kafkapy._speedups.producer_batch cimport ProducerBatch
+from kafkapy._speedups.record_spans cimport RecordSpans
 
 
 cdef class FutureRecordMetadata:
@@ -22,5 +23,4 @@ cdef FutureRecordMetadata new_future(ProducerBatch batch, int32_t index, int64_t
 
 
 cdef class BulkFuture:
-    cdef list spans                 # (ProducerBatch, index of the first record in it, count), in the order of the records
-    cdef int64_t count
+    cdef RecordSpans spans

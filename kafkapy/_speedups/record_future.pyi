@@ -2,6 +2,7 @@ from collections.abc import Callable, Generator
 from typing import Any, final
 
 from kafkapy._speedups.producer_batch import ProducerBatch
+from kafkapy._speedups.record_spans import RecordSpans
 from kafkapy.types import RecordMetadata, TopicPartition
 
 SLICE_S: float
@@ -33,7 +34,7 @@ class FutureRecordMetadata:
     def add_done_callback_threadless(self, fn: Callable[[FutureRecordMetadata], object]) -> None: ...
     def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
 
-def bulk_future(spans: list[tuple[ProducerBatch, int, int]]) -> BulkFuture: ...
+def bulk_future(spans: RecordSpans) -> BulkFuture: ...
 @final
 class BulkFuture:
     def __len__(self) -> int: ...

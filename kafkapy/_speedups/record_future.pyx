@@ -11,6 +11,7 @@ from kafkapy._speedups.producer_batch cimport (
     ProducerBatch,
     new_batch,
 )
+from kafkapy._speedups.record_spans cimport RecordSpans, Span
 
 import asyncio
 import copy
@@ -247,12 +248,15 @@ async def result_of(register):
     await waiter
 
 
-def bulk_future(list spans):
-    """One future for the records of `spans`: (batch, index of the first record, count), in the order of the records."""
+def bulk_future(RecordSpans spans not None):
+    """One future for the records of `spans`."""
     cdef BulkFuture future = BulkFuture.__new__(BulkFuture)
     future.spans = spans
-    future.count = sum([count for _, _, count in spans])
     return future
+
+
+cdef ProducerBatch batch_of(Span span):
+    return <ProducerBatch>span.batch
 
 
 @cython.final
@@ -263,17 +267,21 @@ cdef class BulkFuture:
         raise TypeError("futures are made by send_many()")
 
     def __len__(self):
-        return self.count
+        return self.spans.count
 
     def __repr__(self):
-        return f"<BulkFuture of {self.count} records: {'complete' if self.is_done else 'pending'}>"
+        return f"<BulkFuture of {self.spans.count} records: {'complete' if self.is_done else 'pending'}>"
 
     @property
     def is_done(self):
         """Whether every record has a result."""
         cdef ProducerBatch batch
-        for batch, first, count in self.spans:
-            if not all_parts_done(batch):
+        cdef Span span
+        cdef size_t at
+        for at in range(self.spans.spans.size()):
+            span = self.spans.spans[at]
+            batch = batch_of(span)
+            if batch.state != BATCH_SUCCEEDED and not all_parts_done(batch):
                 return False
         return True
 
@@ -293,12 +301,16 @@ cdef class BulkFuture:
     def exception(self):
         """Why the first of those that failed did; None when none did, or not yet."""
         cdef ProducerBatch batch
-        cdef int32_t first, count, i
-        for batch, first, count in self.spans:
-            if batch.state == BATCH_SUCCEEDED:
+        cdef Span span
+        cdef size_t at
+        cdef int32_t i
+        for at in range(self.spans.spans.size()):
+            span = self.spans.spans[at]
+            batch = batch_of(span)
+            if batch.state == BATCH_SUCCEEDED or batch.state == BATCH_INCOMPLETE_YET:
                 continue
-            for i in range(count):
-                error = error_of(leaf_of(batch, first + i))
+            for i in range(span.count):
+                error = error_of(leaf_of(batch, span.first + i))
                 if error is not None:
                     return error
         return None
@@ -306,13 +318,19 @@ cdef class BulkFuture:
     def wait(self, timeout=None):
         """Until every record has a result. KafkaTimeoutError after `timeout` s; else what made the first that failed fail."""
         cdef ProducerBatch batch
-        cdef int32_t first, count, i
+        cdef Span span
+        cdef size_t at
+        cdef int32_t i
         deadline = None if timeout is None else time.monotonic() + timeout
-        for batch, first, count in self.spans:
-            wait_for(batch, first, deadline, timeout)
+        for at in range(self.spans.spans.size()):
+            span = self.spans.spans[at]
+            batch = batch_of(span)
+            if batch.state == BATCH_SUCCEEDED:
+                continue
+            wait_for(batch, span.first, deadline, timeout)
             if batch.state == BATCH_SPLIT:
-                for i in range(1, count):
-                    wait_for(batch, first + i, deadline, timeout)
+                for i in range(1, span.count):
+                    wait_for(batch, span.first + i, deadline, timeout)
         error = self.exception
         if error is not None:
             raise error
@@ -323,15 +341,19 @@ cdef class BulkFuture:
         The first offset is -1 where the broker gave none (acks=0).
         """
         cdef ProducerBatch batch
+        cdef Span span
+        cdef size_t at
         cdef Leaf leaf
-        cdef int32_t first, count, i, j
+        cdef int32_t i, j
         self.wait(timeout)
         stretches = []
-        for batch, first, count in self.spans:
+        for at in range(self.spans.spans.size()):
+            span = self.spans.spans[at]
+            batch = batch_of(span)
             i = 0
-            while i < count:
-                leaf = leaf_of(batch, first + i)
-                j = min(count, i + leaf.batch.record_count - leaf.index)
+            while i < span.count:
+                leaf = leaf_of(batch, span.first + i)
+                j = min(span.count, i + leaf.batch.record_count - leaf.index)
                 offset = leaf.batch.base_offset + leaf.index if leaf.batch.base_offset >= 0 else -1
                 stretches.append((TopicPartition(batch.topic, batch.partition), offset, j - i))
                 i = j
@@ -340,7 +362,8 @@ cdef class BulkFuture:
     def add_done_callback_threadless(self, fn):
         """fn(future) on the producer's loop when every record has a result."""
         cdef ProducerBatch batch
-        left = [len(self.spans)]
+        batches = self.spans.batches()
+        left = [len(batches)]
 
         def one_done():
             left[0] -= 1
@@ -349,7 +372,7 @@ cdef class BulkFuture:
 
         if not left[0]:
             fn(self)
-        for batch, first, count in self.spans:
+        for batch in batches:
             batch.on_done(one_done)
 
     def __await__(self):

@@ -2,8 +2,8 @@
 
 from kafkapy._speedups.partition_queue cimport ANY_PARTITION
 from kafkapy._speedups.posix cimport wall_clock_ms
-from kafkapy._speedups.producer_batch cimport ProducerBatch
 from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN
+from kafkapy._speedups.record_spans cimport RecordSpans
 
 from kafkapy._speedups.record_future import bulk_future
 
@@ -52,40 +52,27 @@ cdef class RecordSender:
         raised and those before it are on their way. ValueError: there are not as many keys as values.
         """
         cdef FutureRecordMetadata future
-        cdef ProducerBatch batch = None
+        cdef RecordSpans spans = RecordSpans.__new__(RecordSpans)
         cdef int64_t timestamp = wall_clock_ms() if timestamp_ms is None else timestamp_ms
-        cdef int64_t first = 0
-        cdef int64_t count = 0
-        cdef int64_t sent = 0
         cdef object each_key = None if keys is None else iter(keys)
         key = None
-        spans = []
         for value in values:
             if each_key is not None:
                 try:
                     key = next(each_key)
                 except StopIteration:
-                    raise ValueError(f"there are {sent} keys, but more values") from None
+                    raise ValueError(f"there are {spans.count} keys, but more values") from None
             if self.interceptors is not None:
                 future = self.send_intercepted(topic, value, key, headers, partition, timestamp_ms, None)
             else:
                 future = self.send_one(topic, value, key, headers, partition, timestamp)
-            if future.batch is not batch or future.index != first + count:
-                if batch is not None:
-                    spans.append((batch, first, count))
-                batch = future.batch
-                first = future.index
-                count = 0
-            count += 1
-            sent += 1
-            if sent % TURN == 0:
+            spans.add(future.batch, future.index)
+            if spans.count % TURN == 0:
                 # No bytecode is run here, so nobody else would get the GIL.
                 with nogil:
                     pass
-        if batch is not None:
-            spans.append((batch, first, count))
         if each_key is not None and next(each_key, self) is not self:
-            raise ValueError(f"there are {sent} values, but more keys")
+            raise ValueError(f"there are {spans.count} values, but more keys")
         return bulk_future(spans)
 
     cdef FutureRecordMetadata send_one(self, object topic, object value, object key, object headers, object partition, int64_t timestamp):

@@ -15,6 +15,7 @@ import pytest
 from kafkapy._speedups.producer_batch import ProducerBatch
 from kafkapy._speedups.record_accumulator import RecordAccumulator
 from kafkapy._speedups.record_future import FutureRecordMetadata, bulk_future, failed_future
+from kafkapy._speedups.record_spans import RecordSpans
 from kafkapy.errors import KafkaError, KafkaTimeoutError, NotEnoughReplicasError
 from kafkapy.types import RecordMetadata, TopicPartition
 
@@ -155,10 +156,18 @@ def test_a_failed_future_is_done_from_the_start() -> None:
         future.get()
 
 
+def spans(*each: tuple[Any, int, int]) -> RecordSpans:
+    """Of (batch, index of the first record, count)."""
+    out = RecordSpans()
+    for batch, first, count in each:
+        out.append(batch, first, count)
+    return out
+
+
 def test_one_future_for_many_records() -> None:
     accumulator, batch, _ = batch_of(10)
     other_accumulator, other, _ = batch_of(5)
-    bulk = bulk_future([(batch, 2, 8), (other, 0, 5), (batch, 0, 2)])
+    bulk = bulk_future(spans((batch, 2, 8), (other, 0, 5), (batch, 0, 2)))
     assert (len(bulk), bulk.done(), bulk.succeeded(), bulk.failed(), bulk.exception) == (15, False, False, False, None)
     told: list[Any] = []
     bulk.add_done_callback_threadless(told.append)
@@ -181,7 +190,7 @@ def test_one_future_for_many_records() -> None:
     assert flat == [*range(102, 110), *range(7, 12), 100, 101]
     assert {each for each, _, _ in stretches} == {place}
     assert asyncio.run(_value(bulk)) == stretches
-    assert bulk_future([]).get(0) == []
+    assert bulk_future(RecordSpans()).get(0) == []
 
 
 async def _value(future: Any) -> Any:
@@ -190,7 +199,7 @@ async def _value(future: Any) -> Any:
 
 def test_a_bulk_future_raises_its_first_error() -> None:
     accumulator, batch, _ = batch_of(4)
-    bulk = bulk_future([(batch, 0, 4)])
+    bulk = bulk_future(spans((batch, 0, 4)))
     accumulator.fail(batch, KafkaError("all"), {2: KafkaError("third")})
     assert bulk.failed()
     with pytest.raises(KafkaError, match="all"):
