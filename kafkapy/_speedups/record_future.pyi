@@ -1,7 +1,6 @@
 from collections.abc import Callable, Generator
 from typing import Any, final
 
-from kafkapy._speedups.producer_batch import ProducerBatch
 from kafkapy._speedups.record_spans import RecordSpans
 from kafkapy.types import RecordMetadata, TopicPartition
 
