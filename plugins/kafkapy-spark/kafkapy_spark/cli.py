@@ -12,6 +12,7 @@ from kafkapy.tools.lazy_group import LazyGroup
 from kafkapy_spark.version import __version__
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "archive": ("kafkapy_spark.jobs.archive:command", "Archive topics to Parquet, Delta or Iceberg."),
     "lag": ("kafkapy_spark.lag_command:lag", "Show how far a streaming query is behind its topics."),
 }
 """Name: (where its command is, its line in the help)."""
