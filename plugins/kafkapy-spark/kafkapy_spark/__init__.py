@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkapy_spark.version import __version__
 
 if TYPE_CHECKING:
+    from kafkapy_spark.alias import alias_kafka
+    from kafkapy_spark.foreach_batch import foreach_batch
     from kafkapy_spark.lag_listener import LagListener
+    from kafkapy_spark.session import configure, read, read_stream
 
 _MODULES: Final = {
     "LagListener": "kafkapy_spark.lag_listener",
+    "alias_kafka": "kafkapy_spark.alias",
+    "configure": "kafkapy_spark.session",
+    "foreach_batch": "kafkapy_spark.foreach_batch",
+    "read": "kafkapy_spark.session",
+    "read_stream": "kafkapy_spark.session",
 }
 
-__all__ = ["LagListener", "__version__"]
+__all__ = ["LagListener", "__version__", "alias_kafka", "configure", "foreach_batch", "read", "read_stream"]
 
 
 def __getattr__(name: str) -> Any:
