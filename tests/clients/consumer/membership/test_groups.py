@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,14 @@ PROTOCOLS = {
     "cooperative-sticky": {"partition_assignment_strategy": ["cooperative-sticky"]},
     "consumer": {"group_protocol": "consumer"},
 }
+SERVER = """
+from kafkapy.coordinator.group import consumer_patterns
+from kafkapy.tools.server import main
+
+consumer_patterns.LEAST_REFRESH_INTERVAL_MS = 500
+main()
+"""
+"""The broker, but for the ten seconds that expressions are not looked at again."""
 numbers = itertools.count()
 SOME = ["range", "cooperative-sticky", "consumer"]
 COOPERATIVE = ["cooperative-sticky", "consumer"]
@@ -49,7 +58,7 @@ def broker() -> Iterator[BrokerProcess]:
         "group.consumer.min.session.timeout.ms": "500",
         "group.consumer.session.timeout.ms": "3000",
     }
-    with BrokerProcess(overrides=overrides) as running:
+    with BrokerProcess(overrides=overrides, command=[sys.executable, "-c", SERVER]) as running:
         yield running
 
 
