@@ -1,0 +1,107 @@
+"""Reading topics with Python on Spark's executors: records become what a function makes of them before Spark sees any.
+
+Spark takes rows one by one out of Arrow, which costs many times what decoding them does. A job that needs little of
+each record therefore reduces ranges of records where they are read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pyspark.sql.types import StructType
+
+from kafkapy_spark.executor_reader import ReadPlan, read_task
+from kafkapy_spark.jobs.session import kafka_options
+from kafkapy_spark.offset_reader import OffsetReader
+from kafkapy_spark.options import SourceOptions
+from kafkapy_spark.planning import OffsetRange, Task
+from kafkapy_spark.reader import read_plan, task_partitions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["TopicScan", "Work", "time_options"]
+
+Work = Callable[[OffsetRange, "Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
+"""What is made of a range: its batches of records, in the order of offsets, come in. It runs on executors."""
+
+TASKS_PER_SLOT: Final = 2
+"""So that a slow task holds up less, and a task that fails loses less."""
+
+
+class TopicScan:
+    """A stretch of topics. Its ends are those of the moment when this is made, however often it is read.
+
+    options: those of a batch read, by their names as Spark users write them. IllegalArgumentError, KafkaError.
+    """
+
+    def __init__(
+        self, kafka: Mapping[str, str], topics: Sequence[str], options: Mapping[str, str] | None = None
+    ) -> None:
+        given = {**kafka_options(kafka), "subscribe": ",".join(topics), **(options or {})}
+        self._options = SourceOptions.parse(given, streaming=False)
+        offsets = OffsetReader(self._options)
+        try:
+            start = offsets.resolve(self._options.starting, starting=True)
+            end = offsets.resolve(self._options.ending, starting=False)
+        finally:
+            offsets.close()
+        self.ranges = [
+            OffsetRange(partition, offset, max(offset, end[partition]))
+            for partition, offset in sorted(start.items())
+            if partition in end
+        ]
+
+    @property
+    def size(self) -> int:
+        """Offsets; records may be fewer."""
+        return sum(each.size for each in self.ranges)
+
+    def frame(self, spark: SparkSession, columns: str, work: Work, schema: str) -> DataFrame:
+        """What `work` makes of the records, as a DataFrame of this schema. A large partition may come in several
+        ranges.
+
+        columns: those that `work` gets, as the schema of a read ("key binary, offset bigint").
+        """
+        plan = read_plan(self._options, cast(StructType, StructType.fromDDL(columns)))
+        tasks = self._tasks(spark)
+        run = _on_executor(plan, tasks, work)
+        return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, schema)
+
+    def _tasks(self, spark: SparkSession) -> list[Task]:
+        options = self._options
+        if options.max_tasks is None:
+            slots = int(spark.conf.get("spark.default.parallelism", "0") or 0) or _slots(spark)
+            options = dataclasses.replace(options, max_tasks=max(len(self.ranges), TASKS_PER_SLOT * slots, 1))
+        return [each.task for each in task_partitions(options, self.ranges)]
+
+
+def time_options(since_ms: int | None, until_ms: int | None) -> dict[str, str]:
+    """Options of a read from one time up to, but without, another. A partition in which nothing is that late is read
+    from its end, or to it."""
+    options: dict[str, str] = {}
+    if since_ms is not None:
+        options |= {"startingTimestamp": str(since_ms), "startingOffsetsByTimestampStrategy": "latest"}
+    if until_ms is not None:
+        options["endingTimestamp"] = str(until_ms)
+    return options
+
+
+def _slots(spark: SparkSession) -> int:
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no SparkContext
+        return 1
+
+
+def _on_executor(plan: ReadPlan, tasks: list[Task], work: Work) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for each in tasks[number]:
+                    yield from work(each, read_task(plan, (each,)))
+
+    return run
