@@ -16,6 +16,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "lag": ("kafkapy_spark.lag_command:lag", "Show how far a streaming query is behind its topics."),
     "profile": ("kafkapy_spark.jobs.profile:command", "Show what is in topics: rows, bytes, sizes, keys, gaps."),
     "latest": ("kafkapy_spark.jobs.latest:command", "Write the latest value of each key of a topic as a table."),
+    "txn": ("kafkapy_spark.txn_command:txn", "Show and end transactions of exactly-once sinks."),
 }
 """Name: (where its command is, its line in the help)."""
 

@@ -21,7 +21,8 @@ from pyspark.taskcontext import TaskContext
 from kafkapy.admin import ConfigResource, ConfigResourceType
 from kafkapy.errors import KafkaError
 from kafkapy_spark.sink_options import SinkOptions
-from kafkapy_spark.sink_session import SinkSession, write_task
+from kafkapy_spark.sink_session import SinkSession
+from kafkapy_spark.transactional_task import write_task
 from kafkapy_spark.two_phase_commit import SinkDriver, SinkPlan, TaskResult
 
 logger = logging.getLogger("kafkapy.spark")

@@ -99,7 +99,7 @@ class TransactionClient(AdminCore):
     What is retriable is tried again until default.api.timeout.ms is over.
     """
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(self, kafka: Mapping[str, Any]) -> None:
         """`kafka`: a producer's configuration, of which an admin client has some keys. ConfigError."""
         taken: dict[str, object] = {"default.api.timeout.ms": API_TIMEOUT_MS}
         for name, value in kafka.items():

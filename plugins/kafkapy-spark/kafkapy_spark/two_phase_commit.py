@@ -215,6 +215,15 @@ class SinkDriver:
             await self._finish(decision)
         return [by_transaction[each] for each in lost]
 
+    async def finish(self, decision: Decision, *, accept_loss: bool = False) -> list[Handle]:
+        """Carries a decision out that a driver before has left; what of it is lost. It counts as done without that if
+        the loss is accepted. KafkaError."""
+        lost = await self._roll_forward(decision)
+        if lost and accept_loss:
+            logger.warning("%s", LostTransactionError(self.sink, decision, lost))
+            await self._finish(decision)
+        return lost
+
     async def _finish(self, decision: Decision) -> None:
         if self._temporary:
             await self.control.forget([self.sink])

@@ -1,0 +1,224 @@
+"""The exactly-once sink with faults at every request, on a real broker: each row is read exactly once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from exactly_once_faults import (
+    At,
+    Crash,
+    FailedQueryError,
+    Query,
+    Schedule,
+    check,
+    no_fault,
+    read_committed,
+)
+from kafkapy_spark.transactions import TransactionClient
+
+from kafkapy import testing
+from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.network_client import NetworkClient
+from kafkapy.errors import KafkaConnectionError
+
+PARTITIONS = 2
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[testing.Broker]:
+    with testing.Broker(auto_create_topics_enable=False) as started:
+        yield started
+
+
+@pytest.fixture(params=[0, 2], ids=["v1", "v2"])
+def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The transaction version that clients follow."""
+    if request.param == 0:
+        monkeypatch.setattr(NetworkClient, "finalized_feature", lambda self, node_id, name: 0)
+    return int(request.param)
+
+
+class Cluster:
+    """A topic, the client that all processes share, and the loop that everything runs on."""
+
+    def __init__(self, broker: testing.Broker) -> None:
+        self.broker = broker
+        self.topic = f"t-{uuid.uuid4().hex[:8]}"
+        broker.create_topic(self.topic, PARTITIONS)
+        self._background = BackgroundLoop()
+        self.client = TransactionClient({"bootstrap.servers": broker.bootstrap_servers})
+        self.run(self.client.start())
+        self.queries: list[Query] = []
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._background.run(work)
+
+    def query(self, batches: int = 2, seed: int = 0, kind: type[Query] = Query) -> Any:
+        """A new one with a sink of its own."""
+        sink = f"{self.topic}.{len(self.queries)}"
+        query = kind(self.client, self.topic, PARTITIONS, sink, batches, seed)
+        self.queries.append(query)
+        return query
+
+    def check(self) -> None:
+        """What all queries have written."""
+        check(read_committed(self.broker.bootstrap_servers, self.topic, PARTITIONS), self.queries)
+
+    def close(self) -> None:
+        self.run(self.client.close())
+        self._background.stop()
+
+
+@pytest.fixture
+def spark(cluster: testing.Broker) -> Iterator[Cluster]:
+    made = Cluster(cluster)
+    yield made
+    made.close()
+
+
+def every_point(run: Callable[[int], At]) -> list[str]:
+    """Runs with a fault at each request in turn, until there are no more. The requests."""
+    hits: list[str] = []
+    while True:
+        fault = run(len(hits))
+        if not fault.hit:
+            return hits
+        hits.append(fault.hit)
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "behind"])
+def test_the_driver_dies_at_every_request(spark: Cluster, protocol: int, answered: bool) -> None:
+    """From the beginning of a batch to its end; then it is started again."""
+
+    def run(number: int) -> At:
+        query, fault = spark.query(), At(number, answered, Crash())
+        spark.run(query.batch())
+        try:
+            spark.run(query.batch(fault))
+        except Crash:
+            pass
+        spark.run(query.run_on())
+        return fault
+
+    requests = every_point(run)
+    assert requests.count("EndTxn") >= 2 and {"InitProducerId", "Produce", "DescribeTransactions"} <= set(requests)
+    spark.check()
+
+
+def test_every_answer_is_lost_once(spark: Cluster, protocol: int) -> None:
+    """Nobody notices: each request is sent again."""
+
+    def run(number: int) -> At:
+        query, fault = spark.query(), At(number, True, KafkaConnectionError("lost"))
+        spark.run(query.batch())
+        spark.run(query.batch(fault))
+        assert query.done == 2
+        spark.run(query.run_on())
+        return fault
+
+    assert len(every_point(run)) > 10
+    spark.check()
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "behind"])
+def test_commit_fails_at_every_request_and_spark_aborts(spark: Cluster, protocol: int, answered: bool) -> None:
+    """What is decided is committed by abort(), what is not is taken back; either way the batch is there once."""
+
+    def run(number: int) -> At:
+        query, fault = spark.query(), At(number, answered, RuntimeError("commit fails"))
+        spark.run(query.batch())
+        try:
+            spark.run(query.batch(commit_fails=fault))
+        except FailedQueryError:
+            # Readers do not wait until the query is started again.
+            assert spark.run(query.driver().find_open()) == []
+        spark.run(query.run_on())
+        return fault
+
+    assert len(every_point(run)) >= 5
+    spark.check()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "behind"])
+def test_the_driver_dies_at_every_request_of_an_abort(spark: Cluster, protocol: int, answered: bool) -> None:
+    """After a commit that has failed at each of its requests."""
+
+    def fails_at(first: int) -> list[str]:
+        def run(number: int) -> At:
+            query = spark.query()
+            fails, fault = At(first, True, RuntimeError("commit fails")), At(number, answered, Crash())
+            spark.run(query.batch())
+            try:
+                spark.run(query.batch(commit_fails=fails, abort=fault))
+            except (Crash, FailedQueryError):
+                pass
+            spark.run(query.run_on())
+            return fault
+
+        return every_point(run)
+
+    first = 0
+    while fails_at(first):
+        first += 1
+    assert first >= 5
+    spark.check()
+
+
+def test_a_driver_that_was_replaced_cannot_commit(spark: Cluster, protocol: int) -> None:
+    """At none of its requests is it too late for the newer one, and the newer one's batch survives its abort()."""
+
+    class Replaced(Exception):
+        pass
+
+    def run(number: int) -> At:
+        query = spark.query()
+        fault = At(number, False, RuntimeError("stopped here"))
+
+        async def replace_then_go_on(request: str, answered: bool) -> None:
+            try:
+                await fault(request, answered)
+            except RuntimeError:
+                done = query.done
+                await query.batch()
+                query.done = done + 1
+
+        async def old() -> None:
+            batch = query.done
+            plan = await query.driver().begin(900_000)
+            parts = query.divided(batch)
+            results = [await query.task(plan, batch, at, 0, rows) for at, rows in enumerate(parts)]
+            driver = query.driver(replace_then_go_on)
+            try:
+                await driver.commit(results)
+            except Exception:
+                await driver.abort(results)
+
+        spark.run(query.batch())
+        spark.run(old())
+        query.done = max(query.done, 2)
+        spark.run(query.run_on())
+        return fault
+
+    assert len(every_point(run)) >= 5
+    spark.check()
+
+
+def test_schedules_by_chance(spark: Cluster, protocol: int) -> None:
+    queries = [spark.query(3, seed, Schedule) for seed in range(15)]
+    for query in queries:
+        spark.run(query.run())
+    assert sum(query.failures for query in queries) > 5
+    spark.check()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(0, 1000, 100))
+def test_many_schedules_by_chance(spark: Cluster, protocol: int, first: int) -> None:
+    for seed in range(first, first + 100):
+        spark.run(spark.query(4, seed, Schedule).run())
+    spark.check()
