@@ -161,7 +161,8 @@ def log_to_stderr(verbose: bool) -> None:
 def one_sentence(error: Exception | str) -> str:
     """What went wrong, in a line that begins and ends as a sentence does."""
     text = " ".join(str(error).split()) or type(error).__name__
-    text = text[0].upper() + text[1:]
+    if text.partition(" ")[0].islower():  # not a name such as maxTasks
+        text = text[0].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else text + "."
 
 
