@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -16,6 +18,11 @@ from kafkapy_spark.options import SourceOptions, wants_headers
 from kafkapy_spark.schema import check_schema, source_schema
 from kafkapy_spark.sink_options import EXACTLY_ONCE, SinkOptions
 from kafkapy_spark.sink_schema import check_columns
+
+_TABLE_WITHOUT_OPTIONS: Final = (
+    "There are no options. Spark does not hand the OPTIONS of a table to sources in Python; a query has to name them: "
+    "SELECT * FROM table WITH (`kafka.bootstrap.servers` = '...', subscribe = '...'), which can be that of a view"
+)
 
 
 class KafkapyDataSource(DataSource):
@@ -34,6 +41,8 @@ class KafkapyDataSource(DataSource):
         """A batch read of the schema's columns."""
         from kafkapy_spark.reader import KafkapyReader
 
+        if not self.options:
+            raise IllegalArgumentError(_TABLE_WITHOUT_OPTIONS)
         check_schema(schema)
         return KafkapyReader(SourceOptions.parse(self.options, streaming=False), schema)
 

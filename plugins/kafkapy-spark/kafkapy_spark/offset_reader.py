@@ -5,6 +5,7 @@ Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin, ConsumerStrategy.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -13,7 +14,8 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from kafkapy.clients.consumer.consumer import KafkaConsumer
-from kafkapy.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
+from kafkapy.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError, error_for
+from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 from kafkapy_spark.offsets import (
     EARLIEST,
@@ -28,11 +30,15 @@ from kafkapy_spark.offsets import (
     names,
 )
 from kafkapy_spark.options import SourceOptions, topic_matcher
+from kafkapy_spark.planning import OffsetRange
 
 T = TypeVar("T")
+_Topic = DescribeLogDirsRequest.Topic
 
 logger = logging.getLogger("kafkapy.spark")
 
+SIZES_MAX_AGE_S: Final = 60.0
+"""Averages of bytes are as old at most."""
 METADATA_MAX_AGE_S: Final = 1.0
 """New partitions are seen after so long, where it is not asked for more."""
 
@@ -72,6 +78,32 @@ class _Lister(KafkaConsumer):
         listed = self._run(self._core.list_offsets(dict(timestamps), self._api_timeout_ms))
         return {partition: found.offset for partition, found in listed.items()}
 
+    def log_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """What the logs of these partitions take at their leaders, of those that are known to have one. KafkaError."""
+        return self._run(self._log_bytes(partitions))
+
+    async def _log_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        network = self._core.network
+        asked: dict[int, dict[str, list[int]]] = {}
+        for topic, number in partitions:
+            leader = network.cluster.leader_for(TopicPartition(topic, number))
+            if leader is not None:
+                asked.setdefault(leader, {}).setdefault(topic, []).append(number)
+        requests = [
+            network.send(node, DescribeLogDirsRequest(topics=[_Topic(topic=name, partitions=at) for name, at in each]))
+            for node, each in ((node, topics.items()) for node, topics in asked.items())
+        ]
+        found: dict[TopicPartition, int] = {}
+        for response in await asyncio.gather(*requests):
+            if response.error_code:
+                raise error_for(response.error_code)
+            for result in response.results:
+                for topic in result.topics:
+                    for each in topic.partitions:
+                        if not each.is_future_key:
+                            found[TopicPartition(topic.name, each.partition_index)] = each.partition_size
+        return found
+
     def _hold(self, topics: Collection[str]) -> None:
         """Metadata is asked for about these from now on, instead of before each question about them."""
         before, self._held = self._held, self._core.topics.wanting(topics)
@@ -92,6 +124,8 @@ class OffsetReader:
         self._partitions_at = 0.0
         self._topic_ids: dict[str, UUID] = {}
         self._recreated: set[str] = set()
+        self._bytes_per_row: dict[TopicPartition, float] = {}
+        self._bytes_at: dict[TopicPartition, float] = {}
 
     def close(self) -> None:
         """Ends the connections; a further question makes new ones."""
@@ -139,6 +173,30 @@ class OffsetReader:
         """Ends of these partitions."""
         return self._list(dict.fromkeys(partitions, int(ListOffsetsTimestamp.LATEST)))
 
+    def decided(self, ranges: Collection[OffsetRange]) -> set[TopicPartition]:
+        """Partitions whose ranges end before whatever a reader of the isolation level does not get to see yet."""
+        last = self.ends([each.partition for each in ranges])
+        return {each.partition for each in ranges if each.end <= last[each.partition]}
+
+    def bytes_per_row(self, ranges: Collection[OffsetRange]) -> dict[TopicPartition, float]:
+        """What an offset of these partitions takes in their logs, on average: log size by offsets, as it was at most
+        SIZES_MAX_AGE_S ago. None for partitions of clusters that do not tell, or not this user."""
+        now = time.monotonic()
+        wanted = [each.partition for each in ranges]
+        old = [each for each in wanted if now - self._bytes_at.get(each, -SIZES_MAX_AGE_S) >= SIZES_MAX_AGE_S]
+        if old:
+            self._bytes_at |= dict.fromkeys(old, now)
+            try:
+                self.partitions(METADATA_MAX_AGE_S)  # leaders are known then
+                sizes = self._connected().log_bytes(old)
+                first, last = self.earliest(sizes), self.ends(sizes)
+            except KafkaError as error:
+                logger.info("Sizes of logs are not known, and tasks are planned by offsets alone: %s", error)
+                return {}
+            for each, size in sizes.items():
+                self._bytes_per_row[each] = size / max(last[each] - first[each], 1)
+        return {each: self._bytes_per_row[each] for each in wanted if each in self._bytes_per_row}
+
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose record is at or after the time in ms; None where there is none."""
         found = self._list(times)
@@ -152,11 +210,11 @@ class OffsetReader:
         if isinstance(limit, LatestOffsets):
             return self.ends(chosen)
         if isinstance(limit, SpecificOffsets):
-            _check_all(limit.offsets, chosen, "startingOffsets" if starting else "endingOffsets", "specific offsets")
+            _check_all(limit.offsets, chosen, "start offsets" if starting else "end offsets")
             return self._resolve_words(limit.offsets)
         if isinstance(limit, OffsetsByTimestamp):
-            side = "startingOffsetsByTimestamp" if starting else "endingOffsetsByTimestamp"
-            _check_all(limit.timestamps, chosen, side, "timestamps")
+            side = "timestamp based start offsets" if starting else "timestamp based end offsets"
+            _check_all(limit.timestamps, chosen, side)
             times = limit.timestamps
         else:
             times = dict.fromkeys(chosen, limit.timestamp)
@@ -222,9 +280,10 @@ class OffsetReader:
                 time.sleep(self._options.fetch_offset_retry_interval_ms / 1000)
 
 
-def _check_all(given: Mapping[TopicPartition, int], chosen: set[TopicPartition], option: str, what: str) -> None:
+def _check_all(given: Mapping[TopicPartition, int], chosen: set[TopicPartition], what: str) -> None:
     if given.keys() != chosen:
         raise IllegalArgumentError(
-            f"If {option} contains {what}, you must specify all TopicPartitions. Use -1 for latest, -2 for earliest. "
+            f"Partitions specified for Kafka {what} don't match what are assigned. Maybe topic partitions are created "
+            "or deleted while the query is running. All must be specified; -1 is latest, -2 is earliest. "
             f"Specified: [{names(given)}] Assigned: [{names(chosen)}]"
         )

@@ -6,6 +6,8 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from kafkapy.types import TopicPartition
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     sql = pytest.importorskip("pyspark.sql")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     session = (
@@ -27,6 +29,8 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.jars", ",".join(map(str, official_jars())))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -34,9 +38,23 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+def official_jars() -> list[Path]:
+    """The jars of Spark's own connector, where tests that compare with it are wanted and the jars can be had."""
+    if not os.environ.get("KAFKAPY_INTEROP_JAVA"):
+        return []
+    from peers import spark_kafka
+    from peers.apache_kafka import PeerMissingError
+
+    try:
+        return spark_kafka.jars(metadata.version("pyspark"))[1]
+    except PeerMissingError:
+        return []
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[testing.Broker]:
-    with testing.Broker(auto_create_topics_enable=False) as started:
+    # Records of tests are of any time: none is too old.
+    with testing.Broker(auto_create_topics_enable=False, log_retention_ms=-1) as started:
         yield started
 
 

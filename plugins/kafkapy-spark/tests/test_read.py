@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,7 +139,7 @@ def test_offsets_and_times(
     assert between(startingTimestamp=5000, startingOffsetsByTimestampStrategy="latest") == []
     with pytest.raises(Exception, match="No offset matched from request of topic-partition"):
         between(startingTimestamp=5000)
-    with pytest.raises(Exception, match="you must specify all TopicPartitions"):
+    with pytest.raises(Exception, match="Partitions specified for Kafka start offsets don't match what are assigned"):
         between(startingOffsets=json.dumps({name: {"0": 1}}))
 
 
@@ -238,13 +240,26 @@ def test_filters(
         spark.conf.set("spark.sql.python.filterPushdown.enabled", False)
 
 
+def connections(port: int) -> int:
+    """Connections that are open to that port of this machine."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[2].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
 def test_limit_closes_connections(
     read: Callable[..., Any], topic: Callable[..., str], send: Callable[..., None], broker: Any
 ) -> None:
-    """Acceptance 14."""
+    """Acceptance 14. A task that reads all keeps its consumer for the next one; one that is stopped early does not."""
     name = topic()
     send(name, [b"x" * 100] * 50_000)
-    assert len(read(name, "value binary").limit(5).collect()) == 5
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
+    before = connections(port)
+    assert before
+    assert len(read(name, "value binary", kafka__client__id="stopped").limit(5).collect()) == 5
+    deadline = time.monotonic() + 60
+    while connections(port) > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     assert read(name, "value binary").count() == 50_000
 
 
@@ -258,6 +273,42 @@ def test_sql(spark: Any, topic: Callable[..., str], send: Callable[..., None], b
         f"(`kafka.bootstrap.servers` '{broker.bootstrap_servers}', subscribe '{name}')"
     )
     assert values(spark.sql(f"SELECT value FROM {view} WHERE offset >= 1")) == ["b"]
+
+
+def test_sql_tables(spark: Any, topic: Callable[..., str], send: Callable[..., None], broker: Any) -> None:
+    """Acceptance 4. Spark keeps a table's options for itself: they are in the queries."""
+    name = topic()
+    table = f"t_{name.replace('-', '_')}"
+    options = f"`kafka.bootstrap.servers` = '{broker.bootstrap_servers}', subscribe = '{name}'"
+    spark.sql(f"CREATE TABLE {table} USING kafkapy OPTIONS ({options}, includeHeaders = 'true')")
+    try:
+        assert spark.table(table).columns[-1] == "headers"
+        with pytest.raises(Exception, match="a query has to name them: SELECT"):
+            spark.table(table).collect()
+        send(name, ["a", "b"])
+        spark.sql(f"CREATE VIEW {table}_view AS SELECT value FROM {table} WITH ({options}) WHERE offset >= 1")
+        assert values(spark.table(f"{table}_view")) == ["b"]
+        send(name, ["c"])
+        assert values(spark.sql(f"SELECT * FROM {table}_view")) == ["b", "c"]
+    finally:
+        spark.sql(f"DROP VIEW IF EXISTS {table}_view")
+        spark.sql(f"DROP TABLE {table}")
+
+
+def test_names_of_options_are_case_insensitive(
+    spark: Any, topic: Callable[..., str], send: Callable[..., None], broker: Any
+) -> None:
+    """Acceptance 6."""
+    name = topic()
+    send(name, ["a", "b", "c"])
+    options = {
+        "KAFKA.BOOTSTRAP.SERVERS": broker.bootstrap_servers,
+        "SuBsCrIbE": name,
+        "STARTINGOFFSETS": json.dumps({name: {"0": 1}}),
+        "MaxRecordsPerPartition": "1",
+    }
+    frame = spark.read.format("kafkapy").options(**options).load()
+    assert values(frame) == ["b", "c"] and frame.rdd.getNumPartitions() == 2
 
 
 def test_refusals_reach_the_user(read: Callable[..., Any]) -> None:
