@@ -169,6 +169,7 @@ class ConfluentClient(Client):
         timestamp: int | None = None,
     ) -> list[Received]:
         consumer = self._consumer()
+        consumer.list_topics(topic, TIMEOUT_S)  # without a leader's name it asks for offsets after half a second only
         start = confluent_kafka.OFFSET_BEGINNING if offset == "earliest" else int(offset)
         if timestamp is not None:
             asked = confluent_kafka.TopicPartition(topic, partition, timestamp)

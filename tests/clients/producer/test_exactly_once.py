@@ -38,6 +38,7 @@ def broker(proxy: CuttingProxy) -> Iterator[BrokerProcess]:
 def read_all(bootstrap: str, topic: str, count: int) -> dict[int, list[int]]:
     """What a foreign consumer finds, by partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    consumer.list_topics(topic, 30)  # without a leader's name it asks for offsets after half a second only
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     found: dict[int, list[int]] = defaultdict(list)
     total = 0

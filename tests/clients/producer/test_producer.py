@@ -53,7 +53,9 @@ def producer_of(cluster: Broker, **config: Any) -> KafkaProducer:
 
 def read(cluster: Broker, topic: str, count: int, partitions: int = PARTITIONS) -> list[Message]:
     """`count` records by a foreign consumer, by partition and offset."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "check.crcs": True})
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "check.crcs": True}
+    consumer = Consumer(config | {"fetch.wait.max.ms": 50})
+    consumer.list_topics(topic, 30)  # without a leader's name it asks for offsets after half a second only
     consumer.assign([ForeignPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
     found: list[Message] = []
     deadline = time.monotonic() + 30

@@ -58,7 +58,9 @@ def transactional(bootstrap: str, name: str, **config: Any) -> KafkaProducer:
 
 def read(bootstrap: str, topic: str, count: int, isolation: str = "read_committed") -> list[bytes]:
     """What a foreign consumer sees, `count` records of it and nothing after them."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "isolation.level": isolation})
+    config = {"bootstrap.servers": bootstrap, "group.id": "g", "isolation.level": isolation}
+    consumer = Consumer(config | {"fetch.wait.max.ms": 50})
+    consumer.list_topics(topic, 30)  # without a leader's name it asks for offsets after half a second only
     consumer.assign([ForeignPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
     found: list[bytes] = []
     quiet = 0
