@@ -1,7 +1,8 @@
 """The options that all job commands have, and the SparkSession that they run on.
 
 A command runs on the session that is active, or makes one: with spark-submit's settings where that runs it (a script of
-two lines that calls kafkapy_spark.cli.main), else with those of --master and --conf in this process.
+two lines that calls kafkapy_spark.cli.main), else in this process with those of kafkapy_spark.configure. --master and
+--conf go before both.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kafkapy.tools.options import (
 )
 from kafkapy.tools.output import Output
 from kafkapy_spark.jobs.progress import JobProgress, job_progress
+from kafkapy_spark.session import configure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +44,8 @@ _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): +(\S.*)$", re
 """The last line of a Python traceback, many of which are in the texts of Spark's errors."""
 _QUIET: Final[Mapping[str, str]] = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 """Unless --verbose or --conf say otherwise: the progress has the terminal to itself."""
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""spark-submit sets this variable for the programs that it runs."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,11 @@ class Job:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(f"kafkapy-spark {what}")
+        if _SUBMITTED not in os.environ:
+            builder = configure(builder).config(map={} if self.verbose else dict(_QUIET))
         if self.master is not None:
             builder = builder.master(self.master)
-        spark = builder.config(map={**({} if self.verbose else _QUIET), **self.conf}).getOrCreate()
+        spark = builder.config(map=self.conf).getOrCreate()
         try:
             yield spark
         finally:
