@@ -12,6 +12,8 @@ MODULES := $(notdir $(basename $(wildcard kafkapy/_speedups/*.pyx)))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 export PYTHON
+# Tests start hundreds of processes, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help build serve test test-spark lint asan soak perf perf-smoke perf-clients bench interop-java wheel docs clean
 
