@@ -311,10 +311,11 @@ assert after == before, (before, after)
 """
 
 
-def test_nothing_is_left_of_200_brokers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.soak)])
+def test_nothing_is_left_of_many_brokers(tmp_path: Path, count: int) -> None:
     """No thread, no descriptor, no memory file, and no file: the broker has an empty directory to write to."""
     done = subprocess.run(
-        [sys.executable, "-c", ROUNDS, "200"],
+        [sys.executable, "-c", ROUNDS, str(count)],
         cwd=tmp_path,
         env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
