@@ -124,7 +124,7 @@ bench: build $(STAMPS)/test-venv
 
 interop-java: build $(STAMPS)/test-venv
 	@scripts/system-packages perf
-	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop tests/clients $(ARGS)
+	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop tests/clients tests/tools $(ARGS)
 
 # --- making -------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -183,6 +184,9 @@ def test_without_json_it_writes_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.java
+@pytest.mark.skipif(
+    not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Apache Kafka's jars run with: make interop-java"
+)
 def test_apache_kafka_reads_our_files(tmp_path: Path) -> None:
     from peers.apache_kafka import PeerMissingError, java
 
