@@ -22,6 +22,7 @@ from kafkapy.types import TopicPartition
 from kafkapy_spark.data_loss import report_data_loss
 from kafkapy_spark.offset_reader import CONSUMER_CONFIGS
 from kafkapy_spark.planning import Task
+from kafkapy_spark.segments import SegmentSource, segment_batches_of
 from kafkapy_spark.spark_batches import SparkBatches
 
 logger = logging.getLogger("kafkapy.spark")
@@ -54,11 +55,25 @@ class ReadPlan:
     schema_json: str
     fail_on_data_loss: bool
     poll_timeout_ms: int
+    segments: SegmentSource | None = None
+    """Where segment files are; None: records are read from brokers."""
 
 
 def read_task(plan: ReadPlan, task: Task) -> Iterator[pa.RecordBatch]:
     """The records of a task's ranges. KafkaTimeoutError when nothing comes for kafkaConsumer.pollTimeoutMs;
-    DataLossError."""
+    DataLossError; segment_batches_of has those of segment files."""
+    if plan.segments is None:
+        yield from _read_from_brokers(plan, task)
+        return
+    into = SparkBatches(plan.schema_json)
+    for found in segment_batches_of(plan.segments, task, into, BATCH_ROWS, BATCH_BYTES):
+        if isinstance(found, pa.RecordBatch):
+            yield found
+        else:
+            yield from _read_from_brokers(plan, found)
+
+
+def _read_from_brokers(plan: ReadPlan, task: Task) -> Iterator[pa.RecordBatch]:
     key = json.dumps(plan.kafka, sort_keys=True)
     waiting = _idle.get(key)
     reader = waiting.pop() if waiting else RangeReader(configs={**_READ_CONFIGS, **plan.kafka, **CONSUMER_CONFIGS})

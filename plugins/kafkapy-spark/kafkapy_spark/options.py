@@ -54,10 +54,7 @@ _REFUSED: Final = {
     "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
 
-_NOT_THERE: Final = {
-    "readFrom": "records are read from brokers only",
-}
-"""Options that promise what this version does not do: it refuses them rather than let somebody rely on them."""
+READ_FROM: Final = ("broker", "segments", "auto")
 
 _GROUP_WARNING: Final = (
     "Option '%s' has been set on this query. It is ignored: no group is joined, and offsets are kept in the checkpoint"
@@ -90,12 +87,18 @@ class SourceOptions:
     """Most tasks of a read (without minPartitions)."""
     rows_per_task: int = 250_000
     """Offsets that make another task worth while (without minPartitions)."""
+    bytes_per_task: int = 128 << 20
+    """Bytes in the log that do."""
     pin_start: bool = True
     """A new query writes its start to the checkpoint, by an empty first batch, before it reads."""
     idle_poll_ms: int = 200
     """How long a query with nothing new waits for news before it says so."""
     offset_commit_group: str | None = None
     """The group that a streaming query's offsets are committed to, for tools that show lag."""
+    read_from: str = "broker"
+    """One of READ_FROM; kafkapy_spark.segments has what it means."""
+    segments_path: tuple[str, ...] = ()
+    """Log directories of brokers, as tasks see them."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -104,9 +107,6 @@ class SourceOptions:
         IllegalArgumentError for what is refused; ConfigError for values that a consumer does not take.
         """
         options = {name.lower(): value for name, value in given.items()}
-        for name, reason in _NOT_THERE.items():
-            if name.lower() in options:
-                raise IllegalArgumentError(f"Option '{name}' is not supported: {reason}")
         starting = _offset_limit(options, "starting", LatestOffsets() if streaming else EarliestOffsets())
         ending: OffsetLimit = LatestOffsets()
         if streaming:
@@ -135,10 +135,18 @@ class SourceOptions:
             fetch_offset_retry_interval_ms=option(options, "fetchOffset.retryIntervalMs", not_negative, 1000),
             max_tasks=option(options, "maxTasks", positive, None),
             rows_per_task=option(options, "rowsPerTask", positive, 250_000),
+            bytes_per_task=option(options, "bytesPerTask", positive, 128 << 20),
             pin_start=option(options, "pinStart", boolean, True),
             idle_poll_ms=option(options, "idlePollMs", not_negative, 200),
             offset_commit_group=option(options, "offsetCommitGroup", filled, None),
+            read_from=option(options, "readFrom", _place, "broker"),
+            segments_path=option(options, "segments.path", _directories, ()),
         )
+        if out.read_from != "broker" and not out.segments_path:
+            raise IllegalArgumentError(
+                f"readFrom={out.read_from} needs the option segments.path: the log directories of brokers, as the "
+                "executors see them"
+            )
         least, most = out.min_offsets_per_trigger, out.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise IllegalArgumentError(
@@ -195,9 +203,7 @@ def _topics(text: str) -> tuple[str, ...]:
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
     if not text.strip().startswith("{"):
-        raise IllegalArgumentError(
-            f"No topicpartitions to assign as specified value for option 'assign' is '{text}'"
-        )
+        raise IllegalArgumentError(f"No topicpartitions to assign as specified value for option 'assign' is '{text}'")
     return tuple(sorted(set(parse_partitions(text))))
 
 
@@ -227,6 +233,19 @@ def topic_matcher(pattern: str) -> Callable[[str], bool]:
             f"{error}. Look-around, back-references and possessive quantifiers of Java are not."
         ) from error
     return lambda name: compiled.fullmatch(name) is not None
+
+
+def _place(text: str) -> str:
+    if text.lower() not in READ_FROM:
+        raise ValueError(f"must be one of {', '.join(READ_FROM)}")
+    return text.lower()
+
+
+def _directories(text: str) -> tuple[str, ...]:
+    paths = tuple(path.strip().removeprefix("file://") for path in text.split(",") if path.strip())
+    if not all(path.startswith("/") for path in paths):
+        raise ValueError("must be absolute paths of directories, separated by commas")
+    return paths
 
 
 # --- offsets ----------------------------------------------------------------------------------------------------------

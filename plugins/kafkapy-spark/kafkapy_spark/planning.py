@@ -1,6 +1,7 @@
 """From ranges of offsets to tasks: large ranges are split, small ones of many partitions share a task.
 
-Pure functions: equal arguments make equal plans, which is what lets Spark plan a batch again after a failure.
+Pure functions: equal arguments make equal plans. A batch that is planned again after a failure has the same offsets,
+and other tasks perhaps, as averages of bytes may have changed: the source replays offsets, not tasks.
 With minPartitions or maxRecordsPerPartition the plan is that of Spark's own Kafka source, one range to a task
 (org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculator).
 """
@@ -8,10 +9,13 @@ With minPartitions or maxRecordsPerPartition the plan is that of Spark's own Kaf
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from kafkapy.types import TopicPartition
+
+COST: Final = 1024
+"""Of an offset whose bytes are not more than what rows are worth."""
 
 
 class OffsetRange(NamedTuple):
@@ -39,12 +43,17 @@ def plan_tasks(
     default_tasks: int,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
+    bytes_per_task: int | None = None,
+    bytes_per_row: Mapping[TopicPartition, float] | None = None,
 ) -> list[Task]:
     """Tasks that read every offset of the ranges once. Empty ranges are left out.
 
     max_tasks        most tasks that may be made; None: as many as there are ranges, or `default_tasks` if those are
                      more
     rows_per_task    what makes one more task worth while
+    bytes_per_task, bytes_per_row
+                     the same by bytes, where it is known how many an offset of a partition has: a task is as large as
+                     the greater of the two says
     min_partitions, max_records_per_partition
                      Spark's options of these names; either has precedence over the others
     """
@@ -53,30 +62,44 @@ def plan_tasks(
         return []
     if min_partitions is not None or max_records_per_partition is not None:
         return [(each,) for each in split_as_spark(filled, min_partitions, max_records_per_partition)]
-    total = sum(each.size for each in filled)
+    costs = {}
+    if bytes_per_task is not None:
+        for partition, size in (bytes_per_row or {}).items():
+            costs[partition] = max(COST, round(COST * size * rows_per_task / bytes_per_task))
+    total = sum(each.size * costs.get(each.partition, COST) for each in filled)
     most = max(len(filled), default_tasks) if max_tasks is None else max_tasks
-    return pack(filled, max(1, min(most, -(-total // rows_per_task))))
+    return pack(filled, max(1, min(most, -(-total // (COST * rows_per_task)))), costs)
 
 
-def pack(ranges: Sequence[OffsetRange], tasks: int) -> list[Task]:
-    """So many tasks of equal size (one offset more or less), cut from the ranges laid end to end: at most one cut for
-    each task, and the ranges of a task are neighbours."""
+def pack(ranges: Sequence[OffsetRange], tasks: int, costs: Mapping[TopicPartition, int] | None = None) -> list[Task]:
+    """So many tasks of equal cost (one offset more or less), cut from the ranges laid end to end: at most one cut for
+    each task, and the ranges of a task are neighbours. They are fewer where one offset costs more than a task.
+
+    costs: of an offset, by partition; COST where there is none.
+    """
     ordered = sorted(ranges)
-    total = sum(each.size for each in ordered)
-    tasks = min(tasks, total)
+    cost_of = {each.partition: (costs or {}).get(each.partition, COST) for each in ordered}
+    total = sum(each.size * cost_of[each.partition] for each in ordered)
+    tasks = min(tasks, sum(each.size for each in ordered))
     out: list[Task] = []
     current: list[OffsetRange] = []
     done = 0
+    number = 1
     for partition, start, end in ordered:
         while start < end:
-            room = total * (len(out) + 1) // tasks - done
-            taken = min(room, end - start)
+            room = max((total * number // tasks - done) // cost_of[partition], 1)
+            taken = min(room, end - start) if number < tasks else end - start
             current.append(OffsetRange(partition, start, start + taken))
             start += taken
-            done += taken
-            if taken == room:
+            done += taken * cost_of[partition]
+            if taken == room and number < tasks:
                 out.append(tuple(current))
                 current = []
+                number += 1
+                while number < tasks and total * number // tasks <= done:
+                    number += 1
+    if current:
+        out.append(tuple(current))
     return out
 
 
@@ -87,9 +110,7 @@ def split_as_spark(
     `min_partitions` of them, by splitting the large ones in proportion."""
     filled = [each for each in ranges if each.size > 0]
     if max_records_per_partition is not None:
-        filled = [
-            part for each in filled for part in _divided(each, math.ceil(each.size / max_records_per_partition))
-        ]
+        filled = [part for each in filled for part in _divided(each, math.ceil(each.size / max_records_per_partition))]
     if min_partitions is None or min_partitions <= len(filled):
         return filled
     total = sum(each.size for each in filled)

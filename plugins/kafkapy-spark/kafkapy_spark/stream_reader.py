@@ -25,7 +25,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkapy_spark.data_loss import report_data_loss
-from kafkapy_spark.executor_reader import read_task
 from kafkapy_spark.group_offsets import GroupOffsets
 from kafkapy_spark.offset_reader import METADATA_MAX_AGE_S, OffsetReader
 from kafkapy_spark.offsets import OffsetJson, PartitionOffsets, from_json, names, to_json
@@ -156,7 +155,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             self._check_target(last)
         ranges = self._ranges(first, last, moved or {})
-        return task_partitions(self._options, ranges)
+        return task_partitions(self._options, ranges, self._offsets)
 
     def _ranges(
         self, start: PartitionOffsets, end: PartitionOffsets, moved: PartitionOffsets
@@ -223,7 +222,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """A task's records. Spark makes one task, of None, where there are no partitions."""
-        return read_task(self._plan, partition.task) if isinstance(partition, TaskPartition) else iter(())
+        return partition.batches(self._plan) if isinstance(partition, TaskPartition) else iter(())
 
 
 class RefusedStreamReader(DataSourceStreamReader):

@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafkapy_spark.planning import OffsetRange, limit_rows, pack, plan_tasks, split_as_spark
+from kafkapy_spark.planning import OffsetRange, Task, limit_rows, pack, plan_tasks, split_as_spark
 
 from kafkapy.types import TopicPartition
 
@@ -76,6 +76,51 @@ def test_packed_tasks_are_of_one_size(ranges: list[OffsetRange], tasks: int) -> 
     assert len(packed) == min(tasks, total) and max(sizes) - min(sizes) <= 1
     filled = sum(each.size > 0 for each in ranges)
     assert sum(len(task) for task in packed) <= filled + len(packed) - 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    RANGES.filter(lambda ranges: any(each.size for each in ranges)), st.integers(1, 300),
+    st.dictionaries(st.integers(0, 8).map(lambda at: TopicPartition(f"t{at % 3}", at)), st.floats(0, 10**7)),
+)  # fmt: skip
+def test_tasks_are_of_equal_bytes_where_these_are_known(
+    ranges: list[OffsetRange], most: int, bytes_per_row: dict[TopicPartition, float]
+) -> None:
+    """An offset costs what its share of a task is, by rows or by bytes."""
+    rows_per_task, bytes_per_task = 100, 1 << 20
+
+    def plan() -> list[Task]:
+        return plan_tasks(
+            ranges, max_tasks=most, rows_per_task=rows_per_task, default_tasks=2, bytes_per_task=bytes_per_task,
+            bytes_per_row=bytes_per_row,
+        )  # fmt: skip
+
+    def cost(partition: TopicPartition) -> float:
+        return max(1 / rows_per_task, bytes_per_row.get(partition, 0) / bytes_per_task)
+
+    tasks = plan()
+    assert tasks == plan()
+    assert all(tasks) and len(tasks) <= most
+    assert_covered_once(ranges, [each for task in tasks for each in task])
+    total = sum(each.size * cost(each.partition) for each in ranges)
+    dearest = max(cost(each.partition) for each in ranges if each.size)
+    # Averages count in 1/1024 of a row's cost.
+    for task in tasks:
+        spent = sum(each.size * cost(each.partition) for each in task)
+        assert spent <= 1.01 * (max(total / most, 1) + 2 * dearest)
+
+
+def test_large_records_make_more_tasks() -> None:
+    ranges = ranges_of(10_000, 10_000)
+    small, large = (each.partition for each in ranges)
+    plan = plan_tasks(
+        ranges, max_tasks=None, rows_per_task=250_000, default_tasks=16, bytes_per_task=128 << 20,
+        bytes_per_row={small: 100, large: 100_000},
+    )  # fmt: skip
+    assert len(plan) == 8
+    assert [sum(each.size for each in task if each.partition == small) for task in plan][1:] == [0] * 7
+    sizes = [sum(each.size for each in task if each.partition == large) for task in plan]
+    assert all(1200 <= size <= 1300 for size in sizes)
 
 
 def test_many_small_partitions_share_a_task() -> None:
