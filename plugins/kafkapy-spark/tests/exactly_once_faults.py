@@ -1,4 +1,5 @@
-"""Spark's side of an exactly-once sink without Spark: queries whose drivers and tasks die, stop and go on at any request.
+"""Spark's side of an exactly-once sink without Spark: queries whose drivers and tasks die, stop and go on at any
+request.
 
 Everything below that is real: SinkDriver, ControlTopic, TransactionClient, and a broker. Only a task's records are sent
 by one request instead of a producer.
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kafkapy_spark.control_topic import ControlTopic, Handle
@@ -101,9 +104,9 @@ class Query:
         """What a reader is to see once."""
         return {row for rows in self.rows.values() for row in rows}
 
-    def driver(self, fault: Fault = no_fault) -> SinkDriver:
+    def driver(self, fault: Fault = no_fault, *, replay: bool = False) -> SinkDriver:
         """A process of the driver's."""
-        return SinkDriver(ControlTopic(Actor(self.client, fault)), self.sink)
+        return SinkDriver(ControlTopic(Actor(self.client, fault)), self.sink, replay=replay)
 
     def divided(self, batch: int) -> list[list[bytes]]:
         """A batch's rows in partitions, in another way each time."""
@@ -116,10 +119,15 @@ class Query:
         self, plan: SinkPlan, batch: int, partition: int, attempt: int, rows: list[bytes], fault: Fault = no_fault
     ) -> TaskResult:
         """The attempt of a task."""
-        if plan.is_decided(QUERY, batch):
-            return TaskResult(QUERY, batch, partition, plan.driver, skipped=True)
+        replayed = plan.is_replayed(QUERY, batch)
+        result = TaskResult(QUERY, batch, partition, plan.driver, replayed=replayed)
+        if not replayed and plan.is_decided(QUERY, batch):
+            return replace(result, skipped=True)
         if not rows:
-            return TaskResult(QUERY, batch, partition, plan.driver)
+            return result
+        result = replace(result, rows=len(rows), checksum=sum(map(zlib.crc32, rows)))
+        if replayed and partition not in plan.lost:
+            return result
         client = Actor(self.client, fault)
         await require_current(client, plan)
         name = plan.transactional_id(partition, attempt)
@@ -127,8 +135,7 @@ class Query:
         records: Mapping[bytes, bytes | None] = {row: row for row in rows}
         place = TopicPartition(self.topic, self.random.randrange(self.partitions))
         await client.append(place, records, OpenTransaction(name, state))
-        handle = Handle(plan.slot, partition, attempt, *state, len(rows), 0)
-        return TaskResult(QUERY, batch, partition, plan.driver, handle=handle, rows=len(rows))
+        return replace(result, handle=Handle(plan.slot, partition, attempt, *state, result.rows, result.checksum))
 
     async def batch(self, fault: Fault = no_fault, *, commit_fails: Fault = no_fault, abort: Fault = no_fault) -> None:
         """A micro-batch: Crash, or FailedQueryError after Spark has called abort."""
@@ -152,11 +159,12 @@ class Query:
                 raise RuntimeError("a task has failed four times")
             await self.driver(either).commit([each for each in results if each is not None])
         except (KafkaError, RuntimeError) as error:
-            assert not isinstance(error, LostTransactionError), error
             try:
                 await self.driver(abort if abort is not no_fault else fault).abort(results)
             except (KafkaError, RuntimeError) as again:
                 error = again
+            if isinstance(error, LostTransactionError):
+                raise error
             raise FailedQueryError from error
 
     async def run_on(self) -> None:
@@ -173,6 +181,7 @@ class Process:
     crash = 0.008
     lost = 0.02
     stop = 0.01
+    timeout = 0.02
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -186,6 +195,8 @@ class Process:
         if self.dead or rnd.random() < self.crash:
             self.dead = True
             raise Crash
+        if self.schedule.times_out and rnd.random() < self.timeout:
+            await self.schedule.time_out()
         if rnd.random() < self.lost:
             raise KafkaConnectionError("lost")
         if not self.stops.done() and rnd.random() < self.stop:
@@ -196,14 +207,21 @@ class Process:
 
 
 class Schedule(Query):
-    """A query with faults by chance: crashes at any request, lost answers, tasks that are tried again, run twice or go on
-    when nobody waits for them, and drivers that go on after they were replaced."""
+    """A query with faults by chance: crashes at any request, lost answers, tasks that are tried again, run twice or go
+    on when nobody waits for them, and drivers that go on after they were replaced.
+
+    In some schedules transactions time out as well. Then records may be lost, and somebody goes on without them.
+    """
+
+    times_out = False
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.stopped: list[asyncio.Event] = []
         """Of processes that wait to go on."""
         self.zombies: set[asyncio.Task[Any]] = set()
+        self.lost: Counter[int] = Counter()
+        """Rows that were reported to be lost, by batch."""
 
     async def leave(self, work: Awaitable[Any], process: Process) -> Any:
         """Waits for work, unless its process stops: then it goes on some time or other, and nobody waits for it."""
@@ -247,6 +265,21 @@ class Schedule(Query):
         await self.leave(self.finish(results, process, self.failing(), no_fault), process)
         self.done += 1
 
+    async def go_on_without(self, error: LostTransactionError) -> None:
+        """What `kafkapy-spark txn commit --accept-loss` does."""
+        driver = self.driver()
+        await driver.control.find()
+        unfinished = (await driver.control.read(self.sink)).unfinished
+        if unfinished is not None and unfinished.identity == error.decision.identity:
+            lost = await driver.finish(unfinished, accept_loss=True)
+            self.lost[unfinished.batch] += sum(each.rows for each in lost)
+
+    async def time_out(self) -> None:
+        """The broker ends some transaction of the sink."""
+        found = await self.driver().find_open()
+        names = [each.transactional_id for each in found] + [f"{self.sink}-driver"]
+        await self.client.initialize(self.random.choice(names), TIMEOUT_MS)
+
     def failing(self) -> Fault:
         """Errors of commit() that Spark answers by abort()."""
 
@@ -263,6 +296,9 @@ class Schedule(Query):
                 break
             try:
                 await self.random_batch()
+            except LostTransactionError as error:
+                assert self.times_out, error
+                await self.go_on_without(error)
             except (Crash, FailedQueryError, KafkaError):
                 self.failures += 1
         while self.zombies:
@@ -290,9 +326,19 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> Counter[bytes
     return found
 
 
+class TimeoutSchedule(Schedule):
+    """With transactions that time out."""
+
+    times_out = True
+
+
 def check(found: Counter[bytes], queries: Iterable[Query]) -> None:
-    """Each row of each query exactly once, and nothing else."""
-    expected = {row for query in queries for row in query.expected}
+    """Each row of each query exactly once, and nothing else; but for as many of a batch as were reported to be lost."""
     assert {row: count for row, count in found.items() if count > 1} == {}, "written twice"
-    assert expected - found.keys() == set(), "lost"
+    expected = set()
+    for query in queries:
+        for batch, rows in query.rows.items():
+            missing = set(rows) - found.keys()
+            assert len(missing) == (query.lost[batch] if isinstance(query, Schedule) else 0), f"lost: {missing}"
+            expected.update(set(rows) - missing)
     assert found.keys() == expected

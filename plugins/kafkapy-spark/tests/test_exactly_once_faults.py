@@ -13,8 +13,8 @@ from exactly_once_faults import (
     FailedQueryError,
     Query,
     Schedule,
+    TimeoutSchedule,
     check,
-    no_fault,
     read_committed,
 )
 from kafkapy_spark.transactions import TransactionClient
@@ -216,9 +216,19 @@ def test_schedules_by_chance(spark: Cluster, protocol: int) -> None:
     spark.check()
 
 
+def test_transactions_that_time_out(spark: Cluster, protocol: int) -> None:
+    """Before the commit point the batch is written again; behind it what is lost is reported."""
+    queries = [spark.query(3, seed, TimeoutSchedule) for seed in range(15)]
+    for query in queries:
+        spark.run(query.run())
+    assert sum(query.failures for query in queries) > 5
+    spark.check()
+
+
 @pytest.mark.soak
+@pytest.mark.parametrize("kind", [Schedule, TimeoutSchedule])
 @pytest.mark.parametrize("first", range(0, 1000, 100))
-def test_many_schedules_by_chance(spark: Cluster, protocol: int, first: int) -> None:
+def test_many_schedules_by_chance(spark: Cluster, protocol: int, kind: type[Query], first: int) -> None:
     for seed in range(first, first + 100):
-        spark.run(spark.query(4, seed, Schedule).run())
+        spark.run(spark.query(4, seed, kind).run())
     spark.check()
