@@ -90,10 +90,14 @@ class Job:
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(f"kafkapy-spark {what}")
         if _SUBMITTED not in os.environ:
-            builder = configure(builder).config(map={} if self.verbose else dict(_QUIET))
+            builder = configure(builder)
+            for name, value in () if self.verbose else _QUIET.items():
+                builder = builder.config(name, value)
         if self.master is not None:
             builder = builder.master(self.master)
-        spark = builder.config(map=self.conf).getOrCreate()
+        for name, value in self.conf.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
         try:
             yield spark
         finally:
