@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import struct
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from kafkapy.log.loader import LoadReport, load_log
 from kafkapy.types import TopicPartition
 
 TP = TopicPartition("orders", 0)
+MEMORY = Path("/dev/shm")
 HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
@@ -104,6 +108,14 @@ class Logs:
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
     return Logs(tmp_path)
+
+
+@pytest.fixture
+def fast_directory() -> Iterator[Path]:
+    """In memory, where there is such a place: thousands of small directories are written."""
+    path = Path(tempfile.mkdtemp(prefix="kafkapy-faults-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture

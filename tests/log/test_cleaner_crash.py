@@ -1,11 +1,11 @@
 """A kill between any two file operations of a cleaning: after a restart every key still has its newest value.
 
-The points are enumerated: a process is ended before its n-th operation, for every n until one run gets through.
+The points are enumerated: a process is ended before its n-th operation, for every n until one run gets through. One
+that has imported everything forks them.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -27,8 +27,15 @@ from kafkapy.log.loader import load_log
 from kafkapy.types import TopicPartition
 
 tp = TopicPartition("orders", 0)
-base, last, count = pathlib.Path(sys.argv[1]), int(sys.argv[2]), 0
+base, count = pathlib.Path(sys.argv[1]), 0
 config = LogConfig.create(overrides={overrides!r})
+for line in sys.stdin:
+    last, child = int(line), os.fork()
+    if not child:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
 
 def counted(function):
     def call(*arguments, **named):
@@ -102,42 +109,45 @@ def state(log: Any) -> tuple[dict[bytes, bytes], list[int]]:
     return values, offsets
 
 
-def test_a_kill_at_any_file_operation_loses_nothing(logs: Any, open_logs: Any, tmp_path: Path) -> None:
+def test_a_kill_at_any_file_operation_loses_nothing(open_logs: Any, fast_directory: Path) -> None:
+    logs = open_logs(fast_directory)
     write(logs)
     keys = {key.replace(".", "_"): value for key, value in OVERRIDES.items()}
     log = logs.open(**keys)
     expected, before = state(log)
     end = log.log_end_offset
     logs.stop(log)
-    saved = tmp_path / "saved"
+    saved = fast_directory / "saved"
     shutil.copytree(logs.directory, saved)
-    child = CHILD.format(root=str(Path(__file__).parents[2]), overrides=OVERRIDES)
-    point, seen = 0, set()
-    while True:
-        point += 1
-        assert point < 500
-        shutil.rmtree(logs.directory)
-        shutil.copytree(saved, logs.directory)
-        code = subprocess.run(
-            [sys.executable, "-c", child, str(tmp_path), str(point)], env=os.environ, timeout=60
-        ).returncode
-        left = frozenset(path.suffix for path in logs.directory.iterdir())
-        seen.add(left)
-        for clean in (True, False):
-            again = open_logs(tmp_path)
-            log = again.open(clean=clean, **keys)
-            values, offsets = state(log)
-            assert values == expected, point
-            assert log.log_end_offset == end
-            assert offsets == sorted(set(offsets)) and set(offsets) <= set(before)
-            assert not [
-                p.name
-                for p in logs.directory.iterdir()
-                if p.suffix in (".cleaned", ".swap", ".deleted") and "next" not in p.name
-            ]
-            again.stop(log)
-        if code == 0:
-            break
-        assert code == 9
+    program = CHILD.format(root=str(Path(__file__).parents[2]), overrides=OVERRIDES)
+    point, code, seen = 0, -1, set()
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(fast_directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as cleaner:
+        assert cleaner.stdin is not None and cleaner.stdout is not None
+        while code != 0:
+            point += 1
+            assert point < 500
+            shutil.rmtree(logs.directory)
+            shutil.copytree(saved, logs.directory)
+            print(point, file=cleaner.stdin, flush=True)
+            code = int(cleaner.stdout.readline())
+            assert code in (0, 9)
+            left = frozenset(path.suffix for path in logs.directory.iterdir())
+            seen.add(left)
+            for clean in (True, False):
+                again = open_logs(fast_directory)
+                log = again.open(clean=clean, **keys)
+                values, offsets = state(log)
+                assert values == expected, point
+                assert log.log_end_offset == end
+                assert offsets == sorted(set(offsets)) and set(offsets) <= set(before)
+                assert not [
+                    p.name
+                    for p in logs.directory.iterdir()
+                    if p.suffix in (".cleaned", ".swap", ".deleted") and "next" not in p.name
+                ]
+                again.stop(log)
+        cleaner.stdin.close()
     assert point > 20
     assert any(".swap" in left for left in seen) and any(".cleaned" in left for left in seen)

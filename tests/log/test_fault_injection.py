@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,7 +33,6 @@ SCENARIOS = (
 )
 LONG_SCENARIOS = ("directory swap and back",)
 SLOW_TO_SPOIL = ("recovery of a directory swap",)
-MEMORY = Path("/dev/shm")
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("KAFKAPY_ASAN")), reason="preloaded libraries in each other's way")
 
@@ -44,14 +40,6 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("KAFKAPY_ASAN")), reason="pr
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("faults"))
-
-
-@pytest.fixture
-def fast_directory() -> Iterator[Path]:
-    """In memory, where there is such a place: thousands of small directories are written."""
-    path = Path(tempfile.mkdtemp(prefix="kafkapy-faults-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def run(library: Path, directory: Path, scenario: str, what: str) -> tuple[int, int]:
