@@ -418,3 +418,111 @@ def test_files_of_apache_kafka(name: str) -> None:
     assert found == records
     if "old" not in name and "v0" not in name and "v1" not in name:
         assert sum(each.size for each in left) < end / 2
+
+
+# --- from options to rows ---------------------------------------------------------------------------------------------
+
+
+def options(disk: Disk, topic: str, **more: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": disk.broker.bootstrap_servers,
+        "subscribe": topic,
+        "readFrom": "segments",
+        "segments.path": f"/nowhere, {disk.directory}",
+    } | {name.replace("__", "."): value for name, value in more.items()}
+
+
+def columns(*names: str) -> Any:
+    from kafkapy_spark.schema import SCHEMA
+    from pyspark.sql.types import StructType
+
+    return StructType([SCHEMA[name] for name in names])
+
+
+def test_a_batch_read_plans_and_reads_files(disk: Disk) -> None:
+    pytest.importorskip("pyspark")
+    from kafkapy_spark.options import SourceOptions
+    from kafkapy_spark.reader import KafkapyReader
+
+    topic = disk.create(2)
+    fill(disk, topic)
+    parsed = SourceOptions.parse(options(disk, topic, maxTasks="3", rowsPerTask="100"), streaming=False)
+    reader = KafkapyReader(parsed, columns("partition", "offset"))
+    tasks = reader.partitions()
+    assert len(tasks) == 3
+    rows = [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+    by_partition = [[row["offset"] for row in rows if row["partition"] == number] for number in (0, 1)]
+    assert [len(each) for each in by_partition] == [each[-1] + 1 for each in by_partition]
+    assert len(rows) == 1500
+    assert disk.asked == []
+
+
+def test_what_is_undecided_is_read_from_the_broker(disk: Disk) -> None:
+    """A batch of a checkpoint may have been planned for read_uncommitted: its end is then one to wait for."""
+    pytest.importorskip("pyspark")
+    from kafkapy_spark.options import SourceOptions
+    from kafkapy_spark.stream_reader import KafkapyStreamReader
+
+    topic = disk.create()
+    fill(disk, topic, 10)
+    given = options(disk, topic, kafka__isolation__level="read_committed")
+    reader = KafkapyStreamReader(SourceOptions.parse(given, streaming=True), columns("offset"))
+    with disk.producer(transactional_id=topic, linger_ms=0) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"open").get(10)
+        (decided,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 10}})
+        assert decided.topic_ids == {topic: disk.ids[topic]}
+        (undecided,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 11}})
+        assert undecided.topic_ids == {}
+        producer.abort_transaction()
+    (decided,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 11}})
+    assert [row for batch in reader.read(decided) for row in batch["offset"].to_pylist()] == list(range(10))
+    assert disk.asked == []
+    reader.stop()
+
+
+def test_large_records_are_shared_among_more_tasks(disk: Disk) -> None:
+    """By what the broker says of its logs, once a minute."""
+    pytest.importorskip("pyspark")
+    from kafkapy_spark.options import SourceOptions
+    from kafkapy_spark.stream_reader import KafkapyStreamReader
+
+    small, large = disk.create(), disk.create(segment_bytes=10 << 20)
+    fill(disk, small, 300)
+    with disk.producer(max_request_size=10 << 20) as producer:
+        for _ in range(100):
+            producer.send(large, bytes(20_000))
+    given = options(disk, f"{small},{large}", bytesPerTask=str(500_000), maxTasks="20")
+    reader = KafkapyStreamReader(SourceOptions.parse(given, streaming=True), columns("offset"))
+    end = {small: {"0": 300}, large: {"0": 100}}
+    tasks = reader.partitions({small: {"0": 0}, large: {"0": 0}}, end)
+    assert 4 <= len(tasks) <= 6
+    sizes = [sum(each.size for each in task.task if each.partition.topic == large) for task in tasks]
+    assert sum(sizes) == 100 and max(sizes) <= 26
+    reader.stop()
+
+
+@pytest.mark.spark
+def test_spark_reads_files_in_batches_and_streams(disk: Disk, spark: Any, tmp_path: Path) -> None:
+    topic = disk.create(3)
+    fill(disk, topic)
+    given = options(disk, topic, startingOffsets="earliest")
+    frame = spark.read.format("kafkapy").options(**given).load()
+    broker = spark.read.format("kafkapy").options(**given | {"readFrom": "broker"}).load()
+    names = ["partition", "offset", "key", "value", "timestamp", "timestampType", "topic"]
+    assert sorted(frame.select(names).collect()) == sorted(broker.select(names).collect())
+    assert frame.count() == 1500
+    query = (
+        spark.readStream.format("kafkapy")
+        .options(**given | {"maxOffsetsPerTrigger": "400"})
+        .load()
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert query.exception() is None
+    assert spark.read.parquet(str(tmp_path / "out")).select("partition", "offset").distinct().count() == 1500
