@@ -296,9 +296,10 @@ _PARTITION_COLUMNS = (
     Column("offset_gaps", "gaps", right=True, quiet=True),
     Column("largest_gap", right=True, quiet=True),
     Column("first_time", quiet=True),
-    Column("last_time"),
+    Column("last_time", quiet=True),
     Column("time_gaps", right=True),
     Column("longest_time_gap", "longest"),
+    Column("longest_time_gap_from", "from", quiet=True),
     Column("out_of_order", right=True, quiet=True),
 )
 
@@ -335,9 +336,7 @@ def _size_row(what: str, sizes: SizeProfile) -> dict[str, Any]:
 
 
 def _partition_row(each: PartitionProfile) -> dict[str, Any]:
-    longest = None
-    if each.longest_time_gap_ms is not None:
-        longest = f"{each.longest_time_gap_ms / 1000:,.1f} s from {time_text(each.longest_time_gap_from)}"
+    longest = each.longest_time_gap_ms
     return {
         "partition": each.partition,
         "offsets": f"{each.start} to {each.end}",
@@ -352,7 +351,8 @@ def _partition_row(each: PartitionProfile) -> dict[str, Any]:
         "first_time": time_text(each.first_time),
         "last_time": time_text(each.last_time),
         "time_gaps": each.time_gaps,
-        "longest_time_gap": longest,
+        "longest_time_gap": None if longest is None else f"{longest / 1000:,.1f} s",
+        "longest_time_gap_from": time_text(each.longest_time_gap_from),
         "out_of_order": each.out_of_order,
     }
 

@@ -144,7 +144,8 @@ def _on_terminal(state: _State, done: threading.Event) -> None:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[details]}"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, refresh_per_second=4) as bars:
         bar = bars.add_task(state.what, total=None, details="")
         while not done.wait(POLL_S):
             state.look_up()

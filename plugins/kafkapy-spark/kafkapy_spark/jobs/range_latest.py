@@ -10,8 +10,11 @@ import pyarrow.compute as pc
 
 from kafkapy_spark.planning import OffsetRange
 
-COLUMNS: Final = "key binary, value binary, offset bigint, timestamp timestamp"
-SCHEMA: Final = f"{COLUMNS}, partition int, rows bigint, bytes bigint, without_key bigint"
+COLUMNS: Final = ("key", "value", "offset", "timestamp")
+SCHEMA: Final = (
+    "key binary, value binary, offset bigint, timestamp timestamp, partition int, "
+    "rows bigint, bytes bigint, without_key bigint"
+)
 """Records with a key; the last columns are null in them, and all but these are null in one row for each range, which
 counts what was read."""
 _READ: Final = ("rows", "bytes", "without_key")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kafkapy_spark.planning import OffsetRange
 
-COLUMNS: Final = "key binary, value binary, offset bigint, timestamp timestamp"
+COLUMNS: Final = ("key", "value", "offset", "timestamp")
 SCHEMA: Final = "kind string, topic string, key binary, number bigint, count bigint, text string"
 ARROW_SCHEMA: Final = pa.schema(
     [

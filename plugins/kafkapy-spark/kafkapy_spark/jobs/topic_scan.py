@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
@@ -18,6 +18,7 @@ from kafkapy_spark.offset_reader import OffsetReader
 from kafkapy_spark.options import SourceOptions
 from kafkapy_spark.planning import OffsetRange, Task
 from kafkapy_spark.reader import read_plan, task_partitions
+from kafkapy_spark.schema import SCHEMA_WITH_HEADERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,13 +61,13 @@ class TopicScan:
         """Offsets; records may be fewer."""
         return sum(each.size for each in self.ranges)
 
-    def frame(self, spark: SparkSession, columns: str, work: Work, schema: str) -> DataFrame:
+    def frame(self, spark: SparkSession, columns: Sequence[str], work: Work, schema: str) -> DataFrame:
         """What `work` makes of the records, as a DataFrame of this schema. A large partition may come in several
         ranges.
 
-        columns: those that `work` gets, as the schema of a read ("key binary, offset bigint").
+        columns: those of the source that `work` gets, in its types.
         """
-        plan = read_plan(self._options, cast(StructType, StructType.fromDDL(columns)))
+        plan = read_plan(self._options, StructType([SCHEMA_WITH_HEADERS[name] for name in columns]))
         tasks = self._tasks(spark)
         run = _on_executor(plan, tasks, work)
         return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, schema)
