@@ -37,7 +37,7 @@ class NullTopicError(ValueError):
 
 @dataclass(frozen=True)
 class Written:
-    """What a task has written. `bytes` are those of keys, values and headers.
+    """What a task has written. `bytes` are those of keys, values and encoded headers.
 
     checksum: that of kafkapy.arrow.checksum for all rows, 0 where records are delivered at least once.
     """

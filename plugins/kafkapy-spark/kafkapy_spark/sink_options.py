@@ -24,7 +24,7 @@ _ON_LOST: Final[tuple[OnLostTransaction, ...]] = ("fail", "replay")
 
 _REFUSED: Final = {
     "key.serializer": "Kafka option 'key.serializer' is not supported as keys are serialized with ByteArraySerializer.",
-    "value.serializer": "Kafka option 'value.serializer' is not supported as values are serialized with "
+    "value.serializer": "Kafka option 'value.serializer' is not supported as value are serialized with "
     "ByteArraySerializer.",
     "interceptor.classes": "Kafka option 'interceptor.classes' is not supported as records are sent without an object "
     "for each of them",

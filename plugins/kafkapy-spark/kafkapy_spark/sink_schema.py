@@ -33,6 +33,11 @@ _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
 }
 """In the order in which they are looked at."""
 
+_MISSING: Final = {
+    "topic": "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic.",
+    "value": "Required attribute 'value' not found",
+}
+
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
     """IllegalArgumentError unless records can be made of rows of this schema. Columns of other names are not looked
@@ -40,19 +45,15 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     types: dict[str, DataType] = {}
     for field in schema.fields:
         types.setdefault(field.name, field.dataType)
-    if options.topic is not None:
-        types.pop("topic", None)
-    elif "topic" not in types:
-        raise IllegalArgumentError(
-            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
-        )
-    if "value" not in types:
-        raise IllegalArgumentError("Required attribute 'value' not found")
-    if not options.timestamp_column:
-        types.pop("timestamp", None)
     for name, wanted in _TYPES.items():
-        if name in types and types[name].simpleString() not in {each.simpleString() for each in wanted}:
+        if (name == "topic" and options.topic is not None) or (name == "timestamp" and not options.timestamp_column):
+            continue
+        found = types.get(name)
+        if found is None:
+            if name in _MISSING:
+                raise IllegalArgumentError(_MISSING[name])
+        elif found.simpleString() not in {each.simpleString() for each in wanted}:
             raise IllegalArgumentError(
-                f"{name} attribute unsupported type {types[name].simpleString()}. {name} must be a(n) "
+                f"{name} attribute unsupported type {found.simpleString()}. {name} must be a(n) "
                 f"{' or '.join(each.simpleString() for each in wanted)}"
             )
