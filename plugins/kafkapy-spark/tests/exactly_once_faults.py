@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +26,12 @@ from kafkapy_spark.two_phase_commit import (
     require_current,
 )
 
-from kafkapy import KafkaAdminClient, KafkaConsumer
+from kafkapy import KafkaAdminClient, KafkaConsumer, testing
+from kafkapy.clients.background import BackgroundLoop
 from kafkapy.errors import KafkaConnectionError, KafkaError
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 
+PARTITIONS = 2
 TIMEOUT_MS = 900_000
 QUERY = "query"
 
@@ -159,13 +162,14 @@ class Query:
                 raise RuntimeError("a task has failed four times")
             await self.driver(either).commit([each for each in results if each is not None])
         except (KafkaError, RuntimeError) as error:
+            last = error
             try:
                 await self.driver(abort if abort is not no_fault else fault).abort(results)
             except (KafkaError, RuntimeError) as again:
-                error = again
-            if isinstance(error, LostTransactionError):
-                raise error
-            raise FailedQueryError from error
+                last = again
+            if isinstance(last, LostTransactionError):
+                raise last from None
+            raise FailedQueryError from last
 
     async def run_on(self) -> None:
         """Starts the query again until all is written, and a last time to see that nothing is left open."""
@@ -342,3 +346,34 @@ def check(found: Counter[bytes], queries: Iterable[Query]) -> None:
             assert len(missing) == (query.lost[batch] if isinstance(query, Schedule) else 0), f"lost: {missing}"
             expected.update(set(rows) - missing)
     assert found.keys() == expected
+
+
+class Cluster:
+    """A topic, the client that all processes share, and the loop that everything runs on."""
+
+    def __init__(self, broker: testing.Broker) -> None:
+        self.broker = broker
+        self.topic = f"t-{uuid.uuid4().hex[:8]}"
+        broker.create_topic(self.topic, PARTITIONS)
+        self._background = BackgroundLoop()
+        self.client = TransactionClient({"bootstrap.servers": broker.bootstrap_servers})
+        self.run(self.client.start())
+        self.queries: list[Query] = []
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._background.run(work)
+
+    def query(self, batches: int = 2, seed: int = 0, kind: type[Query] = Query) -> Any:
+        """A new one with a sink of its own."""
+        sink = f"{self.topic}.{len(self.queries)}"
+        query = kind(self.client, self.topic, PARTITIONS, sink, batches, seed)
+        self.queries.append(query)
+        return query
+
+    def check(self) -> None:
+        """What all queries have written."""
+        check(read_committed(self.broker.bootstrap_servers, self.topic, PARTITIONS), self.queries)
+
+    def close(self) -> None:
+        self.run(self.client.close())
+        self._background.stop()

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 from exactly_once_faults import (
     At,
+    Cluster,
     Crash,
     FailedQueryError,
     Query,
     Schedule,
     TimeoutSchedule,
-    check,
-    read_committed,
 )
-from kafkapy_spark.transactions import TransactionClient
 
 from kafkapy import testing
-from kafkapy.clients.background import BackgroundLoop
 from kafkapy.clients.network_client import NetworkClient
 from kafkapy.errors import KafkaConnectionError
-
-PARTITIONS = 2
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @pytest.fixture(scope="module")
@@ -40,37 +32,6 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param == 0:
         monkeypatch.setattr(NetworkClient, "finalized_feature", lambda self, node_id, name: 0)
     return int(request.param)
-
-
-class Cluster:
-    """A topic, the client that all processes share, and the loop that everything runs on."""
-
-    def __init__(self, broker: testing.Broker) -> None:
-        self.broker = broker
-        self.topic = f"t-{uuid.uuid4().hex[:8]}"
-        broker.create_topic(self.topic, PARTITIONS)
-        self._background = BackgroundLoop()
-        self.client = TransactionClient({"bootstrap.servers": broker.bootstrap_servers})
-        self.run(self.client.start())
-        self.queries: list[Query] = []
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._background.run(work)
-
-    def query(self, batches: int = 2, seed: int = 0, kind: type[Query] = Query) -> Any:
-        """A new one with a sink of its own."""
-        sink = f"{self.topic}.{len(self.queries)}"
-        query = kind(self.client, self.topic, PARTITIONS, sink, batches, seed)
-        self.queries.append(query)
-        return query
-
-    def check(self) -> None:
-        """What all queries have written."""
-        check(read_committed(self.broker.bootstrap_servers, self.topic, PARTITIONS), self.queries)
-
-    def close(self) -> None:
-        self.run(self.client.close())
-        self._background.stop()
 
 
 @pytest.fixture

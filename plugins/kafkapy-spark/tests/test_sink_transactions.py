@@ -1,0 +1,362 @@
+"""What the exactly-once sink is made of: handles, the control topic, lost transactions, and kafkapy-spark txn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from exactly_once_faults import PARTITIONS, QUERY, TIMEOUT_MS, Cluster, Query, read_committed
+from kafkapy_spark.cli import main
+from kafkapy_spark.control_topic import CONTROL_TOPIC, ControlTopic, Decision, Handle, SinkState
+from kafkapy_spark.exactly_once import stream_sink
+from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.transactions import OpenTransaction, TransactionClient
+from kafkapy_spark.two_phase_commit import LostTransactionError, SinkError, SinkPlan, SupersededError, TaskResult
+
+from kafkapy import testing
+from kafkapy.admin import TransactionState
+from kafkapy.clients.network_client import NetworkClient
+from kafkapy.clients.producer.transactional_requests import PreparedTxnState
+from kafkapy.types import TopicPartition
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.Broker(auto_create_topics_enable=False) as started:
+        yield started
+
+
+@pytest.fixture(params=[0, 2], ids=["v1", "v2"])
+def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The transaction version that clients follow."""
+    if request.param == 0:
+        monkeypatch.setattr(NetworkClient, "finalized_feature", lambda self, node_id, name: 0)
+    return int(request.param)
+
+
+@pytest.fixture
+def cluster(broker: testing.Broker) -> Iterator[Cluster]:
+    made = Cluster(broker)
+    yield made
+    made.close()
+
+
+def begun(cluster: Cluster, name: str, value: bytes = b"x") -> OpenTransaction:
+    """An open transaction with a record."""
+    state = cluster.run(cluster.client.initialize(name, TIMEOUT_MS))
+    transaction = OpenTransaction(name, state)
+    cluster.run(cluster.client.append(TopicPartition(cluster.topic, 0), {value: value}, transaction))
+    return transaction
+
+
+def state_of(client: TransactionClient, transaction: OpenTransaction) -> Any:
+    async def describe() -> TransactionState:
+        found = await client.describe_transactions([transaction.transactional_id])
+        return found[transaction.transactional_id].state
+
+    return describe()
+
+
+def end(cluster: Cluster, transaction: OpenTransaction, *, committed: bool) -> bool:
+    return cluster.run(cluster.client.end(transaction, committed=committed)) is not None
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+def test_an_end_is_final_and_may_be_asked_for_again(cluster: Cluster, protocol: int) -> None:
+    kept, gone = begun(cluster, f"{cluster.topic}-kept"), begun(cluster, f"{cluster.topic}-gone")
+    for _ in range(3):
+        assert end(cluster, kept, committed=True)
+        assert end(cluster, gone, committed=False)
+    assert not end(cluster, kept, committed=False)
+    assert not end(cluster, gone, committed=True)
+    assert sum(read_committed(cluster.broker.bootstrap_servers, cluster.topic, PARTITIONS).values()) == 1
+
+
+def test_a_transaction_whose_id_is_used_again_is_not_ended(cluster: Cluster, protocol: int) -> None:
+    """Neither by whom it was begun, nor by whom it was found."""
+    name = f"{cluster.topic}-0-0-0"
+    before = begun(cluster, name)
+    [found] = cluster.run(cluster.query().driver().client.find_open(re.compile(name)))
+    assert found == before
+    after = begun(cluster, name)
+    for each in (before, found):
+        assert not end(cluster, each, committed=True)
+        assert not end(cluster, each, committed=False)
+    assert cluster.run(cluster.client.still_open([before, after])) == {before: False, after: True}
+    assert end(cluster, after, committed=False)
+    cluster.queries.clear()
+
+
+def test_an_end_by_the_other_protocol(cluster: Cluster) -> None:
+    """A transaction is ended as it was begun, whatever the cluster's feature says by then."""
+    name = f"{cluster.topic}-old"
+    state = cluster.run(cluster.client.initialize(name, TIMEOUT_MS))._replace(transaction_version=0)
+    old = OpenTransaction(name, state)
+    cluster.run(cluster.client.append(TopicPartition(cluster.topic, 0), {b"x": b"x"}, old))
+    assert end(cluster, old, committed=True) and end(cluster, old, committed=True)
+
+
+def test_names_of_other_sinks_are_left_alone(cluster: Cluster, protocol: int) -> None:
+    query = cluster.query()
+    query.sink = f"{cluster.topic}.a+b"
+    names = [f"{query.sink}-3-0-0", f"{query.sink}-3-0-0-0", f"{query.sink}-1-3-0-0", f"{cluster.topic}xa+b-3-0-0"]
+    open_ = [begun(cluster, name) for name in names]
+    cluster.run(query.driver().begin(TIMEOUT_MS))
+    states = [cluster.run(state_of(cluster.client, each)) for each in open_]
+    assert states[0] in (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+    assert states[1:] == [TransactionState.ONGOING] * 3
+    for each in open_:
+        end(cluster, each, committed=False)
+
+
+# --- the control topic ------------------------------------------------------------------------------------------------
+
+
+def decision(driver: PreparedTxnState, batch: int = 0, *handles: Handle) -> Decision:
+    return Decision(QUERY, batch, driver.producer_id, driver.producer_epoch, 2, handles)
+
+
+def decided(cluster: Cluster, sink: str, batch: int) -> Decision:
+    """Writes a decision."""
+
+    async def work() -> Decision:
+        control = ControlTopic(cluster.client)
+        await control.ensure()
+        driver = await cluster.client.initialize(f"{sink}-driver", TIMEOUT_MS)
+        made = decision(driver, batch, Handle(3, 0, 1, 7, 8, 2, 100, -5))
+        assert await control.decide(sink, OpenTransaction(f"{sink}-driver", driver), made) is not None
+        return made
+
+    out: Decision = cluster.run(work())
+    return out
+
+
+def test_decisions_are_read_as_they_were_written(cluster: Cluster, protocol: int) -> None:
+    sink = cluster.topic
+    control = ControlTopic(cluster.client)
+    cluster.run(control.ensure())
+    assert cluster.run(control.read(sink)) == SinkState()
+    for batch in range(3):
+        made = decided(cluster, sink, batch)
+        for reader in (control, ControlTopic(cluster.client)):
+            cluster.run(reader.find())
+            assert cluster.run(reader.read(sink)).unfinished == made
+        cluster.run(control.done(sink, made))
+        state = cluster.run(control.read(sink))
+        assert (state.decision, state.unfinished) == (made, None)
+    assert cluster.run(control.read_all())[sink].decision == made
+    cluster.run(control.forget([sink]))
+    assert cluster.run(control.read(sink)) == SinkState()
+
+
+def test_a_driver_that_dies_amid_a_decision_has_decided_nothing(cluster: Cluster, protocol: int) -> None:
+    """And what others have decided behind that is read as soon as its transaction has ended."""
+    sink = cluster.topic
+    made = decided(cluster, sink, 0)
+    control = ControlTopic(cluster.client)
+    cluster.run(control.find())
+    driver = OpenTransaction(f"{sink}-driver", cluster.run(cluster.client.initialize(f"{sink}-driver", TIMEOUT_MS)))
+    later = decision(driver.state, 1)
+    cluster.run(cluster.client.append(control.partition_of(sink), {sink.encode(): later.to_json()}, driver))
+
+    async def read_while_open() -> SinkState:
+        reading = asyncio.ensure_future(control.read(sink))
+        await asyncio.sleep(0.2)
+        assert not reading.done()
+        await cluster.client.initialize(f"{sink}-driver", TIMEOUT_MS)
+        return await reading
+
+    assert cluster.run(read_while_open()).decision == made
+
+
+def test_a_control_topic_that_is_made_anew(cluster: Cluster) -> None:
+    """What was read of the old one is forgotten."""
+    sink = cluster.topic
+    decided(cluster, sink, 0)
+    control = ControlTopic(cluster.client)
+    cluster.run(control.find())
+    assert cluster.run(control.read(sink)).decision is not None
+    cluster.broker.delete_topic(CONTROL_TOPIC)
+    cluster.run(control.ensure())
+    assert cluster.run(control.read(sink)) == SinkState()
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def test_which_batches_are_decided(caplog: pytest.LogCaptureFixture) -> None:
+    driver = PreparedTxnState(1, 18, 2)
+    plan = SinkPlan("s", driver, TIMEOUT_MS, decision(driver, 5))
+    assert [plan.is_decided(QUERY, batch) for batch in (5, 6)] == [True, False]
+    assert not caplog.messages
+    assert plan.is_decided(QUERY, 3) and "Batch 3 of query is skipped" in caplog.text
+    assert not plan.is_decided("another", 5)
+    ignoring = replace(plan, ignore_state=True)
+    assert [ignoring.is_decided(QUERY, batch) for batch in (4, 5, 6)] == [False, True, False]
+    assert plan.transactional_id(7, 1) == "s-2-7-1"
+
+
+def test_names_of_streaming_sinks() -> None:
+    named = SinkOptions({}, topic="t", transactional_id_prefix="p", checkpoint_location="/c")
+    assert stream_sink(named) == "p"
+    places = [("/c", "t"), ("/c/", "t"), ("/c", "u"), ("/d", "t"), ("/c", None)]
+    names = [stream_sink(SinkOptions({}, topic=topic, checkpoint_location=place)) for place, topic in places]
+    assert names[0] == names[1] and len(set(names)) == 4
+    assert stream_sink(SinkOptions({}, topic="t")) is None
+
+
+# --- lost transactions ------------------------------------------------------------------------------------------------
+
+
+def lose(cluster: Cluster, query: Query) -> None:
+    """A batch of two partitions is decided; the broker ends the second's transaction before it can be committed."""
+
+    async def work() -> None:
+        plan = await query.driver().begin(TIMEOUT_MS)
+        results = await divided(query, plan)
+        driver = query.driver()
+
+        async def then_die(decision: Decision) -> list[Handle]:
+            raise RuntimeError("dies behind the commit point")
+
+        driver._roll_forward = then_die  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError):
+            await driver.commit(results)
+        assert results[1].handle is not None
+        await cluster.client.initialize(results[1].handle.transaction(query.sink).transactional_id, TIMEOUT_MS)
+
+    cluster.run(work())
+
+
+async def divided(query: Query, plan: SinkPlan, *, otherwise: bool = False) -> list[TaskResult]:
+    """The results of the batch's tasks, always of the same rows."""
+    rows = query.rows[query.done]
+    parts = [rows[:2], rows[2:]] if not otherwise else [rows[2:], rows[:2]]
+    return [await query.task(plan, query.done, partition, 0, part) for partition, part in enumerate(parts)]
+
+
+def test_what_is_lost_is_reported(cluster: Cluster, protocol: int) -> None:
+    """At each start of the query, with the batch and the partitions, until somebody accepts it."""
+    query = cluster.query()
+    lose(cluster, query)
+    for _ in range(2):
+        with pytest.raises(LostTransactionError, match=r"batch 0 of query was decided .* its partitions 1 \(2 of 4"):
+            cluster.run(query.driver().begin(TIMEOUT_MS))
+    result = txn(cluster, "commit", query.sink)
+    assert result.exit_code == 1 and json.loads(result.output)[0]["lost_partitions"] == [1]
+    assert txn(cluster, "commit", query.sink, "--accept-loss").exit_code == 0
+    assert cluster.run(query.driver().begin(TIMEOUT_MS)).is_decided(QUERY, 0)
+    found = read_committed(cluster.broker.bootstrap_servers, cluster.topic, PARTITIONS)
+    assert sorted(found.elements()) == sorted(query.rows[0][:2])
+
+
+def test_what_is_lost_is_written_again(cluster: Cluster, protocol: int) -> None:
+    """Where the batch is divided as before; not where it is not, and no later batch goes before it."""
+    query = cluster.query()
+    lose(cluster, query)
+    for otherwise in (True, False):
+        plan = cluster.run(query.driver(replay=True).begin(TIMEOUT_MS))
+        assert plan.lost == {1}
+        with pytest.raises(SinkError, match=r"partitions \[1\] of batch 0 of query are lost"):
+            plan.is_replayed(QUERY, 1)
+        results = cluster.run(divided(query, plan, otherwise=otherwise))
+        driver = query.driver(replay=True)
+        if otherwise:
+            with pytest.raises(SinkError, match="not divided into the same partitions"):
+                cluster.run(driver.commit(results))
+            cluster.run(driver.abort(results))
+        else:
+            cluster.run(driver.commit(results))
+    query.done = 1
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_results_of_different_plans(cluster: Cluster) -> None:
+    query = cluster.query()
+
+    async def work() -> None:
+        old, new = await query.driver().begin(TIMEOUT_MS), await query.driver().begin(TIMEOUT_MS)
+        with pytest.raises(SupersededError, match="has begun after"):
+            await query.task(old, 0, 0, 0, [b"x"])
+        with pytest.raises(SinkError, match="different plans"):
+            await query.driver().commit([TaskResult(QUERY, 0, 0, old.driver), TaskResult(QUERY, 0, 1, new.driver)])
+        await query.driver().commit([TaskResult(QUERY, 0, 0, new.driver)])
+        assert not (await query.driver().begin(TIMEOUT_MS)).is_decided(QUERY, 0), "there was nothing to decide on"
+
+    cluster.run(work())
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+# --- kafkapy-spark txn ------------------------------------------------------------------------------------------------
+
+
+def txn(cluster: Cluster, *arguments: str) -> Any:
+    given = ["txn", *arguments, "-b", cluster.broker.bootstrap_servers, "--json"]
+    return CliRunner().invoke(main, given)
+
+
+def listed(cluster: Cluster, sink: str) -> Any:
+    result = txn(cluster, "list", sink)
+    assert result.exit_code == 0, result.output
+    [row] = json.loads(result.output)
+    return row
+
+
+def test_a_commit_is_rolled_forward_by_hand(cluster: Cluster, protocol: int) -> None:
+    query = cluster.query(1)
+
+    async def die_behind_the_commit_point() -> None:
+        plan = await query.driver().begin(TIMEOUT_MS)
+        results = await divided(query, plan)
+        control = ControlTopic(cluster.client)
+        await control.find()
+        handles = tuple(each.handle for each in results if each.handle is not None)
+        driver = OpenTransaction(f"{query.sink}-driver", plan.driver)
+        await control.decide(query.sink, driver, decision(plan.driver, 0, *handles))
+
+    cluster.run(die_behind_the_commit_point())
+    row = listed(cluster, query.sink)
+    assert (row["state"], row["batch"], row["rows"], row["tasks"]) == ("unfinished", 0, 4, 2)
+    assert [each["decided"] for each in row["open_transactions"]] == [True, True]
+    result = txn(cluster, "commit", query.sink)
+    assert result.exit_code == 0 and json.loads(result.output)[0]["rows"] == 4
+    assert listed(cluster, query.sink)["state"] == "done"
+    assert json.loads(txn(cluster, "commit").output) == []
+    query.done = 1
+    cluster.check()
+
+
+def test_what_is_undecided_is_aborted_by_hand(cluster: Cluster, protocol: int) -> None:
+    query = cluster.query(1)
+    plan = cluster.run(query.driver().begin(TIMEOUT_MS))
+    results = cluster.run(divided(query, plan))
+    row = listed(cluster, query.sink)
+    assert (row["state"], row["batch"], len(row["open_transactions"])) == ("undecided", None, 2)
+    assert txn(cluster, "commit", query.sink).exit_code == 1
+    result = txn(cluster, "abort", query.sink, "--yes")
+    assert result.exit_code == 0 and json.loads(result.output) == [{"sink": query.sink, "ended": 2, "open": 0}]
+    with pytest.raises(SinkError):
+        cluster.run(query.driver().commit(results))
+    assert txn(cluster, "list", query.sink).exit_code == 1
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_tables_of_sinks(cluster: Cluster) -> None:
+    decided(cluster, cluster.topic, 4)
+    plain = ["-b", cluster.broker.bootstrap_servers]
+    result = CliRunner().invoke(main, ["txn", "list", *plain])
+    line = next(line for line in result.output.splitlines() if line.startswith(cluster.topic))
+    assert line.split("\t")[1:4] == ["unfinished", QUERY, "4"]
+    result = CliRunner().invoke(main, ["txn", "abort", cluster.topic, *plain], input="n\n")
+    assert result.exit_code == 1 and f"Abort transactions of {cluster.topic}" in result.output
