@@ -269,7 +269,7 @@ def test_a_broker_that_goes_is_one_sentence(name: Name) -> None:
         line = CommandLine(broker.bootstrap_servers)
         line.done("topics", "create", "t")
         read, write = os.pipe()
-        options = ["-b", broker.bootstrap_servers, "-X", "delivery.timeout.ms=1500", "-X", "request.timeout.ms=1000"]
+        options = ["-b", broker.bootstrap_servers, "-X", "delivery.timeout.ms=3000", "-X", "request.timeout.ms=2000"]
         command = [sys.executable, "-m", "kafkapy.tools.cli", "produce", "t", "-X", "linger.ms=0", *options]
         producer = subprocess.Popen(command, stdin=read, stderr=subprocess.PIPE, text=True)
         os.close(read)

@@ -217,7 +217,7 @@ def test_an_older_producer_of_the_same_id_is_fenced(broker: Broker, topic: str, 
 
 def test_errors_are_raised_where_they_belong(broker: Broker, topic: str, run: Any) -> None:
     async def main() -> None:
-        sender = producer(broker, max_block_ms=300, max_request_size=10_000)
+        sender = producer(broker, max_block_ms=1000, max_request_size=10_000)
         with pytest.raises(ProducerClosed, match="not started"):
             await sender.send(topic, b"early")
         async with sender:

@@ -279,7 +279,7 @@ def test_a_topic_or_partition_that_never_comes(cluster: Broker, topic: str) -> N
         with pytest.raises(KafkaTimeoutError):
             producer.partitions_for(topic)
         assert time.monotonic() - started >= 0.6
-    with producer_of(cluster, max_block_ms=300) as producer:
+    with producer_of(cluster, max_block_ms=1000) as producer:
         assert producer.partitions_for(topic) == {0, 1, 2, 3}
         with pytest.raises(KafkaTimeoutError, match="no partition 4"):
             producer.send(topic, b"v", partition=4)
@@ -342,7 +342,7 @@ def test_a_full_buffer_is_waited_for_and_memory_stays_bounded(cluster: Broker, t
 def test_without_a_broker_the_buffer_fills_and_send_gives_up(topic: str) -> None:
     with BrokerProcess() as broker:
         producer = KafkaProducer(
-            bootstrap_servers=broker.bootstrap, buffer_memory=50_000, batch_size=10_000, max_block_ms=300, linger_ms=0
+            bootstrap_servers=broker.bootstrap, buffer_memory=50_000, batch_size=10_000, max_block_ms=1000, linger_ms=0
         )
         producer.send(topic, b"v").get(10)
         broker.kill()
@@ -360,7 +360,7 @@ def test_without_a_broker_the_buffer_fills_and_send_gives_up(topic: str) -> None
 def test_records_expire_while_there_is_no_broker(topic: str) -> None:
     with BrokerProcess() as broker:
         producer = KafkaProducer(
-            bootstrap_servers=broker.bootstrap, request_timeout_ms=300, delivery_timeout_ms=700, linger_ms=0
+            bootstrap_servers=broker.bootstrap, request_timeout_ms=1000, delivery_timeout_ms=2000, linger_ms=0
         )
         producer.send(topic, b"v").get(10)
         broker.kill()
