@@ -39,10 +39,12 @@ MAX_IDLE_CONSUMERS: Final = 2
 
 _READ_CONFIGS: Final[Mapping[str, object]] = {
     "max.partition.fetch.bytes": 8 << 20,
+    "fetch.max.bytes": 16 << 20,
     "fetch.max.wait.ms": 5,
 }
-"""Unless the user has set them. What is read is there already, and a fetch that was sent ahead beyond a range's end
-holds up the next task for as long as it waits."""
+"""Unless the user has set them. A worker holds about thrice fetch.max.bytes: what is read, what is fetched ahead, and
+memory for the next. What is read is there already, and a fetch that was sent ahead beyond a range's end holds up the
+next task for as long as it waits."""
 
 _idle: dict[str, list[RangeReader]] = {}
 
