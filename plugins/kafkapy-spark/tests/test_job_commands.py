@@ -131,6 +131,7 @@ def test_summaries(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("[PATH_ALREADY_EXISTS] Path /x exists.\nJVM stacktrace:\nat x", "[PATH_ALREADY_EXISTS] Path /x exists."),
         ("plain", "plain"),
+        ("An error occurred while calling o8.save.\n: java.io.IOException: disk full\n\tat java.base/x", "disk full"),
     ],
 )  # fmt: skip
 def test_why_something_failed(text: str, expected: str) -> None:

@@ -136,8 +136,8 @@ def _frame(
     for name, kind in (("key", key), ("value", value)):
         if kind not in TYPES:
             raise IllegalArgumentError(f"{name} must be one of {', '.join(TYPES)}, and is '{kind}'")
-    scan = TopicScan({"isolation.level": "read_committed", **kafka}, [topic], options)
-    frame = scan.frame(spark, COLUMNS, latest_of_range, SCHEMA)
+    scan = TopicScan(spark, {"isolation.level": "read_committed", **kafka}, [topic], options)
+    frame = scan.frame(COLUMNS, latest_of_range, SCHEMA)
     if observed is not None:
         counts = (functions.sum(name).alias(name) for name in ("rows", "bytes", "without_key"))
         frame = frame.observe(observed[0], *counts)

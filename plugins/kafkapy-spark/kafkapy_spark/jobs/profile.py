@@ -148,12 +148,12 @@ def profile(
     started = time.monotonic()
     progress.step("looking up offsets")
     # What expires while it is read counts as missing.
-    scan = TopicScan(kafka, names, {"failOnDataLoss": "false", **(options or {})})
+    scan = TopicScan(spark, kafka, names, {"failOnDataLoss": "false", **(options or {})})
 
     def work(each: OffsetRange, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return profile_range(each, batches, gap_ms, count_keys)
 
-    counted = scan.frame(spark, COLUMNS, work, SCHEMA).persist()
+    counted = scan.frame(COLUMNS, work, SCHEMA).persist()
     try:
         progress.step(f"reading {scan.size:,} offsets of {len(scan.ranges):,} partitions")
         partitions = _partitions(counted, scan.ranges, gap_ms)

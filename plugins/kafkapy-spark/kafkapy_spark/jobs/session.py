@@ -42,6 +42,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): +(\S.*)$", re.MULTILINE)
 """The last line of a Python traceback, many of which are in the texts of Spark's errors."""
+_CALLED: Final = re.compile(r"^An error occurred while calling \S+\n: (?:[\w.$]+: )?")
+"""What py4j writes before the text of a Java exception."""
 _QUIET: Final[Mapping[str, str]] = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 """Unless --verbose or --conf say otherwise: the progress has the terminal to itself."""
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -164,9 +166,9 @@ def kafka_options(kafka: Mapping[str, str]) -> dict[str, str]:
 def reason(error: Exception) -> str:
     """Why something failed, out of all that Spark says: the error that Python raised, on whatever process, or Spark's
     own first line."""
-    text = str(error)
+    text = _CALLED.sub("", str(error).strip())
     raised = _RAISED.findall(text)
-    return raised[-1] if raised else text.strip().partition("\n")[0]
+    return raised[-1] if raised else text.partition("\n")[0]
 
 
 def _kafka(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> dict[str, str]:

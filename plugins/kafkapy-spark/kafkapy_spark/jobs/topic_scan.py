@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
-from kafkapy_spark.executor_reader import ReadPlan, read_task
+from kafkapy_spark.executor_reader import ReadPlan
 from kafkapy_spark.jobs.session import kafka_options
 from kafkapy_spark.offset_reader import OffsetReader
 from kafkapy_spark.options import SourceOptions
-from kafkapy_spark.planning import OffsetRange, Task
-from kafkapy_spark.reader import read_plan, task_partitions
+from kafkapy_spark.planning import OffsetRange
+from kafkapy_spark.reader import TaskPartition, read_plan, task_partitions
 from kafkapy_spark.schema import SCHEMA_WITH_HEADERS
+from kafkapy_spark.session import is_connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,44 +41,50 @@ class TopicScan:
     """
 
     def __init__(
-        self, kafka: Mapping[str, str], topics: Sequence[str], options: Mapping[str, str] | None = None
+        self,
+        spark: SparkSession,
+        kafka: Mapping[str, str],
+        topics: Sequence[str],
+        options: Mapping[str, str] | None = None,
     ) -> None:
+        self._spark = spark
         given = {**kafka_options(kafka), "subscribe": ",".join(topics), **(options or {})}
         self._options = SourceOptions.parse(given, streaming=False)
         offsets = OffsetReader(self._options)
         try:
             start = offsets.resolve(self._options.starting, starting=True)
             end = offsets.resolve(self._options.ending, starting=False)
+            self.ranges = [
+                OffsetRange(partition, offset, max(offset, end[partition]))
+                for partition, offset in sorted(start.items())
+                if partition in end
+            ]
+            self._tasks = task_partitions(self._with_max_tasks(), self.ranges, offsets)
         finally:
             offsets.close()
-        self.ranges = [
-            OffsetRange(partition, offset, max(offset, end[partition]))
-            for partition, offset in sorted(start.items())
-            if partition in end
-        ]
 
     @property
     def size(self) -> int:
         """Offsets; records may be fewer."""
         return sum(each.size for each in self.ranges)
 
-    def frame(self, spark: SparkSession, columns: Sequence[str], work: Work, schema: str) -> DataFrame:
+    def frame(self, columns: Sequence[str], work: Work, schema: str) -> DataFrame:
         """What `work` makes of the records, as a DataFrame of this schema. A large partition may come in several
         ranges.
 
         columns: those of the source that `work` gets, in its types.
         """
         plan = read_plan(self._options, StructType([SCHEMA_WITH_HEADERS[name] for name in columns]))
-        tasks = self._tasks(spark)
-        run = _on_executor(plan, tasks, work)
-        return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, schema)
+        number = len(self._tasks)
+        return self._spark.range(0, number, 1, max(1, number)).mapInArrow(_on_executor(plan, self._tasks, work), schema)
 
-    def _tasks(self, spark: SparkSession) -> list[Task]:
+    def _with_max_tasks(self) -> SourceOptions:
         options = self._options
-        if options.max_tasks is None:
-            slots = int(spark.conf.get("spark.default.parallelism", "0") or 0) or _slots(spark)
-            options = dataclasses.replace(options, max_tasks=max(len(self.ranges), TASKS_PER_SLOT * slots, 1))
-        return [each.task for each in task_partitions(options, self.ranges)]
+        if options.max_tasks is not None:
+            return options
+        # A client of Spark Connect has no context.
+        slots = 1 if is_connect(self._spark) else self._spark.sparkContext.defaultParallelism
+        return dataclasses.replace(options, max_tasks=max(len(self.ranges), TASKS_PER_SLOT * slots))
 
 
 def time_options(since_ms: int | None, until_ms: int | None) -> dict[str, str]:
@@ -91,18 +98,12 @@ def time_options(since_ms: int | None, until_ms: int | None) -> dict[str, str]:
     return options
 
 
-def _slots(spark: SparkSession) -> int:
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect has no SparkContext
-        return 1
-
-
-def _on_executor(plan: ReadPlan, tasks: list[Task], work: Work) -> Any:
+def _on_executor(plan: ReadPlan, tasks: list[TaskPartition], work: Work) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for each in tasks[number]:
-                    yield from work(each, read_task(plan, (each,)))
+                partition = tasks[number]
+                for each in partition.task:
+                    yield from work(each, TaskPartition((each,), partition.topic_ids).batches(plan))
 
     return run
