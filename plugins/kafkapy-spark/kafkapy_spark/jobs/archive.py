@@ -39,7 +39,7 @@ __all__ = ["ArchiveSummary", "archive", "command"]
 ENGINES: Final = ("arrow", "spark")
 FORMATS: Final = ("parquet", "delta", "iceberg")
 LAYOUTS: Final = ("hourly", "daily", "none")
-COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "none")
+COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "none")
 TARGET_FILE_BYTES: Final = 128 << 20
 ROWS_PER_COMMIT: Final = 50_000_000
 

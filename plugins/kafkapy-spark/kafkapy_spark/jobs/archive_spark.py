@@ -9,21 +9,20 @@ stage has those of a period, and about as much as a file shall have (adaptive ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kafkapy.errors import IllegalArgumentError
 from kafkapy_spark.jobs.archive_layout import Layout
 from kafkapy_spark.jobs.query_run import QueryRun, observed, run_query
+from kafkapy_spark.jobs.settings import session_settings
+from kafkapy_spark.jobs.table_files import TABLE_FORMATS, has_format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["archive_with_spark"]
-
-_TABLE_FORMATS: Final = {"delta": "io.delta.sql.DeltaSparkSessionExtension", "iceberg": "iceberg-spark-runtime"}
 
 
 def archive_with_spark(
@@ -41,8 +40,10 @@ def archive_with_spark(
 ) -> QueryRun:
     """Runs the query to its end. `options` are the source's. StreamingQueryException; IllegalArgumentError where the
     session lacks the table format."""
-    if table_format in _TABLE_FORMATS:
-        _check_format(spark, table_format)
+    if table_format in TABLE_FORMATS and not has_format(spark, table_format):
+        raise IllegalArgumentError(
+            f"The session has no {table_format} ({TABLE_FORMATS[table_format]}); the engine arrow needs none"
+        )
     if table_format == "iceberg":
         _create_iceberg(spark, destination, schema, layout)
     settings = {
@@ -52,7 +53,7 @@ def archive_with_spark(
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": compression,
     }
-    with _settings(spark, settings):
+    with session_settings(spark, settings):
         reader = spark.readStream.format("kafkapy").schema(schema).option("startingOffsets", "earliest")
         records = observed(reader.options(**options).option("maxOffsetsPerTrigger", rows_per_commit).load())
         writer = (
@@ -81,36 +82,6 @@ def _divided(records: DataFrame, layout: Layout, with_columns: bool) -> DataFram
     if with_columns:
         return records.withColumns(columns).hint("rebalance", *columns)
     return records.hint("rebalance", functions.date_trunc("hour" if layout is Layout.HOURLY else "day", time))
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """A query takes the session's settings when it starts; the session gets its own back."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
-
-
-def _check_format(spark: SparkSession, table_format: str) -> None:
-    from pyspark.errors import AnalysisException
-
-    try:
-        spark.read.format(table_format).load("file:///nowhere")
-    except AnalysisException as error:
-        if "DATA_SOURCE_NOT_FOUND" in (error.getCondition() or ""):
-            raise IllegalArgumentError(
-                f"The session has no {table_format} ({_TABLE_FORMATS[table_format]}); the engine arrow needs none"
-            ) from None
-    except Exception:
-        pass  # it is there, and there is no such table
 
 
 def _create_iceberg(spark: SparkSession, identifier: str, schema: StructType, layout: Layout) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["QueryRun", "observed", "run_query"]
@@ -30,15 +30,16 @@ class QueryRun:
     batches: int = 0
 
 
-def observed(frame: DataFrame) -> DataFrame:
-    """The frame, whose bytes of keys and values are counted as well when `run_query` runs it."""
+def observed(frame: DataFrame, name: str | Observation = OBSERVED) -> DataFrame:
+    """The frame, whose rows and bytes of keys and values are counted as well when it is run: by `run_query`, or for the
+    Observation."""
     from pyspark.sql import functions
 
-    sizes = [functions.octet_length(name) for name in ("key", "value") if name in frame.columns]
-    if not sizes:
-        return frame
-    total = sum((functions.coalesce(functions.sum(size), functions.lit(0)) for size in sizes), functions.lit(0))
-    return frame.observe(OBSERVED, total.alias("bytes"))
+    total = functions.lit(0).cast("bigint")
+    for column in ("key", "value"):
+        if column in frame.columns:
+            total = total + functions.coalesce(functions.sum(functions.octet_length(column)), functions.lit(0))
+    return frame.observe(name, functions.count(functions.lit(1)).alias("rows"), total.alias("bytes"))
 
 
 def run_query(spark: SparkSession, start: Callable[[], StreamingQuery]) -> QueryRun:

@@ -1,0 +1,72 @@
+"""Tables of formats that a Spark session may lack the jar of, read by their lists of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkapy.errors import IllegalArgumentError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["TABLE_FORMATS", "has_format", "read_files"]
+
+TABLE_FORMATS: Final[Mapping[str, str]] = {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime"}
+"""And what Spark needs for them."""
+
+
+def has_format(spark: SparkSession, name: str) -> bool:
+    """Whether the session knows the format."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.read.format(name).load("file:///nowhere")
+    except AnalysisException as error:
+        return "DATA_SOURCE_NOT_FOUND" not in (error.getCondition() or "")
+    except Exception:
+        pass  # it is there, and there is no such table
+    return True
+
+
+def read_files(
+    spark: SparkSession, source: str, form: str, options: Mapping[str, str], catalog: Mapping[str, str]
+) -> DataFrame:
+    """A directory or table as Spark reads it; Delta and Iceberg tables without a jar through deltalake and pyiceberg.
+    IllegalArgumentError where that is not all there is to a table."""
+    if form in TABLE_FORMATS and (catalog or not has_format(spark, form)):
+        files = _delta_files(source) if form == "delta" else _iceberg_files(source, catalog)
+        if not files:
+            raise IllegalArgumentError(f"The table {source} has no files")
+        return spark.read.parquet(*files)
+    return spark.read.format(form).options(**options).load(source)
+
+
+def _delta_files(uri: str) -> list[str]:
+    try:
+        from deltalake import DeltaTable
+    except ImportError as error:
+        raise IllegalArgumentError(
+            f"Neither has the session delta ({TABLE_FORMATS['delta']}) nor is the package deltalake there ({error})"
+        ) from None
+    table = DeltaTable(uri)
+    needed: set[Any] = {*(table.protocol().reader_features or ())} & {"deletionVectors", "columnMapping"}
+    if needed or table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise IllegalArgumentError(f"The files of {uri} are not all there is to it (deletion vectors, column mapping)")
+    return list(table.file_uris())
+
+
+def _iceberg_files(identifier: str, catalog: Mapping[str, str]) -> list[str]:
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError as error:
+        raise IllegalArgumentError(
+            f"Neither has the session iceberg ({TABLE_FORMATS['iceberg']}) nor is the package pyiceberg there ({error})"
+        ) from None
+    properties = dict(catalog)
+    tasks = [*load_catalog(properties.pop("name", None), **properties).load_table(identifier).scan().plan_files()]
+    if any(task.delete_files for task in tasks):
+        raise IllegalArgumentError(
+            f"Rows of {identifier} are deleted by files of their own, which Spark needs a jar for"
+        )
+    return [task.file.file_path for task in tasks]
