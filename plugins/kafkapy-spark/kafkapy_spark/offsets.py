@@ -1,8 +1,9 @@
 """Offsets of partitions in the JSON that Spark keeps them in, and the limits that a range of offsets is asked for by.
 
 {"topic": {"0": 23, "1": -1}}: the same JSON as that of Spark's own Kafka source, so that a checkpoint fits both. The
-texts differ in blanks: PySpark writes them with json.dumps, Spark's source writes none. Spark takes a different text
-for new data, so the first batch after a change from that source may be empty.
+texts differ: a Python source gives PySpark a dict, which it writes with json.dumps, with blanks; Spark's source writes
+none, and has the topics in no order. Spark takes a different text for new data, so the first batch after a change from
+that source may be empty.
 Source: org.apache.spark.sql.kafka010.JsonUtils, KafkaOffsetRangeLimit.
 """
 
