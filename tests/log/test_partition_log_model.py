@@ -432,9 +432,7 @@ CHEAP = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
 def test_any_history_of_a_log() -> None:
-    run_state_machine_as_test(
-        PartitionLogMachine, settings=settings(max_examples=2000, stateful_step_count=15, **CHEAP)
-    )
+    run_state_machine_as_test(PartitionLogMachine, settings=settings(max_examples=400, stateful_step_count=15, **CHEAP))
 
 
 @pytest.mark.soak

@@ -27,7 +27,6 @@ from kafkapy.log.loader import load_log
 
 MEMORY = Path("/dev/shm")
 PAGES = (512, 4096)
-SUBSETS = 10_000
 CONFIG = helpers.config(segment_bytes=1500, index_interval_bytes=200, segment_index_bytes=800)
 NOW = time.time_ns() // 1_000_000
 
@@ -164,11 +163,12 @@ def torn(old: bytes, new: bytes, page: int, random: Random) -> bytes:
     return bytes(out[: max(length, len(old))])
 
 
-def test_any_pages_of_what_was_not_synced(unsynced: Unsynced) -> None:
+@pytest.mark.parametrize("subsets", [1_500, pytest.param(20_000, marks=pytest.mark.soak)])
+def test_any_pages_of_what_was_not_synced(unsynced: Unsynced, subsets: int) -> None:
     """Data, indexes, transaction indexes, snapshots and leader epochs alike; names that are new may be missing."""
     random = Random(20)
     kept = set()
-    for number in range(SUBSETS):
+    for number in range(subsets):
         page = PAGES[number % 2]
         files = {}
         for name, data in unsynced.files.items():
