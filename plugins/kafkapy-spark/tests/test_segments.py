@@ -25,7 +25,7 @@ from kafkapy_spark.spark_batches import SparkBatches
 
 from kafkapy import KafkaAdminClient, KafkaProducer, testing
 from kafkapy.errors import IllegalArgumentError
-from kafkapy.records.batches import Record, RecordBatchBuilder, iter_records
+from kafkapy.records.batches import Record, RecordBatchBuilder, decode_records, iter_batches, iter_records
 from kafkapy.records.legacy import build_message_set
 from kafkapy.types import TopicPartition, uuid_from_string, uuid_to_string
 
@@ -418,6 +418,41 @@ def test_files_of_apache_kafka(name: str) -> None:
     assert found == records
     if "old" not in name and "v0" not in name and "v1" not in name:
         assert sum(each.size for each in left) < end / 2
+
+
+def test_transactions_in_files_of_apache_kafka() -> None:
+    """By its transaction indexes, against what the markers in its log say; up to the first one that is not decided."""
+    directory = KAFKA_FILES / "transactions-0"
+    metadata = (directory / "partition.metadata").read_text()
+    ids = {"transactions": uuid_from_string(metadata.split("topic_id: ")[1].strip())}
+    data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+    committed: list[int] = []
+    open_now: dict[int, list[int]] = {}
+    aborted = 0
+    for batch in iter_batches(data):
+        offsets = [record.offset for record in decode_records(batch)]
+        if batch.is_control:
+            (marker,) = decode_records(batch)
+            decided = open_now.pop(batch.producer_id, [])
+            assert marker.key is not None
+            if marker.key[3] == 1:
+                committed += decided
+            else:
+                aborted += len(decided)
+        elif batch.is_transactional:
+            open_now.setdefault(batch.producer_id, []).extend(offsets)
+        else:
+            committed += offsets
+        end = batch.last_offset + 1
+    end = min((min(offsets) for offsets in open_now.values()), default=end)
+    expected = sorted(at for at in committed if at < end)
+    assert expected and aborted
+    source = SegmentSource((str(KAFKA_FILES),), True, ids, read_committed=True)
+    at = TopicPartition("transactions", 0)
+    for start in range(end):
+        parts = segment_batches_of(source, (OffsetRange(at, start, end),), SparkBatches(SCHEMA), 100, 1 << 20)
+        found = [row for each in parts if isinstance(each, pa.RecordBatch) for row in each["offset"].to_pylist()]
+        assert found == [at for at in expected if at >= start]
 
 
 # --- from options to rows ---------------------------------------------------------------------------------------------
