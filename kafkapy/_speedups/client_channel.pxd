@@ -48,6 +48,7 @@ cdef cppclass ClientChannel:
     int64_t frame_capacity
     int64_t frame_have
     int64_t frame_size
+    int wake_bytes                      # what has to be there for epoll to report the socket as readable
 
 cdef struct ClientRequest:
     int32_t correlation_id

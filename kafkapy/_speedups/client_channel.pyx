@@ -27,6 +27,9 @@ from kafkapy._speedups.wire cimport load_int32
 
 cdef extern from "<sys/socket.h>" nogil:
     int SHUT_RDWR
+    int SOL_SOCKET, SO_RCVBUF, SO_RCVLOWAT
+    int getsockopt(int fd, int level, int name, void* value, unsigned int* size)
+    int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
     int shutdown(int fd, int how)
 
 cdef enum:
@@ -36,6 +39,8 @@ cdef enum:
     FIRST_CAPACITY = 1024 * 1024    # what a size from the wire gets at first; four times as much whenever that has come
     GROWTH = 4
     READ_TURN = 4 * 1024 * 1024     # bytes of one channel before others have their turn
+    MIN_WAKE_BYTES = 64 * 1024      # less than that is not worth telling the kernel
+    MAX_WAKE_BYTES = 1024 * 1024
 
 
 # --- what the I/O thread tells the loop ---------------------------------------------------------------------------
@@ -254,6 +259,28 @@ cdef int64_t fill_frame(ClientIoState* s, ClientChannel* channel, int64_t* room)
     return n
 
 
+cdef void set_wake_bytes(ClientChannel* channel, int count) noexcept nogil:
+    """Sets SO_RCVLOWAT; back to 1 where the receive buffer may not hold so much, as nothing would ever be reported then."""
+    cdef int room = 0
+    cdef unsigned int size = sizeof(int)
+    setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
+    # The kernel makes the buffer larger (Linux 4.18), unless its size was set; about half of it may be overhead.
+    if count > 1 and (getsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVBUF, &room, &size) < 0 or room < 2 * count):
+        count = 1
+        setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
+    channel.wake_bytes = count
+
+
+cdef void sleep_through(ClientChannel* channel) noexcept nogil:
+    """Before the thread waits: of a frame that is under way it wants to see much at once. To read while the sender writes costs twice as much."""
+    cdef int64_t missing = channel.frame_size - channel.frame_have if channel.frame != NULL else 0
+    cdef int64_t count = min(missing, <int64_t>MAX_WAKE_BYTES)
+    if count < MIN_WAKE_BYTES or channel.transport.session != NULL:
+        count = 1
+    if count != channel.wake_bytes:
+        set_wake_bytes(channel, <int>count)
+
+
 cdef void read_responses(ClientIoState* s, ClientChannel* channel) noexcept nogil:
     """Reads what is there, up to READ_TURN bytes; epoll reports what is left again."""
     cdef int64_t turn = READ_TURN
@@ -277,14 +304,15 @@ cdef void read_responses(ClientIoState* s, ClientChannel* channel) noexcept nogi
             close_channel(s, channel, 0)
             return
         elif n == -EAGAIN:
-            return
+            break
         else:
             status = <int>-n
         if status:
             close_channel(s, channel, status)
             return
         if n < room and channel.transport.functions.pending(&channel.transport) == 0:
-            return
+            break
+    sleep_through(channel)
 
 
 # --- the thread ---------------------------------------------------------------------------------------------------

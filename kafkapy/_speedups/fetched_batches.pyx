@@ -5,7 +5,8 @@
                     Messages of format v0 and v1 are written anew as the records of one batch for a run of plain messages, or for a wrapper
                     (fetched_messages.pyx).
 
-What is opened is copied into slabs of up to 1 MiB, which consumers use again and again; larger ones have slabs of their own.
+What is opened lies in slabs of up to 1 MiB, which consumers use again and again; larger ones have slabs of their own. Where there is much to
+open it is opened in its slab, otherwise elsewhere, to be copied when its size is known.
 
 A part of a batch at the end is left out, since brokers cut there; bytes without one whole batch are an entry of their own. An entry whose
 state is an error stays where it is, so that it is met by who reads up to it; behind a length or magic that is none nothing can be found.
@@ -78,6 +79,7 @@ cdef enum:
     SLAB_SIZE = 1 << 20
     SLACK = 4096                    # what may stay unused behind a slab
     FIRST_RATIO = 4                 # output to expect for an input
+    SMALLEST_ROOM = 1 << 16         # an LZ4 block, which is opened in place where there is room for the largest one
 
 
 cdef inline void entry_init(FetchedBatch* entry, int64_t offset, FetchedState state) noexcept nogil:
@@ -184,6 +186,8 @@ cdef void batch_open(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behin
     if batch.magic < MAGIC_V2:
         messages_convert(batch.records, batch.size, max_bytes, batch, slabs)
         return
+    if not alone and open_in_slab(batch, max_bytes, bytes_behind, slabs):
+        return
     buffer_init(&into)
     if not alone:
         scratch_take(&into.data, &into.capacity)
@@ -210,6 +214,31 @@ cdef void batch_open(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behin
     batch.state = FETCHED_READY
 
 
+cdef bint open_in_slab(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behind, vector[Slab]* slabs) noexcept nogil:
+    """Decompresses the batch to where it is to stay. False: it could not, for want of room or because it is damaged; nothing has changed."""
+    cdef size_t room = max(<size_t>SMALLEST_ROOM, FIRST_RATIO * <size_t>batch.size)
+    cdef ByteBuffer into
+    cdef Slab* last
+    if slabs.size() == 0 or slabs.back().capacity - slabs.back().size < room:
+        if room > SLAB_SIZE or FIRST_RATIO * (batch.size + bytes_behind) < SLAB_SIZE // 2 or not slab_new(slabs, SLAB_SIZE):
+            return False
+    last = &slabs.back()
+    buffer_init(&into)
+    into.data = last.data
+    into.size = last.size
+    into.capacity = last.capacity
+    # With this limit it neither grows nor moves.
+    max_bytes = min(max_bytes, <int64_t>(last.capacity - last.size) - 1)
+    if decompress_into(batch.attributes & CODEC_MASK, batch.records, batch.size, max_bytes, &into) != COMPRESSION_OK:
+        return False
+    batch.slab = <int32_t>slabs.size() - 1
+    batch.records = last.data + last.size
+    batch.size = into.size - last.size
+    batch.state = FETCHED_READY
+    last.size = into.size
+    return True
+
+
 cdef void slab_adopt(vector[Slab]* slabs, ByteBuffer* into) noexcept nogil:
     """The buffer as a slab, without what it does not need."""
     cdef Slab slab
@@ -224,20 +253,27 @@ cdef void slab_adopt(vector[Slab]* slabs, ByteBuffer* into) noexcept nogil:
     slabs.push_back(slab)
 
 
+cdef bint slab_new(vector[Slab]* slabs, size_t capacity) noexcept nogil:
+    """An empty slab behind the others. False: no memory."""
+    cdef Slab slab
+    slab.capacity = capacity
+    slab.size = 0
+    slab.data = spare_take(capacity)
+    if slab.data == NULL:
+        slab.data = <uint8_t*>malloc(max(capacity, <size_t>1))
+    if slab.data == NULL:
+        return False
+    slabs.push_back(slab)
+    return True
+
+
 cdef bint slab_copy(vector[Slab]* slabs, ByteBuffer* into, size_t wanted) noexcept nogil:
     """A copy of the scratch buffer behind the last slab's bytes, or in a new slab; the scratch memory is given back. False: no memory."""
-    cdef Slab slab
     cdef Slab* last
     if slabs.size() == 0 or slabs.back().capacity - slabs.back().size < into.size:
-        slab.capacity = max(into.size, min(wanted, <size_t>SLAB_SIZE))
-        slab.size = 0
-        slab.data = spare_take(slab.capacity)
-        if slab.data == NULL:
-            slab.data = <uint8_t*>malloc(max(slab.capacity, <size_t>1))
-        if slab.data == NULL:
+        if not slab_new(slabs, max(into.size, min(wanted, <size_t>SLAB_SIZE))):
             scratch_give(into.data, into.capacity)
             return False
-        slabs.push_back(slab)
     last = &slabs.back()
     memcpy(last.data + last.size, into.data, into.size)
     last.size += into.size

@@ -141,6 +141,67 @@ def test_responses_of_any_size_are_read_whole(io: ClientIo, peer: Peer, size: in
     assert all(bytes(response.frame)[4:] == body for response in responses)
 
 
+@pytest.fixture
+def connect() -> Iterator[Callable[[ClientIo, int], Peer]]:
+    """Peers over TCP, whose kernel waits for as much as is asked for; receive_buffer: its size, 0 for the system's."""
+    made: list[Peer] = []
+
+    def peer(io: ClientIo, receive_buffer: int) -> Peer:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            ours = socket.socket()
+            if receive_buffer:
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            ours.connect(server.getsockname())
+            accepted, _ = server.accept()
+        one = Peer.__new__(Peer)
+        one.socket = accepted
+        one.socket.settimeout(WAIT_S)
+        one.channel = io.add(ours.detach())
+        made.append(one)
+        return one
+
+    yield peer
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("receive_buffer", [0, 4096, 300_000, 8 << 20])
+def test_responses_over_tcp_come_whole_however_they_are_cut(
+    connect: Callable[[ClientIo, int], Peer], receive_buffer: int
+) -> None:
+    """The thread sleeps until much of a frame is there: it must wake for what is less, and for what comes next."""
+    rng = random.Random(receive_buffer)
+    io = ClientIo(32 << 20)
+    peer = connect(io, receive_buffer)
+    for number, size in enumerate((0, 70_000, 5_000_000, 10, 66_000, 1_048_576, 3_000_000, 5)):
+        body = rng.randbytes(size)
+        response = ask(io, peer, number, body[:8])
+        peer.request()
+        whole = answer(number, body)
+        cuts = sorted(rng.randrange(len(whole)) for _ in range(4))
+        for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+            peer.socket.sendall(whole[start:end])
+            time.sleep(0.01)
+        assert collect(io, 1) == [(peer.channel, response, 0)]
+        assert response.frame[4:] == body
+    io.close()
+
+
+@pytest.mark.parametrize("part", [3, 100_000, 2_500_000])
+def test_an_end_amid_a_large_response_over_tcp_ends_the_channel(
+    connect: Callable[[ClientIo, int], Peer], part: int
+) -> None:
+    io = ClientIo(32 << 20)
+    peer = connect(io, 0)
+    ask(io, peer, 1)
+    peer.request()
+    peer.socket.sendall(answer(1, bytes(4_000_000))[:part])
+    time.sleep(0.05)
+    peer.close()
+    assert [(event[0], event[1]) for event in collect(io, 1)] == [(peer.channel, None)]
+    io.close()
+
+
 def test_responses_in_single_bytes(io: ClientIo, peer: Peer) -> None:
     responses = [ask(io, peer, number) for number in range(4)]
     for byte in b"".join(answer(number, bytes(number)) for number in range(4)):
