@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Archived", "ArrowArchive"]
 
 BYTES_PER_ROW: Final = 100.0
-"""In a file, as long as nothing is known of it."""
+"""In a file, where nothing is known of it."""
 
 
 @dataclass
@@ -82,11 +82,12 @@ class ArrowArchive:
         lookup = OffsetReader(self._options)
         try:
             start, end = self._span(position, lookup)
+            per_row = position.bytes_per_row or _log_bytes_per_row(lookup, _ranges(start, end))
+            self._read = read_plan(self._options, self._schema, lookup.topic_ids())
             topic_ids = {topic: str(topic_id) for topic, topic_id in lookup.topic_ids().items()}
         finally:
             lookup.close()
         done = Archived(position.offsets | start)
-        per_row = position.bytes_per_row
         first = not start.keys() & position.offsets.keys()
         if not first and start == end:
             return done
@@ -96,7 +97,7 @@ class ArrowArchive:
             self._commit([], done.offsets, position.topic_ids | topic_ids, per_row)
         while start != end:
             stop = limit_rows(self._rows_per_commit, start, end)
-            files = self._round(start, stop, per_row or BYTES_PER_ROW, done.commits)
+            files = self._round(_ranges(start, stop), per_row, done.commits)
             rows = sum(file.rows for file in files)
             if rows:
                 per_row = sum(file.size for file in files) / rows
@@ -150,16 +151,12 @@ class ArrowArchive:
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 
-    def _round(
-        self, start: PartitionOffsets, stop: PartitionOffsets, bytes_per_row: float, number: int
-    ) -> list[ArchivedFile]:
-        ranges = [OffsetRange(partition, start[partition], stop[partition]) for partition in sorted(start)]
-        ranges = [each for each in ranges if each.size > 0]
+    def _round(self, ranges: list[OffsetRange], bytes_per_row: float, number: int) -> list[ArchivedFile]:
         total = sum(each.size for each in ranges)
         tasks = pack(ranges, max(1, round(total * bytes_per_row / self._target_bytes)))
         self._progress.step(f"round {number + 1}: {total:,} records in {len(tasks):,} tasks")
         plan = WritePlan(
-            read=read_plan(self._options, self._schema),
+            read=self._read,
             root=self._destination.root,
             name=f"{self._destination.name}-{number:04}",
             layout=self._layout,
@@ -169,7 +166,7 @@ class ArrowArchive:
         return [file for files in _run(self._spark, plan, tasks) for file in files]
 
     def _commit(
-        self, files: list[ArchivedFile], offsets: PartitionOffsets, topic_ids: dict[str, str], per_row: float | None
+        self, files: list[ArchivedFile], offsets: PartitionOffsets, topic_ids: dict[str, str], per_row: float
     ) -> None:
         self._progress.step(f"committing {len(files):,} files")
         try:
@@ -177,6 +174,20 @@ class ArrowArchive:
         except OtherRunError:
             self._destination.discard(files)
             raise
+
+
+def _ranges(start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
+    """What is between, without what is empty."""
+    ranges = [OffsetRange(partition, start[partition], end[partition]) for partition in sorted(start)]
+    return [each for each in ranges if each.size > 0]
+
+
+def _log_bytes_per_row(lookup: OffsetReader, ranges: list[OffsetRange]) -> float:
+    """What an offset takes in brokers' logs, which is not far from what it takes in files."""
+    sizes = lookup.bytes_per_row(ranges)
+    known = [each for each in ranges if each.partition in sizes]
+    rows = sum(each.size for each in known)
+    return sum(each.size * sizes[each.partition] for each in known) / rows if rows else BYTES_PER_ROW
 
 
 def _run(spark: SparkSession, plan: WritePlan, tasks: Sequence[Task]) -> list[list[ArchivedFile]]:
