@@ -2,8 +2,8 @@
 between directories fails, or is the last one before a crash: afterwards no acknowledged record is missing, none is
 there twice, none was invented, and a partition is in one directory.
 
-The points are enumerated. `make test` writes out the crash states of every point and lets every operation fail in one
-way; `make soak` lets every operation fail in every way. What is done and how it is judged: fault_scenarios.py.
+The points are enumerated. `make test` writes out the crash states of every point and lets every third operation fail in
+one way; `make soak` lets every operation fail in every way. What is done and how it is judged: fault_scenarios.py.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_a_crash_between_any_two_file_operations(library: Path, fast_directory: 
 def test_any_file_operation_fails(library: Path, fast_directory: Path, scenario: str) -> None:
     points, runs = run(library, fast_directory, scenario, "faults")
     assert points >= 50
-    assert runs == points
+    assert runs == len(range(0, points, 3))
 
 
 @pytest.mark.soak
