@@ -13,6 +13,9 @@ values of 100, as the producer sends them (--codec none). Jobs:
     batch-1, batch-128
                 the time of one micro-batch of a record for each of so many partitions: median of a query's, ms
 
+Beside each is the processor time of all of Spark's processes, Python's among them, for a record or a micro-batch, in us
+or ms: a machine that does other things too tells it better than wall time.
+
 --formats takes "limit" too: a Python source that yields one batch made beforehand, which is as fast as Spark takes any.
 Spark's connector is of the version of pyspark, or where Maven Central has none of perf/peers/spark_kafka.py's.
 """
@@ -34,6 +37,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from measure import process_tree
 from peers import spark_kafka
 from peers.apache_kafka import PeerMissingError
 
@@ -86,6 +90,18 @@ def session(jars: list[Path]) -> Iterator[Any]:
         yield spark
     finally:
         spark.stop()
+
+
+def spark_seconds(broker_pid: int) -> float:
+    """Processor time of this process and all below it but the broker, processes that have ended included."""
+    ticks = 0
+    for pid in set(process_tree(os.getpid())) - set(process_tree(broker_pid)):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended: its parent has its time
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Bench:
@@ -181,6 +197,7 @@ def main() -> None:
     results: dict[str, dict[str, list[float]]] = {
         job: {form: [] for form in formats if form != "limit" or job in READ_JOBS} for job in jobs
     }
+    processor: dict[str, dict[str, list[float]]] = {job: {form: [] for form in results[job]} for job in jobs}
     with (
         tempfile.TemporaryDirectory() as directory,
         BrokerProcess(overrides={"kafkapy.storage.backend": "memory"}) as broker,
@@ -200,18 +217,31 @@ def main() -> None:
                 run = bench.job(job)
                 for number in range(options.rounds + 1):
                     for form in results[job]:
+                        before = spark_seconds(broker.pid)
                         measured = run(form)
+                        spent = spark_seconds(broker.pid) - before
+                        spent *= 1e3 / BATCHES if job in BATCH_JOBS else 1e6 / options.rows
                         if number:
                             results[job][form].append(measured)
-                        print(f"{job:10} {form:8} {measured:14,.1f}{'' if number else '  (not counted)'}", flush=True)
+                            processor[job][form].append(spent)
+                        what = f"{measured:14,.1f} {spent:10,.2f}{'' if number else '  (not counted)'}"
+                        print(f"{job:10} {form:8} {what}", flush=True)
     print(f"\npyspark {pyspark.__version__}, Spark's connector {connector}; {options.rows:,} records")
     print(f"{'':10} " + " ".join(f"{form:>14}" for form in formats))
-    for job, found in results.items():
-        unit = "ms a batch" if job in BATCH_JOBS else "records/s"
-        cells = [f"{statistics.median(found[form]):14,.0f}" if form in found else 14 * " " for form in formats]
-        print(f"{job:10} " + " ".join(cells) + f"  {unit}")
+    for title, table, units in (
+        ("", results, ("records/s", "ms a batch")),
+        ("processor time", processor, ("us a record", "ms a batch")),
+    ):
+        print(title)
+        for job, found in table.items():
+            digits = 0 if table is results or job in BATCH_JOBS else 2
+            cells = [
+                f"{statistics.median(found[form]):14,.{digits}f}" if form in found else 14 * " " for form in formats
+            ]
+            print(f"{job:10} " + " ".join(cells) + f"  {units[job in BATCH_JOBS]}")
     if options.json:
-        options.json.write_text(json.dumps({"pyspark": pyspark.__version__, "connector": connector, "jobs": results}))
+        versions = {"pyspark": pyspark.__version__, "connector": connector}
+        options.json.write_text(json.dumps({**versions, "jobs": results, "processor": processor}))
 
 
 if __name__ == "__main__":
