@@ -25,6 +25,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -69,6 +70,10 @@ class UseBrokerError(KafkaError):
         self.broken = broken
 
 
+class TransactionIndexLateError(KafkaError):
+    """What was read has records of a transaction that was aborted: the task has to be run again."""
+
+
 class _Segment(NamedTuple):
     base: int
     next_base: int | None
@@ -80,7 +85,7 @@ def segment_batches_of(
 ) -> Iterator[pa.RecordBatch | Task]:
     """The records of the task's ranges, in batches of at most so many rows and about so many bytes; and in between
     the ranges that have to be read from brokers at this point. IllegalArgumentError for files that cannot be read
-    where they are required."""
+    where they are required; TransactionIndexLateError."""
     found: list[tuple[OffsetRange, _PartitionFiles]] = []
     elsewhere: list[OffsetRange] = []
     for each in task:
@@ -122,10 +127,12 @@ def _read(
     partition, offset, end = whole
     chunk: FetchedPartition | None = None
     fd = -1
+    aborted: bytes | None = None
     try:
-        aborted = files.aborted(offset) if source.read_committed else b""
+        if source.read_committed:
+            aborted = files.aborted(offset)
         try:
-            batches = SegmentBatches(partition.topic, partition.partition, end, aborted, source.check_crcs)
+            batches = SegmentBatches(partition.topic, partition.partition, end, aborted or b"", source.check_crcs)
         except ValueError as error:
             raise UseBrokerError(str(error), broken=True) from error
         while offset < end:
@@ -164,6 +171,23 @@ def _read(
         if fd >= 0:
             os.close(fd)
     yield from into.batches()
+    if aborted is not None:
+        _check_aborted(files, whole, aborted)
+
+
+def _check_aborted(files: _PartitionFiles, whole: OffsetRange, known: bytes) -> None:
+    """A broker may let readers see the end of a transaction a moment before the index file has that it was aborted.
+    When an entry has come meanwhile that counts here, the task's rows are wrong: it fails, and Spark runs it again."""
+    try:
+        now = files.aborted(whole.start)
+    except (UseBrokerError, OSError):
+        return  # deleted since: nothing is added to it any more
+    before = {each[1:4] for each in _ABORTED.iter_unpack(known)}
+    if any(each[2] < whole.end and each[1:4] not in before for each in _ABORTED.iter_unpack(now)):
+        raise TransactionIndexLateError(
+            f"A transaction in offsets {whole.start} to {whole.end} of {whole.partition} was aborted while its segment "
+            "files were read; the task has to be run again"
+        )
 
 
 class _PartitionFiles:
@@ -228,7 +252,7 @@ class _PartitionFiles:
                 continue
             if self._names() == before:
                 # An entry that is being written is of a transaction that was open when the end was looked up.
-                return b"".join(each[: len(each) - len(each) % _ABORTED_ENTRY] for each in found)
+                return b"".join(each[: len(each) - len(each) % _ABORTED.size] for each in found)
         raise UseBrokerError(_RESTLESS)
 
     def _open(self, base: int, suffix: str) -> int:
@@ -279,7 +303,8 @@ class _PartitionFiles:
 
 
 _RESTLESS: Final = "its directory changes all the time"
-_ABORTED_ENTRY: Final = 34
+_ABORTED: Final = Struct(">hqqqq")
+"""Of a .txnindex: version, producer id, first, last and last stable offset."""
 _HEADER_BYTES: Final = 61
 _MAGIC_AT: Final = 16
 _MAGIC_V2: Final = 2

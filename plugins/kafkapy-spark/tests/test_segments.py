@@ -204,6 +204,34 @@ def test_transactions(disk: Disk, committed: bool) -> None:
             producer.close()
 
 
+def test_an_abort_that_the_index_has_late_fails_the_task(disk: Disk, tmp_path: Path) -> None:
+    """The rows are wrong then, and Spark runs the task again."""
+    topic = disk.create(segment_bytes=1 << 20)
+    with disk.producer(transactional_id=topic, linger_ms=0) as producer:
+        producer.init_transactions()
+        for commit in (True, False):
+            producer.begin_transaction()
+            producer.send(topic, b"x", partition=0).get(10)
+            (producer.commit_transaction if commit else producer.abort_transaction)()
+    copy = shutil.copytree(disk.of(topic), tmp_path / disk.of(topic).name)
+    (index,) = copy.glob("*.txnindex")
+    entry = index.read_bytes()
+    index.write_bytes(entry[:20])
+    source = disk.source(tmp_path, read_committed=True)
+
+    def parts(end: int) -> Any:
+        task = (OffsetRange(TopicPartition(topic, 0), 0, end),)
+        return segment_batches_of(source, task, SparkBatches(SCHEMA), 1, 1 << 20)
+
+    reading = parts(4)
+    assert next(reading)["offset"].to_pylist() == [0]
+    index.write_bytes(entry)
+    with pytest.raises(segments.TransactionIndexLateError):
+        list(reading)
+    assert [row for each in parts(4) for row in each["offset"].to_pylist()] == [0]
+    assert [row for each in parts(2) for row in each["offset"].to_pylist()] == [0]
+
+
 def compacted(disk: Disk) -> str:
     topic = disk.create(
         cleanup_policy="compact", min_cleanable_dirty_ratio=0.01, segment_bytes=5000, delete_retention_ms=0
