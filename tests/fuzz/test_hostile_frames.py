@@ -137,7 +137,7 @@ def assault(broker: Any, count: int, seed: int) -> None:
 
 @pytest.mark.timeout(900)
 def test_spoiled_requests_of_every_served_version(broker: Any) -> None:
-    assault(broker, int(os.environ.get("KAFKAPY_FUZZ_FRAMES", "50000")), seed=1)
+    assault(broker, int(os.environ.get("KAFKAPY_FUZZ_FRAMES", "20000")), seed=1)
 
 
 def test_every_served_request_cut_at_every_byte(broker: Any) -> None:
@@ -170,11 +170,11 @@ def test_sizes_that_lie_cost_no_memory(broker: Any) -> None:
             connection.close()
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), 16 * MEGABYTE + 1, 2**31 - 1])
-def test_impossible_frame_sizes_close_the_connection(broker: Any, size: int) -> None:
+def test_impossible_frame_sizes_close_the_connection(broker: Any) -> None:
     host, _, port = broker.bootstrap.rpartition(":")
-    assert exchange((host, int(port)), b"\0\x03\0\0", "127.0.0.1", size=size) == b""
-    assert broker.process.poll() is None
+    for size in (-1, -(2**31), 16 * MEGABYTE + 1, 2**31 - 1):
+        assert exchange((host, int(port)), b"\0\x03\0\0", "127.0.0.1", size=size) == b"", size
+        assert broker.process.poll() is None, size
 
 
 @pytest.mark.soak
