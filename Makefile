@@ -15,7 +15,7 @@ export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve test test-spark lint asan soak perf perf-smoke perf-clients bench interop-java interop-spark wheel docs clean
+.PHONY: help build serve test test-spark lint asan soak perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
@@ -30,6 +30,7 @@ help:
 	@echo 'perf-clients  our producer and consumer beside confluent-kafka, kafka-python and aiokafka'
 	@echo 'bench         micro-benchmarks (BENCH=codec for one)'
 	@echo 'interop-java  Apache Kafka beside the broker: its command-line tools, and every answer compared'
+	@echo 'interop-java-old  our clients on Apache Kafka 2.1, 2.8, 3.3 and 3.6'
 	@echo 'interop-spark the Spark connector beside the one of Spark itself: options, errors, schema, tasks, checkpoints'
 	@echo 'wheel         a wheel in dist/'
 	@echo 'docs          write docs/configuration.md anew'
@@ -130,6 +131,13 @@ interop-java: build $(STAMPS)/test-venv
 interop-spark: $(STAMPS)/spark
 	@scripts/system-packages perf
 	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java plugins/kafkapy-spark/tests $(ARGS)
+
+# Our clients on releases of the last years; those before 3.3 with a ZooKeeper. VERSIONS=2.1 for less.
+VERSIONS ?= 2.1,2.8,3.3,3.6
+interop-java-old: build $(STAMPS)/test-venv
+	@scripts/system-packages perf
+	KAFKAPY_INTEROP_JAVA=1 KAFKAPY_PEER_VERSIONS=$(VERSIONS) $(BIN)/python -m pytest -m java \
+		tests/clients/producer tests/clients/consumer tests/clients/admin/test_admin_old_brokers.py $(ARGS)
 
 # --- making -------------------------------------------------------------------------------------------------------
 

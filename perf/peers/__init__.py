@@ -46,12 +46,12 @@ def _kafkapy_version() -> str:
 def _apache(release: str) -> Peer:
     def prepare() -> str:
         apache_kafka.jars(release)
-        return apache_kafka.VERSIONS[release]
+        return apache_kafka.RELEASES[release]
 
     def make(data_dir: Path, overrides: dict[str, str]) -> Any:
         return apache_kafka.ApacheKafka(release, data_dir, overrides)
 
-    return Peer(f"apache-{release}", f"Apache Kafka {apache_kafka.VERSIONS[release]}", prepare, make, is_apache=True)
+    return Peer(f"apache-{release}", f"Apache Kafka {apache_kafka.RELEASES[release]}", prepare, make, is_apache=True)
 
 
 def _redpanda() -> str:

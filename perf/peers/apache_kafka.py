@@ -17,8 +17,17 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-VERSIONS = {"3.9": "3.9.1", "4.x": "4.1.1"}
+if TYPE_CHECKING:
+    from peers.zookeeper import ZooKeeper
+
+RELEASES = {"2.1": "2.1.1", "2.8": "2.8.2", "3.3": "3.3.2", "3.6": "3.6.2", "3.9": "3.9.1", "4.x": "4.1.1"}
+"""Those that tests know by these names; others go by their own."""
+VERSIONS = {name: RELEASES[name] for name in os.environ.get("KAFKAPY_PEER_VERSIONS", "3.9,4.x").split(",")}
+"""The releases that are tested with in this run."""
+WITH_ZOOKEEPER = ("2.", "3.0", "3.1", "3.2")
+"""Releases without a KRaft for production."""
 CACHE = Path(os.environ.get("KAFKAPY_PEER_CACHE", Path(__file__).parents[2] / ".cache" / "peers"))
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -28,6 +37,8 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 """
 _DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 _LOGGER = "org.slf4j:slf4j-simple:1.7.36"
+_EXCLUDED = "-DexcludeArtifactIds=slf4j-log4j12,slf4j-reload4j"
+"""Loggers that older releases bring; with those nothing would be written without a configuration."""
 
 
 class PeerMissingError(RuntimeError):
@@ -36,14 +47,19 @@ class PeerMissingError(RuntimeError):
 
 def jars(version: str) -> Path:
     """The folder with all jars of that release, fetched on the first call."""
-    release = VERSIONS.get(version, version)
-    kafka = [f"org.apache.kafka:kafka_2.13:{release}", f"org.apache.kafka:kafka-tools:{release}"]
+    release = RELEASES.get(version, version)
+    kafka = [f"org.apache.kafka:kafka_{_scala(version)}:{release}", f"org.apache.kafka:kafka-tools:{release}"]
     return _fetched(f"apache-kafka-{release}", [*kafka, _LOGGER])
+
+
+def _scala(version: str) -> str:
+    """Of the jars; 2.13 from release 2.4 on."""
+    return "2.12" if version.startswith(("2.0", "2.1", "2.2", "2.3")) else "2.13"
 
 
 def streams_jars(version: str) -> Path:
     """The same for Kafka Streams; Kafka's clients are among them."""
-    release = VERSIONS.get(version, version)
+    release = RELEASES.get(version, version)
     return _fetched(f"kafka-streams-{release}", [f"org.apache.kafka:kafka-streams:{release}", _LOGGER])
 
 
@@ -59,7 +75,15 @@ def _fetched(name: str, artifacts: list[str]) -> Path:
     dependencies = "\n".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
     (folder / "pom.xml").write_text(_POM.format(name=name, dependencies=dependencies))
     fetched = subprocess.run(
-        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"],
+        [
+            "mvn",
+            "-q",
+            "-B",
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            "-DoutputDirectory=libs",
+            _EXCLUDED,
+        ],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -120,7 +144,8 @@ def answers_api_versions(port: int) -> bool:
 
 class ApacheKafka:
     """One broker-and-controller process with the JVM settings of Kafka's own start scripts. Same shape as kafkapy's
-    BrokerProcess. With `zookeeper` (host:port/chroot) a broker of that cluster, up to 3.9.
+    BrokerProcess. With `zookeeper` (host:port/chroot) a broker of that cluster, up to 3.9; releases before 3.3 start a
+    ZooKeeper of their own where none is given.
     """
 
     def __init__(
@@ -140,6 +165,7 @@ class ApacheKafka:
         self.controller_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.log_path = self.data_dir / "broker.log"
+        self._own_zookeeper: ZooKeeper | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -155,6 +181,11 @@ class ApacheKafka:
         jars(self.version)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "server.properties"
+        if not self.zookeeper and RELEASES.get(self.version, self.version).startswith(WITH_ZOOKEEPER):
+            from peers.zookeeper import ZooKeeper  # which needs this module
+
+            self._own_zookeeper = ZooKeeper(self.data_dir / "zookeeper").__enter__()
+            self.zookeeper = self._own_zookeeper.connect
         roles = self._zookeeper_keys() if self.zookeeper else self._kraft_keys()
         keys = {
             **roles,
@@ -182,19 +213,36 @@ class ApacheKafka:
             "-XX:InitiatingHeapOccupancyPercent=35",
             "-XX:+ExplicitGCInvokesConcurrent",
             "-Djava.awt.headless=true",
+            *self._resolver(),
         )
-        with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                java(self.version, "kafka.Kafka", str(config), options=options), stdout=log, stderr=subprocess.STDOUT
-            )
+        command = java(self.version, "kafka.Kafka", str(config), options=options)
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if answers_api_versions(self.port):
+        self.process = process = self._launch(command)
+        while time.monotonic() < deadline and (process.poll() is None or self._is_registered()):
+            if process.poll() is not None:
+                self.process = process = self._launch(command)
+            elif answers_api_versions(self.port):
                 return self
             time.sleep(0.05)
         tail = self.log_path.read_bytes()[-2000:].decode(errors="replace")
         self.kill()
         raise RuntimeError(f"Apache Kafka {self.version} did not start: {tail}")
+
+    def _launch(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with self.log_path.open("wb") as log:
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def _is_registered(self) -> bool:
+        """Whether it ended because ZooKeeper still has a session of the one that was killed before."""
+        return b"NodeExists" in self.log_path.read_bytes()
+
+    def _resolver(self) -> list[str]:
+        """From Java 14 on the ZooKeeper client of releases before 2.4 makes 127.0.0.1/<unresolved> of an address."""
+        if not self.zookeeper or _scala(self.version) == "2.13":
+            return []
+        hosts = self.data_dir / "hosts"
+        hosts.write_text(f"127.0.0.1 127.0.0.1/<unresolved> localhost {socket.gethostname()}\n")
+        return [f"-Djdk.net.hosts.file={hosts}"]
 
     def _kraft_keys(self) -> dict[str, str]:
         return {
@@ -232,6 +280,9 @@ class ApacheKafka:
 
     def remove(self) -> None:
         self.kill()
+        if self._own_zookeeper is not None:
+            self._own_zookeeper.__exit__(None, None, None)
+            self._own_zookeeper = None
         if self._temporary:
             self._temporary.cleanup()
 
