@@ -26,10 +26,14 @@ def produce(client: Any, topic: str, acks: int) -> Any:
 def test_an_acknowledged_batch_is_flushed(broker: Any, client: Any, topic_name: str, acks: int) -> None:
     client.create_topic(topic_name, flush_messages="2")
     log = broker.context.log_manager.get(TopicPartition(topic_name, 0))
+    unflushed = []
     for offset in range(9):
         answer = produce(client, topic_name, acks)
         assert (answer.error_code, answer.base_offset) == (0, offset)
-        assert log.unflushed_messages == (1 - offset % 2)
+        unflushed.append(log.unflushed_messages)
+    assert unflushed[1::2] == [0] * 4
+    # The flusher of all logs comes by every second, and takes a single message along.
+    assert set(unflushed[::2]) in ({1}, {0, 1})
 
 
 def test_producers_share_flushes(broker: Any, client: Any, connect: Any, topic_name: str) -> None:
