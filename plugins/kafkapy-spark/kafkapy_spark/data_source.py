@@ -76,9 +76,8 @@ class KafkapyDataSource(DataSource):
         options = SinkOptions.parse(self.options, streaming=True)
         check_columns(schema, options)
         if options.delivery == EXACTLY_ONCE:
-            from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter, refuse_asynchronous
+            from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter
 
-            refuse_asynchronous(self.options)
             return ExactlyOnceStreamWriter(options, schema)
         from kafkapy_spark.stream_writer import KafkapyStreamWriter
 

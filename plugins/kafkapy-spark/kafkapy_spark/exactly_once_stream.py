@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -27,15 +27,6 @@ from kafkapy_spark.two_phase_commit import SinkDriver, SinkError, SinkPlan
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-ASYNCHRONOUS = "asyncProgressTrackingEnabled"
-
-
-def refuse_asynchronous(options: Mapping[str, str]) -> None:
-    """IllegalArgumentError where Spark does not know for sure which offsets a batch has before it is written: it could
-    be repeated with others."""
-    given = {name.lower(): value for name, value in options.items()}
-    if given.get(ASYNCHRONOUS.lower(), "false").strip().lower() == "true":
-        raise IllegalArgumentError(f"delivery=exactly-once is not possible with {ASYNCHRONOUS}")
 
 
 class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):

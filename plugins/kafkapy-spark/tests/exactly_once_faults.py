@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import uuid
 import zlib
 from collections import Counter
@@ -26,13 +27,15 @@ from kafkapy_spark.two_phase_commit import (
     require_current,
 )
 
-from kafkapy import KafkaAdminClient, KafkaConsumer, testing
+from kafkapy import KafkaAdminClient, KafkaConsumer
 from kafkapy.clients.background import BackgroundLoop
 from kafkapy.errors import KafkaConnectionError, KafkaError
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 
 PARTITIONS = 2
 TIMEOUT_MS = 900_000
+MARKERS_S = 15
+"""Most time for the markers of transactions that were ended."""
 QUERY = "query"
 
 Fault = Callable[[str, bool], Awaitable[None]]
@@ -322,7 +325,10 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> Counter[bytes
     found: Counter[bytes] = Counter()
     with KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign(places)
-        assert consumer.end_offsets(places) == ends, "transactions are open"
+        deadline = time.monotonic() + MARKERS_S
+        while consumer.end_offsets(places) != ends:
+            assert time.monotonic() < deadline, "transactions are open"
+            time.sleep(0.01)
         consumer.seek_to_beginning()
         while any(consumer.position(place) < ends[place] for place in places):
             for records in consumer.poll(timeout_ms=100, max_records=10_000).values():
@@ -351,13 +357,14 @@ def check(found: Counter[bytes], queries: Iterable[Query]) -> None:
 class Cluster:
     """A topic, the client that all processes share, and the loop that everything runs on."""
 
-    def __init__(self, broker: testing.Broker) -> None:
-        self.broker = broker
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
         self.topic = f"t-{uuid.uuid4().hex[:8]}"
-        broker.create_topic(self.topic, PARTITIONS)
         self._background = BackgroundLoop()
-        self.client = TransactionClient({"bootstrap.servers": broker.bootstrap_servers})
+        self.client = TransactionClient({"bootstrap.servers": bootstrap})
         self.run(self.client.start())
+        topic = {self.topic: {"num_partitions": PARTITIONS, "replication_factor": 1}}
+        self.run(self.client.create_topics(topic, wait_for_metadata=True))
         self.queries: list[Query] = []
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -372,7 +379,7 @@ class Cluster:
 
     def check(self) -> None:
         """What all queries have written."""
-        check(read_committed(self.broker.bootstrap_servers, self.topic, PARTITIONS), self.queries)
+        check(read_committed(self.bootstrap, self.topic, PARTITIONS), self.queries)
 
     def close(self) -> None:
         self.run(self.client.close())

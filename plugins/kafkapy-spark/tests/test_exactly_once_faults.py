@@ -41,7 +41,7 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def spark(cluster: testing.Broker) -> Iterator[Cluster]:
-    made = Cluster(cluster)
+    made = Cluster(cluster.bootstrap_servers)
     yield made
     made.close()
 

@@ -42,7 +42,7 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def cluster(broker: testing.Broker) -> Iterator[Cluster]:
-    made = Cluster(broker)
+    made = Cluster(broker.bootstrap_servers)
     yield made
     made.close()
 
@@ -77,7 +77,7 @@ def test_an_end_is_final_and_may_be_asked_for_again(cluster: Cluster, protocol: 
         assert end(cluster, gone, committed=False)
     assert not end(cluster, kept, committed=False)
     assert not end(cluster, gone, committed=True)
-    assert sum(read_committed(cluster.broker.bootstrap_servers, cluster.topic, PARTITIONS).values()) == 1
+    assert sum(read_committed(cluster.bootstrap, cluster.topic, PARTITIONS).values()) == 1
 
 
 def test_a_transaction_whose_id_is_used_again_is_not_ended(cluster: Cluster, protocol: int) -> None:
@@ -177,14 +177,14 @@ def test_a_driver_that_dies_amid_a_decision_has_decided_nothing(cluster: Cluster
     assert cluster.run(read_while_open()).decision == made
 
 
-def test_a_control_topic_that_is_made_anew(cluster: Cluster) -> None:
+def test_a_control_topic_that_is_made_anew(cluster: Cluster, broker: testing.Broker) -> None:
     """What was read of the old one is forgotten."""
     sink = cluster.topic
     decided(cluster, sink, 0)
     control = ControlTopic(cluster.client)
     cluster.run(control.find())
     assert cluster.run(control.read(sink)).decision is not None
-    cluster.broker.delete_topic(CONTROL_TOPIC)
+    broker.delete_topic(CONTROL_TOPIC)
     cluster.run(control.ensure())
     assert cluster.run(control.read(sink)) == SinkState()
 
@@ -254,7 +254,7 @@ def test_what_is_lost_is_reported(cluster: Cluster, protocol: int) -> None:
     assert result.exit_code == 1 and json.loads(result.output)[0]["lost_partitions"] == [1]
     assert txn(cluster, "commit", query.sink, "--accept-loss").exit_code == 0
     assert cluster.run(query.driver().begin(TIMEOUT_MS)).is_decided(QUERY, 0)
-    found = read_committed(cluster.broker.bootstrap_servers, cluster.topic, PARTITIONS)
+    found = read_committed(cluster.bootstrap, cluster.topic, PARTITIONS)
     assert sorted(found.elements()) == sorted(query.rows[0][:2])
 
 
@@ -301,7 +301,7 @@ def test_results_of_different_plans(cluster: Cluster) -> None:
 
 
 def txn(cluster: Cluster, *arguments: str) -> Any:
-    given = ["txn", *arguments, "-b", cluster.broker.bootstrap_servers, "--json"]
+    given = ["txn", *arguments, "-b", cluster.bootstrap, "--json"]
     return CliRunner().invoke(main, given)
 
 
@@ -354,7 +354,7 @@ def test_what_is_undecided_is_aborted_by_hand(cluster: Cluster, protocol: int) -
 
 def test_tables_of_sinks(cluster: Cluster) -> None:
     decided(cluster, cluster.topic, 4)
-    plain = ["-b", cluster.broker.bootstrap_servers]
+    plain = ["-b", cluster.bootstrap]
     result = CliRunner().invoke(main, ["txn", "list", *plain])
     line = next(line for line in result.output.splitlines() if line.startswith(cluster.topic))
     assert line.split("\t")[1:4] == ["unfinished", QUERY, "4"]
