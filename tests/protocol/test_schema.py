@@ -489,12 +489,12 @@ def test_constructors_are_type_checked(tmp_path):
     )
     root = Path(__file__).parent.parent.parent
     result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", str(tmp_path), str(program)],
+        [sys.executable, "-m", "mypy", "--no-error-summary", str(program)],  # with the cache that `make lint` has left
         capture_output=True,
         text=True,
         cwd=root,
     )
-    lines = result.stdout.splitlines()
+    lines = [line for line in result.stdout.splitlines() if '" defined in "' not in line]
     assert len(lines) == 4, result.stdout + result.stderr
     assert 'Revealed type is "str | None"' in lines[0] or "Union[builtins.str, None]" in lines[0]
     assert 'Argument "group_id"' in lines[1]
