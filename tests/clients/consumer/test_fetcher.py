@@ -425,8 +425,11 @@ def test_prefetch_stops_at_two_chunks_of_a_partition(consume: Callable[..., Kafk
                 log.append(10)
         consumer = consume(cluster, T0, TopicPartition("t", 1), max_partition_fetch_bytes=1)
         assert len(consumer.poll_batch(1, WAIT_MS)) == 1
-        time.sleep(0.3)
         states = consumer._core.subscription.all_states
+        deadline = time.monotonic() + 20
+        while not all(state.buffer.chunks for state in states) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)
         assert all(1 <= state.buffer.chunks <= 2 for state in states)
         fetches = len(cluster.of(FetchRequest))
         time.sleep(0.2)
