@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -34,29 +35,18 @@ def write_task(
     replayed = plan.is_replayed(query, batch)
     result = TaskResult(query, batch, partition, plan.driver, replayed=replayed)
     if not replayed and plan.is_decided(query, batch):
-        return TaskResult(query, batch, partition, plan.driver, skipped=True)
+        return replace(result, skipped=True)
     first = next((each for each in batches if each.num_rows), None)
     if first is None:
         return result
     session = SinkSession.connected(options.kafka)
     session.run(require_current(session.client, plan))
-    keys = {
-        "transactional_id": plan.transactional_id(partition, attempt),
-        "transaction_timeout_ms": plan.timeout_ms,
-    }
     kept = not replayed or partition in plan.lost
-    with RecordWriter(options, schema, **keys) as writer:
+    kafka = {**options.kafka, "transaction.timeout.ms": str(plan.timeout_ms)}
+    name = plan.transactional_id(partition, attempt)
+    with RecordWriter(replace(options, kafka=kafka), schema, transactional_id=name) as writer:
         handle, written = _write(writer, plan, partition, attempt, chain([first], batches), kept)
-    return TaskResult(
-        query,
-        batch,
-        partition,
-        plan.driver,
-        replayed=replayed,
-        handle=handle,
-        rows=written.rows,
-        checksum=written.checksum,
-    )
+    return replace(result, handle=handle, rows=written.rows, checksum=written.checksum)
 
 
 def _write(

@@ -9,13 +9,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from exactly_once_faults import PARTITIONS, QUERY, TIMEOUT_MS, Cluster, Query, read_committed
+from kafkapy_spark import sink_session
 from kafkapy_spark.cli import main
 from kafkapy_spark.control_topic import CONTROL_TOPIC, ControlTopic, Decision, Handle, SinkState
-from kafkapy_spark.exactly_once import stream_sink
+from kafkapy_spark.exactly_once import stream_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.sink_session import SinkSession
+from kafkapy_spark.transactional_task import write_task
 from kafkapy_spark.transactions import OpenTransaction, TransactionClient
 from kafkapy_spark.two_phase_commit import LostTransactionError, SinkError, SinkPlan, SupersededError, TaskResult
 
@@ -45,6 +49,8 @@ def cluster(broker: testing.Broker) -> Iterator[Cluster]:
     made = Cluster(broker.bootstrap_servers)
     yield made
     made.close()
+    while sink_session._open:
+        sink_session._open.popitem()[1].close()
 
 
 def begun(cluster: Cluster, name: str, value: bytes = b"x") -> OpenTransaction:
@@ -213,15 +219,101 @@ def test_names_of_streaming_sinks() -> None:
     assert stream_sink(SinkOptions({}, topic="t")) is None
 
 
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class Rows:
+    """A query whose tasks run write_task, with a producer."""
+
+    def __init__(self, cluster: Cluster, **options: str) -> None:
+        self.query = cluster.query()
+        self.cluster = cluster
+        given = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": cluster.topic, "delivery": "exactly-once"}
+        self.options = SinkOptions.parse({**given, **options}, streaming=True)
+        self.session = SinkSession.connected(self.options.kafka)
+
+    def plan(self, *, replay: bool = False) -> SinkPlan:
+        timeout_ms = transaction_timeout_ms(self.session, self.options)
+        plan: SinkPlan = self.cluster.run(self.query.driver(replay=replay).begin(timeout_ms))
+        return plan
+
+    def task(
+        self, plan: SinkPlan, partition: int, values: list[bytes], batch: int = 0, fail: bool = False
+    ) -> TaskResult:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"value": pa.array([], pa.binary())})
+            for value in values:
+                yield pa.RecordBatch.from_pydict({"value": [value]})
+            if fail:
+                raise RuntimeError("the query's own error")
+
+        return write_task(self.options, pa.schema({"value": pa.binary()}), plan, QUERY, batch, partition, 0, batches())
+
+
+def test_tasks_leave_transactions_open(cluster: Cluster, protocol: int) -> None:
+    rows = Rows(cluster)
+    first, second = rows.query.rows[0][:1], rows.query.rows[0][1:]
+    plan = rows.plan()
+    with pytest.raises(RuntimeError, match="the query's own error"):
+        rows.task(plan, 0, first, fail=True)
+    assert cluster.run(rows.query.driver().find_open()) == []
+    results = [rows.task(plan, 0, first), rows.task(plan, 1, []), rows.task(plan, 2, second)]
+    assert [(each.rows, each.handle is not None) for each in results] == [(1, True), (0, False), (3, True)]
+    assert len(cluster.run(rows.query.driver().find_open())) == 2
+    cluster.run(rows.query.driver().commit(results))
+    again = rows.plan()
+    assert rows.task(again, 0, first).skipped and not rows.task(again, 0, [], batch=1).skipped
+    with pytest.raises(SupersededError):
+        rows.task(plan, 0, first, batch=1)
+    rows.query.done = 1
+    cluster.run(rows.query.run_on())
+    cluster.check()
+
+
+def test_a_task_is_replayed(cluster: Cluster, protocol: int) -> None:
+    """Rows in another order have the same checksum; what was committed is not written again."""
+    rows = Rows(cluster, onLostTransaction="replay")
+    values = rows.query.rows[0]
+    plan = rows.plan()
+    results = [rows.task(plan, 0, values[:2]), rows.task(plan, 1, values[2:])]
+    lose(cluster, rows.query, plan, results)
+    plan = rows.plan(replay=True)
+    results = [rows.task(plan, 0, values[1::-1]), rows.task(plan, 1, values[:1:-1])]
+    assert [each.handle is not None for each in results] == [False, True]
+    cluster.run(rows.query.driver(replay=True).commit(results))
+    rows.query.done = 1
+    cluster.run(rows.query.run_on())
+    cluster.check()
+
+
+def test_how_long_transactions_may_last() -> None:
+    with testing.Broker(transaction_max_timeout_ms=123_456) as broker:
+        options = SinkOptions({"bootstrap.servers": broker.bootstrap_servers})
+        with SinkSession(options.kafka) as session:
+            assert transaction_timeout_ms(session, options) == 123_456
+            given = replace(options, kafka={**options.kafka, "transaction.timeout.ms": "7000"})
+            assert transaction_timeout_ms(session, given) == 7000
+
+
+def test_a_timeout_of_ones_own(cluster: Cluster) -> None:
+    rows = Rows(cluster, **{"kafka.transaction.timeout.ms": "70000"})
+    result = rows.task(rows.plan(), 0, rows.query.rows[0])
+    assert result.handle is not None
+    name = result.handle.transaction(rows.query.sink).transactional_id
+    assert cluster.run(cluster.client.describe_transactions([name]))[name].transaction_timeout_ms == 70_000
+    cluster.run(rows.query.run_on())
+    cluster.check()
+
+
 # --- lost transactions ------------------------------------------------------------------------------------------------
 
 
-def lose(cluster: Cluster, query: Query) -> None:
+def lose(cluster: Cluster, query: Query, plan: SinkPlan | None = None, results: list[TaskResult] | None = None) -> None:
     """A batch of two partitions is decided; the broker ends the second's transaction before it can be committed."""
 
     async def work() -> None:
-        plan = await query.driver().begin(TIMEOUT_MS)
-        results = await divided(query, plan)
+        begun = plan or await query.driver().begin(TIMEOUT_MS)
+        done = results or await divided(query, begun)
         driver = query.driver()
 
         async def then_die(decision: Decision) -> list[Handle]:
@@ -229,9 +321,9 @@ def lose(cluster: Cluster, query: Query) -> None:
 
         driver._roll_forward = then_die  # type: ignore[method-assign]
         with pytest.raises(RuntimeError):
-            await driver.commit(results)
-        assert results[1].handle is not None
-        await cluster.client.initialize(results[1].handle.transaction(query.sink).transactional_id, TIMEOUT_MS)
+            await driver.commit(done)
+        assert done[1].handle is not None
+        await cluster.client.initialize(done[1].handle.transaction(query.sink).transactional_id, TIMEOUT_MS)
 
     cluster.run(work())
 
