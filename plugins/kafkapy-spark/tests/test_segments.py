@@ -24,7 +24,7 @@ from kafkapy_spark.segments import SegmentSource, segment_batches_of
 from kafkapy_spark.spark_batches import SparkBatches
 
 from kafkapy import KafkaAdminClient, KafkaProducer, testing
-from kafkapy.errors import IllegalArgumentError
+from kafkapy.errors import ClusterAuthorizationFailedError, IllegalArgumentError
 from kafkapy.records.batches import Record, RecordBatchBuilder, decode_records, iter_batches, iter_records
 from kafkapy.records.legacy import build_message_set
 from kafkapy.types import TopicPartition, uuid_from_string, uuid_to_string
@@ -563,6 +563,30 @@ def test_large_records_are_shared_among_more_tasks(disk: Disk) -> None:
     assert 4 <= len(tasks) <= 6
     sizes = [sum(each.size for each in task.task if each.partition.topic == large) for task in tasks]
     assert sum(sizes) == 100 and max(sizes) <= 26
+    reader.stop()
+
+
+def test_where_sizes_are_not_told_offsets_count(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To users without the right to describe the cluster; the question is not put again for a while."""
+    pytest.importorskip("pyspark")
+    from kafkapy_spark import offset_reader
+    from kafkapy_spark.options import SourceOptions
+    from kafkapy_spark.stream_reader import KafkapyStreamReader
+
+    topic = disk.create()
+    fill(disk, topic, 100)
+    refused = []
+
+    def refuse(self: Any, partitions: Any) -> Any:
+        refused.append(partitions)
+        raise ClusterAuthorizationFailedError("no")
+
+    monkeypatch.setattr(offset_reader._Lister, "log_bytes", refuse)
+    given = options(disk, topic, bytesPerTask="100", maxTasks="20", rowsPerTask="50")
+    reader = KafkapyStreamReader(SourceOptions.parse(given, streaming=True), columns("offset"))
+    for _ in range(3):
+        assert len(reader.partitions({topic: {"0": 0}}, {topic: {"0": 100}})) == 2
+    assert len(refused) == 1
     reader.stop()
 
 
