@@ -1,0 +1,119 @@
+"""configure, read, alias_kafka and foreach_batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+class Noted:
+    """Stands for a reader or a micro-batch and its writer, and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.write = self
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*values: Any, **options: Any) -> Noted:
+            self.calls.append((name, *values, options) if options else (name, *values))
+            return self
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"topic": "t", "n": 1}, {"topic": "t", "n": "1"}),
+        ({"txnAppId": "a"}, {"txnAppId": "a", "txnVersion": "7"}),
+        ({"txnappid": "a", "TXNVERSION": 3}, {"txnappid": "a", "TXNVERSION": "3"}),
+    ],
+)
+def test_a_micro_batch_is_written_with_its_number(given: dict[str, Any], options: dict[str, str]) -> None:
+    from kafkapy_spark import foreach_batch
+
+    batch = Noted()
+    foreach_batch(given)(batch, 7)  # type: ignore[arg-type]
+    assert batch.calls == [("format", "kafkapy"), ("mode", "append"), ("options", options), ("save",)]
+
+
+def test_settings_come_before_the_users_own() -> None:
+    sql = pytest.importorskip("pyspark.sql")
+    from kafkapy_spark import configure
+
+    builder = configure(sql.SparkSession.Builder()).config("spark.sql.python.filterPushdown.enabled", "false")
+    assert builder._options["spark.python.unix.domain.socket.enabled"] == "true"
+    assert builder._options["spark.sql.python.filterPushdown.enabled"] == "false"
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_read_has_as_many_tasks_as_run_at_a_time(streaming: bool) -> None:
+    from kafkapy_spark import read, read_stream
+
+    start = read_stream if streaming else read
+    spark, reader = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=12)), Noted()
+    spark.read = spark.readStream = reader
+    start(spark, "h:1", ["a", "b"], schema="value string", options={"failOnDataLoss": False})  # type: ignore[arg-type]
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "a,b", "failOnDataLoss": False, "maxTasks": 12}
+    assert reader.calls == [("schema", "value string"), ("format", "kafkapy"), ("options", options), ("load",)]
+    reader.calls.clear()
+    start(spark, "h:1", "a", options={"maxtasks": 3})  # type: ignore[arg-type]
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "a", "maxtasks": 3}
+    assert reader.calls == [("format", "kafkapy"), ("options", options), ("load",)]
+
+
+@pytest.mark.spark
+def test_read(spark: Any, broker: Any, topic: Any, send: Any) -> None:
+    from kafkapy_spark import read
+
+    one, other = topic(2), topic(1)
+    send(one, [b"1"], 1)
+    send(other, [b"x"])
+    frame = read(spark, broker.bootstrap_servers, [one, other], schema="value string, topic string")
+    assert sorted(row.value for row in frame.collect()) == ["1", "x"]
+
+
+@pytest.mark.spark
+def test_programs_for_format_kafka_run_as_they_are(
+    spark: Any, broker: Any, topic: Any, records: Any, tmp_path: Path
+) -> None:
+    from kafkapy_spark import alias_kafka
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    name, copy = topic(1), topic(1)
+    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value", "TIMESTAMP '2001-01-01' AS timestamp")
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    methods = [(type(each), "format") for each in (spark.read, rows.write, spark.readStream)]
+    methods += [(DataStreamWriter, "format"), (type(rows.write), "mode")]
+    originals = [getattr(kind, method) for kind, method in methods]
+    with alias_kafka(spark) as alias:
+        assert all(getattr(kind, method) not in originals for kind, method in methods)
+        assert alias_kafka(spark) is alias
+        rows.write.format("kafka").options(topic=name, **servers).save()
+        rows.write.mode("error").format("KAFKA").options(topic=name, **servers).mode("errorifexists").save()
+        rows.write.save(format="kafka", topic=name, **servers)
+        rows.drop("timestamp").write.options(topic=name, **servers).format("kafkapy").save()
+        with pytest.raises(Exception, match="Save mode Overwrite not allowed for Kafka"):
+            rows.write.mode("overwrite").format("kafka").options(topic=name, **servers).save()
+        found = spark.read.format("kafka").option("subscribe", name).options(**servers).load()
+        assert sorted(row.value for row in found.collect()) == sorted([b"0", b"1", b"2"] * 4)
+        assert all(row[4] > 1_500_000_000_000 for row in records(name)), "a column timestamp is not looked at"
+        stream = spark.readStream.format("kafka").options(subscribe=name, startingOffsets="earliest", **servers).load()
+        writer = stream.writeStream.format("kafka").options(topic=copy, checkpointLocation=str(tmp_path), **servers)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        assert len(records(copy)) == 12
+        # What is written elsewhere is written as ever.
+        path = str(tmp_path / "parquet")
+        rows.write.format("parquet").save(path)
+        for writer in (rows.write.format("parquet"), rows.write.format("kafka").format("parquet")):
+            with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
+                writer.save(path)
+    assert [getattr(kind, method) for kind, method in methods] == originals
+    with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        rows.write.format("kafkapy").options(topic=name, **servers).save()
+    with alias_kafka(spark):
+        rows.write.format("kafka").options(topic=copy, **servers).save()
+    assert len(records(copy)) == 15
