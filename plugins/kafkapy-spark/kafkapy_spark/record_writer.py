@@ -19,7 +19,7 @@ import pyarrow as pa
 from kafkapy._speedups.record_future import BulkFuture
 from kafkapy.arrow import checksum, send
 from kafkapy.clients.producer.producer import KafkaProducer
-from kafkapy_spark.sink_options import EXACTLY_ONCE, SinkOptions
+from kafkapy_spark.sink_options import SinkOptions
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 MAX_IDLE_PRODUCERS: Final = 2
@@ -43,7 +43,7 @@ class NullTopicError(ValueError):
 class Written:
     """What a task has written. `bytes` are those of keys, values and encoded headers.
 
-    checksum: that of kafkapy.arrow.checksum for all rows, 0 where records are delivered at least once.
+    checksum: that of kafkapy.arrow.checksum for all rows, 0 unless onLostTransaction is replay.
     """
 
     rows: int = 0
@@ -60,7 +60,7 @@ class RecordWriter:
 
     def __init__(self, options: SinkOptions, schema: Any, **producer_keys: object) -> None:
         self._topic = options.topic
-        self._checks = options.delivery == EXACTLY_ONCE
+        self._checks = options.on_lost_transaction == "replay"
         names: list[str] = list(schema.names)
         wanted = [name for name in COLUMNS if name in names]
         if options.topic is not None and "topic" in wanted:

@@ -265,7 +265,7 @@ def test_a_forked_worker_has_a_producer_of_its_own(options: Any, topic: Any, rec
 def test_an_exactly_once_task_has_a_producer_and_a_checksum_of_its_own(options: Any, topic: Any, records: Any) -> None:
     name = topic()
     rows = batch(key=["a", "b", None], value=["1", "2", "3"])
-    once = options(name, delivery="exactly-once", transactionalIdPrefix="p")
+    once = options(name, delivery="exactly-once", transactionalIdPrefix="p", onLostTransaction="replay")
     done = []
     for order in (rows, rows.take(pa.array([2, 0, 1])), rows.slice(0, 2)):
         with RecordWriter(once, rows.schema, transactional_id=f"{name}-1") as writer:
