@@ -136,7 +136,7 @@ def test_the_rate_is_that_of_all_tasks(
     spark: Any, kafka: dict[str, str], filled: Callable[..., str], topic: Callable[..., str]
 ) -> None:
     """By the times at which the broker got the records: no second has more than the rate, and a second's burst."""
-    source, target = filled(240), topic(1, message__timestamp__type="LogAppendTime")
+    source, target = filled(240), topic(1, message_timestamp_type="LogAppendTime")
     frame = (
         spark.read.format("kafkapy").option("kafka.bootstrap.servers", kafka["bootstrap.servers"])
         .option("subscribe", source).load()
