@@ -78,7 +78,7 @@ def test_packed_tasks_are_of_one_size(ranges: list[OffsetRange], tasks: int) -> 
     assert sum(len(task) for task in packed) <= filled + len(packed) - 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     RANGES.filter(lambda ranges: any(each.size for each in ranges)), st.integers(1, 300),
     st.dictionaries(st.integers(0, 8).map(lambda at: TopicPartition(f"t{at % 3}", at)), st.floats(0, 10**7)),

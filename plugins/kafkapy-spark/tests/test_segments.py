@@ -153,7 +153,7 @@ def test_every_range_is_that_of_the_broker(disk: Disk, codec: str | None, monkey
     assert whole["offset"].to_pylist() == list(range(1500))
     assert disk.asked == []
     rng = random.Random(3)
-    for _ in range(40):
+    for _ in range(15):
         start = rng.randrange(1500)
         end = rng.randrange(start, 1501)
         found = disk.read(topic, start, end, disk.source())
