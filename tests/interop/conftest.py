@@ -39,7 +39,7 @@ def make_broker(data_dir: Path, **overrides: str) -> Any:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One broker for a module's tests."""
-    running = make_broker(tmp_path_factory.mktemp("broker"))
+    running = make_broker(tmp_path_factory.mktemp("broker"), **{"group.min.session.timeout.ms": "1000"})
     running.start()
     yield running
     running.stop()

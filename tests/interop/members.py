@@ -24,6 +24,7 @@ import kafka
 import kafkapy
 
 SESSION_MS = 6_000
+DOOMED_SESSION_MS = 2_000
 HEARTBEAT_MS = 500
 POLL_S = 0.2
 CLOSE_S = 20
@@ -157,6 +158,13 @@ class ConfluentMember(Member):
                 self.partitions = {each.partition for each in consumer.assignment()}
         finally:
             consumer.close()
+
+
+class DoomedMember(ConfluentMember):
+    """confluent-kafka, to be killed: the others need not wait for long until its session is over."""
+
+    def config(self) -> dict[str, Any]:
+        return super().config() | {"session.timeout.ms": DOOMED_SESSION_MS}
 
 
 class ConsumerProtocolMember(ConfluentMember):

@@ -138,7 +138,8 @@ def test_records_outlive_restarts_of_the_broker(tmp_path: Path) -> None:
             ALL[0](running.bootstrap).create_topic(kept, config={"segment.bytes": "1048576"})
         for round_number in range(3):
             for kind in kinds:
-                new = [Record(b"%d-%d" % (round_number, n), text(random.Random(n).randbytes(3_000))) for n in range(300)]
+                values = [text(random.Random(n).randbytes(3_000)) for n in range(300)]
+                new = [Record(b"%d-%d" % (round_number, n), value) for n, value in enumerate(values)]
                 kind(running.bootstrap).produce(kind.name, new, compression=CODECS[round_number], idempotent=True)
                 records[kind.name] += new
             running.restart()

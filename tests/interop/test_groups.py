@@ -13,7 +13,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from interop.conftest import make_broker
-from interop.members import ALL, ConfluentMember, Member, in_a_process
+from interop.members import ALL, ConfluentMember, DoomedMember, Member, in_a_process
 
 PARTITIONS = 6
 TIMEOUT_S = 60.0
@@ -158,7 +158,7 @@ def test_the_partitions_of_a_killed_member_are_taken_over(broker: Any, topic: st
     source = Source(broker.bootstrap, topic)
     survivor = ConfluentMember(broker.bootstrap, topic, topic).start()
     wait_until_shared([survivor])
-    with in_a_process(ConfluentMember, broker.bootstrap, topic, topic) as victim:
+    with in_a_process(DoomedMember, broker.bootstrap, topic, topic) as victim:
         wait_for(lambda: len(survivor.partitions) == PARTITIONS // 2, [survivor], "the partitions are not shared")
         source.send(60)
         victim.kill()
