@@ -156,45 +156,70 @@ def test_addresses(listener: Callable[..., Any]) -> None:
         listener(prometheus_address=f"127.0.0.1:{taken.getsockname()[1]}")
 
 
-@pytest.mark.spark
-def test_the_lag_of_a_real_query(
+@pytest.fixture
+def catching_up(
     spark: Any,
     listener: Callable[..., Any],
     topic: Callable[..., str],
     send: Callable[..., None],
     broker: Any,
     tmp_path: Path,
-) -> None:
+) -> Callable[[str], tuple[str, Any, list[Any]]]:
+    """catching_up(format) -> (topic, query, lags): 12 records in batches of 3 + 1."""
+
+    def run(form: str) -> tuple[str, Any, list[Any]]:
+        name = topic(2)
+        send(name, ["x"] * 9, 0)
+        send(name, ["x"] * 3, 1)
+        told: list[Any] = []
+        made = listener(on_lag=told.append)
+        spark.streams.addListener(made)
+        try:
+            frame = (
+                spark.readStream.format(form)
+                .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+                .option("subscribe", name)
+                .option("startingOffsets", "earliest")
+                .option("maxOffsetsPerTrigger", 4)
+                .load()
+            )
+            writer = frame.select("offset").writeStream.format("noop").queryName(form).trigger(availableNow=True)
+            query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+            assert query.awaitTermination(120)
+            deadline = time.monotonic() + 30
+            while not (told and told[-1].offsets_behind_latest == 0):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            spark.streams.removeListener(made)
+        return name, query, told
+
+    return run
+
+
+@pytest.mark.spark
+def test_the_lag_of_a_real_query(catching_up: Callable[[str], tuple[str, Any, list[Any]]]) -> None:
     """Acceptance 23: batches of limited size catch up, and the lag with them."""
-    name = topic(2)
-    send(name, ["x"] * 9, 0)
-    send(name, ["x"] * 3, 1)
-    told: list[Any] = []
-    made = listener(on_lag=told.append)
-    spark.streams.addListener(made)
-    try:
-        frame = (
-            spark.readStream.format("kafkapy")
-            .option("kafka.bootstrap.servers", broker.bootstrap_servers)
-            .option("subscribe", name)
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", 4)
-            .schema("offset bigint")
-            .load()
-        )
-        writer = frame.writeStream.format("noop").queryName("catching up").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        assert query.awaitTermination(120)
-        deadline = time.monotonic() + 30
-        while not (told and told[-1].offsets_behind_latest == 0):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
-        spark.streams.removeListener(made)
-    assert numbers(told) == [
-        (0, name, 2, 2, 6, 4.0, 8),  # 12 offsets, in batches of 3 + 1
-        (0, name, 2, 1, 3, 2.0, 4),
-        (0, name, 2, 0, 0, 0.0, 0),
-    ]
+    name, query, told = catching_up("kafkapy")
+    assert numbers(told) == [(0, name, 2, 2, 6, 4.0, 8), (0, name, 2, 1, 3, 2.0, 4), (0, name, 2, 0, 0, 0.0, 0)]
     assert [lag.batch_id for lag in told] == [1, 2, 3]
-    assert {(lag.query_id, lag.query_name) for lag in told} == {(str(query.id), "catching up")}
+    assert {(lag.query_id, lag.query_name) for lag in told} == {(str(query.id), "kafkapy")}
+
+
+@pytest.mark.spark
+@pytest.mark.java
+def test_the_numbers_are_those_of_sparks_own_source(
+    spark: Any, catching_up: Callable[[str], tuple[str, Any, list[Any]]]
+) -> None:
+    """Which has them in its metrics, of all topics together; here it is one."""
+    if "spark-sql-kafka" not in spark.conf.get("spark.jars", ""):
+        pytest.skip("Spark's own Kafka connector runs with: make interop-spark")
+    name, query, told = catching_up("kafka")
+    metrics = {each.batchId: each.sources[0].metrics for each in query.recentProgress}
+    assert [lag.offsets_behind_latest for lag in told] == [8, 4, 0]
+    for lag in told:
+        assert lag.topic == name
+        theirs = metrics[lag.batch_id]
+        assert float(theirs["minOffsetsBehindLatest"]) == lag.min_offsets_behind_latest
+        assert float(theirs["maxOffsetsBehindLatest"]) == lag.max_offsets_behind_latest
+        assert float(theirs["avgOffsetsBehindLatest"]) == lag.avg_offsets_behind_latest
