@@ -431,7 +431,7 @@ def test_records_live_in_the_slabs_of_their_batches() -> None:
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 @pytest.mark.parametrize("repeated", [1, 3, 12])
 def test_batches_that_fill_slabs_are_read_right(codec: int, repeated: int) -> None:
-    """Batches of 64 KiB that compress to different degrees, so that slabs end before, amid and behind what is opened."""
+    """Batches of 64 KiB that compress to different degrees: slabs end before, amid and behind what is opened."""
     rng = random.Random(repeated)
     log, expected = b"", []
     for base in range(0, 400, 8):
