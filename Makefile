@@ -99,7 +99,7 @@ lint: build $(STAMPS)/test-venv
 asan: build $(STAMPS)/test-venv
 	scripts/asan $(ARGS)
 
-soak: build $(STAMPS)/test-venv $(STAMPS)/spark
+soak: build $(STAMPS)/test-venv
 	@scripts/system-packages test
 	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
 

@@ -1,4 +1,7 @@
-"""Exactly-once queries whose processes are killed at numbered steps, in a Spark of their own."""
+"""Exactly-once queries whose processes are killed at numbered steps, in a Spark of their own.
+
+Those that soak (make test-spark ARGS="-m soak") start a Spark more than a hundred times.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from test_exactly_once import PARTITIONS, committed, ends
 from kafkapy import KafkaAdminClient, KafkaProducer
 from kafkapy.testing.broker_process import BrokerProcess
 
+pytest.importorskip("pyspark.sql")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1900)]
 
 SCRIPT = Path(__file__).with_name("exactly_once_query.py")
