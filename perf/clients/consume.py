@@ -8,6 +8,9 @@ without a group, with the defaults of its own, and takes the value of every reco
 until all are there; CPU is that of the client's whole process, threads and system time included. kafkapy and
 kafka-python check the CRC of every batch, confluent and aiokafka do not unless told.
 
+"limit" is what no client can be cheaper than here: the responses that kafkapy would get, received from a bare socket
+and thrown away.
+
 The table is for people, --json FILE for programs.
 """
 
@@ -16,6 +19,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import mmap
+import select
+import socket
 import statistics
 import subprocess
 import sys
@@ -168,6 +174,75 @@ def work_aiokafka(options: argparse.Namespace, count: int) -> dict[str, float]:
     return asyncio.run(work())
 
 
+LARGEST_RESPONSE = 64 << 20
+WAKE_BYTES = 1 << 20
+"""What has to have come before the thread is woken: to read while the broker writes costs more."""
+FETCH, FETCH_VERSION = 1, 11
+
+
+def fetch_request(options: argparse.Namespace, positions: dict[int, int]) -> bytes:
+    from kafkapy._speedups.codec import encode_message
+    from kafkapy.clients.network_client import request_header
+    from kafkapy.protocol.messages.fetch import FetchRequest
+
+    partitions = [
+        FetchRequest.Topic.Partition(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for number, offset in positions.items()
+    ]
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=50 << 20,
+        session_epoch=-1,
+        topics=[FetchRequest.Topic(topic=options.topic, partitions=partitions)],
+    )
+    frame = encode_message(request, FETCH_VERSION, request_header(FETCH, FETCH_VERSION, "limit"))
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def received(peer: socket.socket, memory: memoryview, request: bytes) -> memoryview:
+    """The response's frame, which lies in `memory`."""
+    peer.sendall(request)
+    size = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "big")
+    readable = select.poll()
+    readable.register(peer, select.POLLIN)
+    have = 0
+    while have < size:
+        # Only poll() waits for so much; a recv() that has read a part of it would wait for as much again.
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size - have, WAKE_BYTES))
+        readable.poll()
+        have += peer.recv_into(memory[have:size], 0, socket.MSG_DONTWAIT)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    return memory[:size]
+
+
+def work_limit(options: argparse.Namespace, count: int) -> dict[str, float]:
+    """Finds out what has to be asked for, then asks for it again and does nothing with what comes."""
+    from kafkapy._speedups.fetch_frame import FetchResponseFrame
+
+    host, port = options.bootstrap.split(":")
+    positions = dict.fromkeys(range(options.partitions), 0)
+    plan: list[tuple[bytes, int]] = []
+    with socket.create_connection((host, int(port))) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        memory = memoryview(mmap.mmap(-1, LARGEST_RESPONSE))
+        while sum(positions.values()) < count:
+            request, before = fetch_request(options, positions), sum(positions.values())
+            response = FetchResponseFrame(FETCH_VERSION, False, 0)
+            response.feed(received(peer, memory, request))
+            for each in response.partitions():
+                positions[each.partition] = max(each.end_offset, positions[each.partition])
+            plan.append((request, sum(positions.values()) - before))
+
+        def chunks() -> Iterator[int]:
+            for request, number in plan:
+                received(peer, memory, request)
+                yield number
+
+        return counted(chunks(), count)
+
+
 WORK: dict[str, Callable[[argparse.Namespace, int], dict[str, float]]] = {
     "kafkapy": work_iterate,
     "kafkapy-poll": work_calls(polls),
@@ -177,6 +252,7 @@ WORK: dict[str, Callable[[argparse.Namespace, int], dict[str, float]]] = {
     "confluent": work_confluent,
     "kafka-python": work_kafka_python,
     "aiokafka": work_aiokafka,
+    "limit": work_limit,
 }
 
 
