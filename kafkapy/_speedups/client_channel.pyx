@@ -41,6 +41,7 @@ cdef enum:
     READ_TURN = 4 * 1024 * 1024     # bytes of one channel before others have their turn
     MIN_WAKE_BYTES = 64 * 1024      # less than that is not worth telling the kernel
     MAX_WAKE_BYTES = 1024 * 1024
+    ROOM_FACTOR = 4
 
 
 # --- what the I/O thread tells the loop ---------------------------------------------------------------------------
@@ -260,15 +261,18 @@ cdef int64_t fill_frame(ClientIoState* s, ClientChannel* channel, int64_t* room)
 
 
 cdef void set_wake_bytes(ClientChannel* channel, int count) noexcept nogil:
-    """Sets SO_RCVLOWAT; back to 1 where the receive buffer may not hold so much, as nothing would ever be reported then."""
+    """Sets SO_RCVLOWAT, to less where the receive buffer may not hold so much: nothing would ever be reported then."""
     cdef int room = 0
     cdef unsigned int size = sizeof(int)
     setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
-    # The kernel makes the buffer larger (Linux 4.18), unless its size was set; about half of it may be overhead.
-    if count > 1 and (getsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVBUF, &room, &size) < 0 or room < 2 * count):
-        count = 1
-        setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
     channel.wake_bytes = count
+    if count == 1:
+        return
+    # The kernel makes the buffer larger (Linux 4.18), unless its size was set. What packets take in it is up to a few times their bytes.
+    getsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVBUF, &room, &size)
+    if room < ROOM_FACTOR * count:
+        count = max(room // ROOM_FACTOR, 1)
+        setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
 
 
 cdef void sleep_through(ClientChannel* channel) noexcept nogil:
