@@ -142,6 +142,20 @@ def answers_api_versions(port: int) -> bool:
         return False
 
 
+def has_controller(port: int) -> bool:
+    """True when the broker on that port knows of a controller: until then it answers, but makes no topics."""
+    request = b"\x00\x03\x00\x01\x00\x00\x00\x07\x00\x05probe\x00\x00\x00\x00"
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(len(request).to_bytes(4, "big") + request)
+            size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+            answer = connection.recv(size, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    # No topics were asked for: the controller's id and their number are the last eight bytes.
+    return len(answer) > 12 and int.from_bytes(answer[-8:-4], "big", signed=True) >= 0
+
+
 class ApacheKafka:
     """One broker-and-controller process with the JVM settings of Kafka's own start scripts. Same shape as kafkapy's
     BrokerProcess. With `zookeeper` (host:port/chroot) a broker of that cluster, up to 3.9; releases before 3.3 start a
@@ -221,7 +235,7 @@ class ApacheKafka:
         while time.monotonic() < deadline and (process.poll() is None or self._is_registered()):
             if process.poll() is not None:
                 self.process = process = self._launch(command)
-            elif answers_api_versions(self.port):
+            elif answers_api_versions(self.port) and (not self.zookeeper or has_controller(self.port)):
                 return self
             time.sleep(0.05)
         tail = self.log_path.read_bytes()[-2000:].decode(errors="replace")
