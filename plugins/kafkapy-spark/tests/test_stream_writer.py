@@ -89,7 +89,7 @@ def test_a_batch_that_fails_is_written_again(lines: Any, broker: Any, topic: Any
     name = topic(1, max_message_bytes=2000)
     lines("\n".join([*(f"ok {number}" for number in range(50)), "x" * 3000]))
     checkpoint = tmp_path / "checkpoint"
-    with pytest.raises(Exception, match="RecordTooLargeError"):
+    with pytest.raises(Exception, match="MessageTooLargeError"):
         finish(lines().writeStream, broker, checkpoint, name, "append")
     from kafkapy import KafkaAdminClient
     from kafkapy.admin import ConfigResource, ConfigResourceType

@@ -87,7 +87,7 @@ def test_errors_come_when_a_write_is_planned(spark: Any, write: Any, topic: Any,
 def test_a_task_that_loses_a_record_fails(spark: Any, write: Any, topic: Any) -> None:
     name = topic(1, max_message_bytes=2000)
     frame = spark.range(0, 100, 1, 2).selectExpr("IF(id = 77, repeat('x', 3000), 'y') AS value")
-    with pytest.raises(Exception, match="RecordTooLargeError"):
+    with pytest.raises(Exception, match="MessageTooLargeError"):
         write(frame, name)
     with pytest.raises(Exception, match="null topic present in the data. Use the topic option for setting a topic."):
         write(frame.selectExpr("value", "CAST(NULL AS STRING) AS topic"))
