@@ -17,7 +17,8 @@ from exactly_once_faults import (
 
 from kafkapy import testing
 from kafkapy.clients.network_client import NetworkClient
-from kafkapy.errors import KafkaConnectionError
+from kafkapy.errors import KafkaConnectionError, KafkaError
+from kafkapy.testing.broker_process import BrokerProcess
 
 BEFORE_OR_BEHIND = pytest.mark.parametrize(
     "answered", [pytest.param(False, marks=pytest.mark.soak, id="before"), pytest.param(True, id="behind")]
@@ -198,3 +199,33 @@ def test_many_schedules_by_chance(spark: Cluster, protocol: int, kind: type[Quer
     for seed in range(first, first + 100):
         spark.run(spark.query(4, seed, kind).run())
     spark.check()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "behind"])
+def test_the_broker_is_killed_at_every_request(protocol: int, answered: bool) -> None:
+    """It is started again, and the driver goes on: at most the batch is written anew."""
+    with BrokerProcess() as broker:
+        cluster = Cluster(broker.bootstrap)
+
+        class Killed(At):
+            async def __call__(self, request: str, answered: bool) -> None:
+                try:
+                    await super().__call__(request, answered)
+                except RuntimeError:
+                    broker.kill()
+                    broker.start()
+
+        def run(number: int) -> At:
+            query, fault = cluster.query(), Killed(number, answered, RuntimeError())
+            cluster.run(query.batch())
+            try:
+                cluster.run(query.batch(fault))
+            except (FailedQueryError, KafkaError):
+                pass
+            cluster.run(query.run_on())
+            return fault
+
+        assert len(every_point(run)) > 10
+        cluster.check()
+        cluster.close()
