@@ -271,6 +271,8 @@ class ApacheKafka:
         return {
             "broker.id": "1",
             "zookeeper.connect": self.zookeeper,
+            # One that was killed can be started again only when its session is over.
+            "zookeeper.session.timeout.ms": "6000",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
         }
 

@@ -37,13 +37,13 @@ def produce(bootstrap: str, count: int, codec: str = "none") -> None:
             producer.produce("t", b"%d" % number, partition=partition)
         if number % 1000 == 0:
             producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(200) == 0
 
 
-def read_all(consumer: KafkaConsumer, count: int, pause: float = 0.0) -> dict[int, list[int]]:
-    """The numbers read of each partition, until there are so many of each or a minute is over."""
+def read_all(consumer: KafkaConsumer, count: int, pause: float = 0.0, limit_s: float = 60.0) -> dict[int, list[int]]:
+    """The numbers read of each partition, until there are so many of each or the time is over."""
     got: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + limit_s
     left = count * PARTITIONS
     while left > 0 and time.monotonic() < deadline:
         for record in consumer.poll_batch(2000, 500):

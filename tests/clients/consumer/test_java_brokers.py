@@ -175,7 +175,7 @@ def test_records_over_a_killed_and_restarted_broker(kafka: ApacheKafka) -> None:
     with KafkaConsumer(bootstrap_servers=kafka.bootstrap, **QUICK, max_partition_fetch_bytes=20_000) as consumer:
         consumer.assign(T)
         result: dict[int, list[int]] = {}
-        reading = threading.Thread(target=lambda: result.update(read_all(consumer, count, 0.002)))
+        reading = threading.Thread(target=lambda: result.update(read_all(consumer, count, 0.002, 200.0)))
         producing.start()
         reading.start()
         time.sleep(1)
