@@ -147,9 +147,10 @@ def test_it_does_not_begin_again_while_brokers_only_throttle(run: Run) -> None:
         async with FakeCluster(2) as cluster, client(cluster.bootstrap) as network:
             for node_id in (1, 2):
                 await network.ready(node_id)
+            # Before the other is lost, as that has metadata asked for.
+            network.throttled(1, ApiKeys.FETCH, 12, 60_000)
             await cluster[2].stop()
             await eventually(lambda: not network.is_ready(2))
-            network.throttled(1, ApiKeys.FETCH, 12, 60_000)
             for _ in range(5):
                 with pytest.raises((KafkaConnectionError, NodeNotReadyError)):
                     await network.cluster.refresh()
