@@ -364,11 +364,13 @@ def test_a_query_of_sparks_is_killed(
         while not (files := [*path.rglob("*.parquet")]) and time.monotonic() < deadline and child.poll() is None:
             time.sleep(0.01)
         assert child.poll() is None and files
-        os.kill(child.pid, signal.SIGKILL)
+        # The driver's JVM, which runs the query, is a child of the driver.
+        virtual_machines = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        for pid in (child.pid, *map(int, virtual_machines)):
+            os.kill(pid, signal.SIGKILL)
     finally:
         child.kill()
         child.wait()
-    time.sleep(1)  # the JVM ends when the driver is gone
     summary = archive(spark, name, str(path), **options)
     assert 0 < summary.rows <= 3000
     rows = spark.read.parquet(str(path)).select("partition", "offset").collect()
