@@ -240,6 +240,7 @@ class ApacheKafka:
             time.sleep(0.05)
         tail = self.log_path.read_bytes()[-2000:].decode(errors="replace")
         self.kill()
+        self._end_zookeeper()
         raise RuntimeError(f"Apache Kafka {self.version} did not start: {tail}")
 
     def _launch(self, command: list[str]) -> subprocess.Popen[bytes]:
@@ -294,11 +295,15 @@ class ApacheKafka:
         self.stop()
         self.start()
 
-    def remove(self) -> None:
-        self.kill()
+    def _end_zookeeper(self) -> None:
         if self._own_zookeeper is not None:
             self._own_zookeeper.__exit__(None, None, None)
             self._own_zookeeper = None
+            self.zookeeper = ""
+
+    def remove(self) -> None:
+        self.kill()
+        self._end_zookeeper()
         if self._temporary:
             self._temporary.cleanup()
 
