@@ -30,7 +30,15 @@ BUFFER_BYTES: Final = 96 << 20
 MAX_OPEN_FILES: Final = 32
 """The one that got no records for longest is closed then."""
 
-_DICTIONARIES: Final = ("topic", "partition", "timestampType")
+_DICTIONARIES: Final = {
+    "key": ("key",),
+    "value": ("value",),
+    "topic": ("topic",),
+    "partition": ("partition",),
+    "timestampType": ("timestampType",),
+    "headers": ("headers.list.element.key", "headers.list.element.value"),
+}
+"""Columns of Parquet by columns; one whose values are too many for a dictionary gives it up in each row group."""
 _DELTAS: Final = ("offset", "timestamp")
 STATISTICS: Final = ("partition", "offset", "timestamp")
 """Columns whose least and greatest values are worth keeping."""
@@ -143,7 +151,7 @@ class _File:
             self._stream,
             schema,
             compression=compression,
-            use_dictionary=[name for name in _DICTIONARIES if name in names],
+            use_dictionary=[path for name in names for path in _DICTIONARIES.get(name, ())],
             column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTAS if name in names},
             write_statistics=[name for name in STATISTICS if name in names],
             metadata_collector=self._footers,
