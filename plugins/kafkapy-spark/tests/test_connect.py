@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 CLIENT = """
 import json, os, sys, warnings
@@ -57,7 +57,7 @@ def test_the_format_is_found_by_spark_connect(
         [sys.executable, "-c", CLIENT, broker.bootstrap_servers, name, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=840,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,7 +34,7 @@ def test_the_page_of_ten_minutes(broker: Any, tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-        timeout=280,
+        timeout=840,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert [line for line in done.stdout.splitlines() if line] == printed.splitlines()
