@@ -6,30 +6,22 @@ them every write has a sink of its own; if its driver dies amid the commit, `kaf
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from kafkapy.admin import ConfigResource, ConfigResourceType
-from kafkapy.errors import KafkaError
+from kafkapy_spark.sink_identity import batch_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
 from kafkapy_spark.sink_session import SinkSession
 from kafkapy_spark.transactional_task import write_task
 from kafkapy_spark.two_phase_commit import SinkDriver, SinkPlan, TaskResult
 
 logger = logging.getLogger("kafkapy.spark")
-
-DEFAULT_MAX_TIMEOUT_MS: Final = 900_000
-"""transaction.max.timeout.ms where brokers do not say."""
-NAME: Final = "kafkapy-spark"
 
 
 @dataclass
@@ -46,7 +38,7 @@ class ExactlyOnceWriter(DataSourceArrowWriter):
         """KafkaError."""
         self._options, self._schema = options, schema
         named = options.txn_app_id is not None
-        self._sink = _batch_sink(options)
+        self._sink = batch_sink(options)
         self._query = options.txn_app_id or self._sink
         self._batch = options.txn_version or 0
         self._temporary = not named
@@ -76,49 +68,6 @@ class ExactlyOnceWriter(DataSourceArrowWriter):
         session = SinkSession.connected(self._options.kafka)
         written = session.run(self._driver(session).abort(results_of(messages), self._plan))
         log_aborted(f"The write to the sink {self._sink}", written)
-
-
-def _batch_sink(options: SinkOptions) -> str:
-    """Each application has a name of its own, so that versions of one say nothing of another's."""
-    prefix = options.transactional_id_prefix or NAME
-    if options.txn_app_id is None:
-        return f"{prefix}-{uuid.uuid4().hex}"
-    return f"{prefix}-{_hash(options.txn_app_id, '' if options.transactional_id_prefix else options.topic or '')}"
-
-
-def _hash(*parts: str) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def stream_sink(options: SinkOptions) -> str | None:
-    """The name of a streaming query's sink; None where neither option that it follows from is known."""
-    if options.transactional_id_prefix:
-        return options.transactional_id_prefix
-    if options.checkpoint_location:
-        return f"{NAME}-{_hash(options.checkpoint_location.rstrip('/'), options.topic or '')}"
-    return None
-
-
-def transaction_timeout_ms(session: SinkSession, options: SinkOptions) -> int:
-    """Of tasks' transactions: what the user has set, else the longest that the brokers allow."""
-    given = options.kafka.get("transaction.timeout.ms")
-    if given is not None:
-        return int(given)
-    if session.timeout_ms is None:
-        session.timeout_ms = session.run(_longest_timeout_ms(session))
-    return session.timeout_ms
-
-
-async def _longest_timeout_ms(session: SinkSession) -> int:
-    broker = str(min(await session.client.brokers()))
-    try:
-        found = await session.client.describe_configs(
-            [ConfigResource(ConfigResourceType.BROKER, broker)], config_filter="all"
-        )
-    except KafkaError as error:
-        logger.info("The broker's configuration cannot be read, transactions may last 15 minutes: %s", error)
-        return DEFAULT_MAX_TIMEOUT_MS
-    return int(found["broker"][broker].get("transaction.max.timeout.ms", {}).get("value") or DEFAULT_MAX_TIMEOUT_MS)
 
 
 def run_task(

@@ -18,9 +18,8 @@ from kafkapy_spark.exactly_once import (
     log_committed,
     results_of,
     run_task,
-    stream_sink,
-    transaction_timeout_ms,
 )
+from kafkapy_spark.sink_identity import stream_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
 from kafkapy_spark.sink_session import SinkSession
 from kafkapy_spark.two_phase_commit import SinkDriver, SinkError, SinkPlan

@@ -16,7 +16,7 @@ from exactly_once_faults import PARTITIONS, QUERY, TIMEOUT_MS, Cluster, Query, r
 from kafkapy_spark import sink_session
 from kafkapy_spark.cli import main
 from kafkapy_spark.control_topic import CONTROL_TOPIC, ControlTopic, Decision, Handle, SinkState
-from kafkapy_spark.exactly_once import stream_sink, transaction_timeout_ms
+from kafkapy_spark.sink_identity import stream_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
 from kafkapy_spark.sink_session import SinkSession
 from kafkapy_spark.transactional_task import write_task
