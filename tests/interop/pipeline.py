@@ -113,7 +113,7 @@ class Pipeline:
                 received += found
                 last_at = time.monotonic()
             elif time.monotonic() - last_at > self.stuck_s:
-                self._end_stuck()
+                self._end_stuck(len(received))
                 # A reader may be what is stuck, too.
                 reader = reader.successor()
                 last_at = time.monotonic()
@@ -135,7 +135,7 @@ class Pipeline:
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(self.worker(self.broker.bootstrap), stdout=log, stderr=log)
 
-    def _end_stuck(self) -> None:
+    def _end_stuck(self, received: int) -> None:
         assert self.process is not None
         assert self.done["stuck"] <= self.kills + self.zombies, f"the pipeline stands still: {self._log_tail()}"
         self.done["stuck"] += 1
@@ -144,6 +144,13 @@ class Pipeline:
             self.process.wait(5)
         self.process.kill()
         self.process.wait()
+        for frozen_at, zombie in list(self.frozen):
+            # One that is awake may be stuck in the same way. Its heartbeats go on, so the group waits for it to join.
+            if received > frozen_at:
+                zombie.kill()
+                zombie.wait()
+                self.frozen.remove((frozen_at, zombie))
+                self.done["zombie stuck"] += 1
 
     def _disturb(self, event: str, received: int) -> None:
         time.sleep(self.dice.random() * 0.2)
