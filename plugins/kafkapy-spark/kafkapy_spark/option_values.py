@@ -69,6 +69,17 @@ def positive(text: str) -> int:
     return value
 
 
+def positive_number(text: str) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
+    if not 0 < value < float("inf"):
+        raise ValueError("must be positive")
+    return value
+
+
 def not_negative(text: str) -> int:
     """A whole number of at least 0."""
     value = whole_number(text)

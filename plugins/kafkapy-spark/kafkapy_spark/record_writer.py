@@ -9,19 +9,22 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafkapy._speedups.record_future import BulkFuture
 from kafkapy.arrow import checksum, send
 from kafkapy.clients.producer.producer import KafkaProducer
 from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.throttle import Pace, Rate
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
+SIZED: Final = ("key", "value")
 MAX_IDLE_PRODUCERS: Final = 2
 """In one process, whatever their configurations: each has a thread and connections. A worker runs a task at a time."""
 
@@ -60,6 +63,8 @@ class RecordWriter:
 
     def __init__(self, options: SinkOptions, schema: Any, **producer_keys: object) -> None:
         self._topic = options.topic
+        self._rate = options.task_rate
+        self._pace = Pace(self._rate) if self._rate != Rate() else None
         self._checks = options.on_lost_transaction == "replay"
         names: list[str] = list(schema.names)
         wanted = [name for name in COLUMNS if name in names]
@@ -102,8 +107,7 @@ class RecordWriter:
         sent: deque[BulkFuture] = deque()
         total = 0
         for batch in batches:
-            if batch.num_rows:
-                chosen = self._chosen(batch)
+            for chosen in self._paced(self._chosen(batch)):
                 sent.append(send(self.producer, chosen, self._topic))
                 if self._checks:
                     total += checksum(chosen)
@@ -114,12 +118,29 @@ class RecordWriter:
             _check(each)
         return Written(accumulator.records_appended - rows, accumulator.bytes_appended - size, total % 2**64)
 
+    def _paced(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The batch, in parts that come when they may be sent."""
+        if self._pace is None:
+            yield from (batch,) if batch.num_rows else ()
+            return
+        at_once = self._rate.rows_at_once(batch.num_rows, _size(batch))
+        for at in range(0, batch.num_rows, at_once):
+            part = batch.slice(at, at_once)
+            self._pace.wait(part.num_rows, _size(part))
+            yield part
+
     def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that records are made of."""
         chosen = pa.RecordBatch.from_pydict({name: batch.column(at) for name, at in self._columns})
         if self._topic is None and chosen.column("topic").null_count:
             raise NullTopicError("null topic present in the data. Use the topic option for setting a topic.")
         return chosen
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    """Bytes of keys and values."""
+    found = (pc.sum(pc.binary_length(batch.column(name))).as_py() for name in batch.schema.names if name in SIZED)
+    return sum(size or 0 for size in found)
 
 
 def _check(future: BulkFuture) -> None:

@@ -7,13 +7,14 @@ pyarrow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalArgumentError
-from kafkapy_spark.option_values import boolean, one_of, option, whole_number
+from kafkapy_spark.option_values import boolean, one_of, option, positive_number, whole_number
 from kafkapy_spark.options import kafka_configs
+from kafkapy_spark.throttle import Rate
 
 Delivery = Literal["at-least-once", "exactly-once"]
 OnLostTransaction = Literal["fail", "replay"]
@@ -56,6 +57,8 @@ class SinkOptions:
     checkpoint_location: str | None = None
     timestamp_column: bool = True
     """A column timestamp is the records' time; else it is not looked at, as by Spark's own sink."""
+    task_rate: Rate = field(default_factory=Rate)
+    """Most that each task writes."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -75,6 +78,10 @@ class SinkOptions:
             ignore_sink_state=option(options, "ignoreSinkState", boolean, False),
             checkpoint_location=option(options, "checkpointLocation", str, None),
             timestamp_column=option(options, "timestampColumn", boolean, True),
+            task_rate=Rate(
+                option(options, "taskRowsPerSecond", positive_number, None),
+                option(options, "taskBytesPerSecond", positive_number, None),
+            ),
         )
         if out.delivery != EXACTLY_ONCE:
             for name in _OF_TRANSACTIONS:

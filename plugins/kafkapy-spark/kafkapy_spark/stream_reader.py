@@ -78,6 +78,8 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = from_json(start)
         self._tell_group(known)
         once = isinstance(limit, ReadAllAvailable)
+        if self._available_now and self._target is None:
+            self._target = self._offsets.latest(known)
         if self._must_pin(known, once):
             return to_json(known)
         latest = self._await_news(known)
@@ -113,9 +115,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _await_news(self, start: PartitionOffsets) -> PartitionOffsets:
         """The ends, as soon as they are not `start`, or after idlePollMs."""
-        if self._available_now:
-            if self._target is None:
-                self._target = self._offsets.latest(start)
+        if self._target is not None:
             return self._target
         deadline = time.monotonic() + self._options.idle_poll_ms / 1000
         while True:

@@ -254,7 +254,9 @@ def test_the_engine_of_spark(
     assert rows_of(table) == in_topic(broker, name)
     assert (summary.rows, summary.commits, summary.engine) == (300, 1, "spark")
     assert summary.bytes == sum(len(row[2] or b"") + len(row[3] or b"") for row in rows_of(table))
-    assert len([*Path(path).rglob("*.parquet")]) == (3 if layout == "hourly" else 1)
+    # The first batch pins the start: where there are no periods, Spark writes a file without rows for it.
+    filled = [each for each in Path(path).rglob("*.parquet") if pyarrow.parquet.read_metadata(each).num_rows]
+    assert len(filled) == (3 if layout == "hourly" else 1)
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == before
     fill(name, 30)
     assert archive(spark, name, path, **options).rows == 30

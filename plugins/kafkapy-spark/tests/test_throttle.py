@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("pyarrow")
-
-from kafkapy_spark.jobs.throttle import Pace, Rate
+from kafkapy_spark.throttle import Pace, Rate
 
 
 class Clock:
@@ -49,10 +46,8 @@ def test_a_pause_is_made_up_for_in_part() -> None:
 def test_shares_and_batches() -> None:
     assert Rate(rows=100, bytes=1000).divided(4) == Rate(25, 250)
     assert Rate().divided(4) == Rate()
-    assert Rate().settings() == {}
-    assert Rate(rows=25).settings() == {"spark.sql.execution.arrow.maxRecordsPerBatch": "2"}
-    assert Rate(rows=3).settings() == {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
-    assert Rate(rows=1e9, bytes=5000).settings() == {
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.sql.execution.arrow.maxBytesPerBatch": "500",
-    }
+    assert Rate().rows_at_once(5000, 10**9) == 5000
+    assert Rate(rows=25).rows_at_once(5000, 0) == 2
+    assert Rate(rows=3).rows_at_once(5000, 0) == 1
+    assert Rate(rows=1e9, bytes=5000).rows_at_once(5000, 250_000) == 10
+    assert Rate(bytes=5000).rows_at_once(1, 10**6) == 1

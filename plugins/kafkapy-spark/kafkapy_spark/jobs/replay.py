@@ -21,10 +21,9 @@ from kafkapy_spark.jobs.parameters import size, time_ms
 from kafkapy_spark.jobs.progress import SILENT, JobProgress
 from kafkapy_spark.jobs.query_run import observed
 from kafkapy_spark.jobs.session import Job, job_options, kafka_options
-from kafkapy_spark.jobs.settings import session_settings
 from kafkapy_spark.jobs.summary import Summary
 from kafkapy_spark.jobs.table_files import read_files
-from kafkapy_spark.jobs.throttle import Rate, throttled
+from kafkapy_spark.throttle import Rate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,15 +105,16 @@ def replay(
     frame = frame.select(*(name for name in COLUMNS if name in frame.columns and name not in dropped))
     sums = Observation()
     frame = observed(frame, sums)
-    if rate != Rate():
-        rate = rate.divided(tasks)
-        frame = throttled(frame, rate)
     writer = frame.write.format("kafkapy").mode("append").options(**kafka_options(kafka))
     if topic is not None:
         writer = writer.option("topic", topic)
+    share = rate.divided(tasks)
+    if share.rows is not None:
+        writer = writer.option("taskRowsPerSecond", share.rows)
+    if share.bytes is not None:
+        writer = writer.option("taskBytesPerSecond", share.bytes)
     progress.step("replaying")
-    with session_settings(spark, rate.settings()):
-        writer.options(**(options or {})).save()
+    writer.options(**(options or {})).save()
     summary.rows, summary.bytes = sums.get["rows"], sums.get["bytes"]
     summary.seconds = time.monotonic() - began
     return summary
