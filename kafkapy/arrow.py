@@ -29,7 +29,7 @@ from kafkapy.clients.consumer.consumer import KafkaConsumer
 from kafkapy.errors import KafkaTimeoutError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkapy.types import TopicPartition
 
-__all__ = ["COLUMNS", "MAX_TABLE_BYTES", "SCHEMA", "TableBuilder", "checksum", "read", "send", "stream"]
+__all__ = ["COLUMNS", "MAX_TABLE_BYTES", "SCHEMA", "TableBuilder", "array_of", "checksum", "read", "send", "stream"]
 
 Place = int | datetime | Literal["earliest", "latest"]
 """A place in a partition: an offset, the first record at or after a time, the first record, or behind the last one."""
@@ -260,8 +260,13 @@ class TableBuilder:
 
 
 def _array(name: str, rows: int, buffers: Any, topics: pa.Array) -> pa.Array:
-    """A column of a chunk of ArrowColumns.finish()."""
-    kind = SCHEMA.field(name).type
+    if name == "topic":
+        return pa.DictionaryArray.from_arrays(array_of("topic", pa.int32(), rows, buffers), topics, safe=False)
+    return array_of(name, SCHEMA.field(name).type, rows, buffers)
+
+
+def array_of(name: str, kind: pa.DataType, rows: int, buffers: Any) -> pa.Array:
+    """A column of a chunk of ArrowColumns.finish(), of Arrow's type for it; of topic the indexes."""
     if name in ("key", "value"):
         nulls, valid, ends, data = buffers
         return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(ends), _buffer(data)], nulls)
@@ -269,16 +274,13 @@ def _array(name: str, rows: int, buffers: Any, topics: pa.Array) -> pa.Array:
         nulls, valid, data = buffers
         return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(data)], nulls)
     if name == "headers":
-        _, _, ends, count, name_ends, name_data, nulls, valid, value_ends, value_data = buffers
+        no_headers, some, ends, count, name_ends, name_data, nulls, valid, value_ends, value_data = buffers
         names = pa.Array.from_buffers(pa.string(), count, [None, _buffer(name_ends), _buffer(name_data)], 0)
         values = pa.Array.from_buffers(
             pa.binary(), count, [_buffer(valid), _buffer(value_ends), _buffer(value_data)], nulls
         )
-        entries = pa.Array.from_buffers(_HEADER, count, [None], 0, children=[names, values])
-        return pa.Array.from_buffers(kind, rows, [None, _buffer(ends)], 0, children=[entries])
-    if name == "topic":
-        indexes = pa.Array.from_buffers(pa.int32(), rows, [None, _buffer(buffers)], 0)
-        return pa.DictionaryArray.from_arrays(indexes, topics, safe=False)
+        entries = pa.Array.from_buffers(kind.value_type, count, [None], 0, children=[names, values])
+        return pa.Array.from_buffers(kind, rows, [_buffer(some), _buffer(ends)], no_headers, children=[entries])
     return pa.Array.from_buffers(kind, rows, [None, _buffer(buffers)], 0)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkapy._speedups.arrow_columns import ArrowColumns
+from kafkapy.arrow import array_of
 
 _NAMES: Final = {"timestampType": "timestamp_type"}
 """Columns whose names differ in kafkapy."""
@@ -55,7 +56,7 @@ class SparkBatches:
                 [
                     self._topics(rows, buffers[name])
                     if name == "topic"
-                    else _array(name, field.type, rows, buffers[name])
+                    else array_of(name, field.type, rows, buffers[name])
                     for name, field in zip(self._names, self.schema, strict=True)
                 ],
                 schema=self.schema,
@@ -67,8 +68,7 @@ class SparkBatches:
         """Nearly always one topic: then the column is made once, and batches have slices of it."""
         topics = self.columns.topics
         if len(topics) > 1:
-            numbers = pa.Array.from_buffers(pa.int32(), rows, [None, _buffer(indexes)], 0)
-            return pa.array(topics, pa.string()).take(numbers)
+            return pa.array(topics, pa.string()).take(array_of("topic", pa.int32(), rows, indexes))
         if len(self._topic) < rows:
             self._topic = pa.repeat(pa.scalar(topics[0], pa.string()), rows)
         return self._topic.slice(0, rows)
@@ -76,26 +76,3 @@ class SparkBatches:
 
 def _arrow_type(spark: Any) -> pa.DataType:
     return _HEADERS if isinstance(spark, dict) else _TYPES[spark]
-
-
-def _array(name: str, kind: pa.DataType, rows: int, buffers: Any) -> pa.Array:
-    """A column of a chunk of ArrowColumns.finish()."""
-    if name in ("key", "value"):
-        nulls, valid, ends, data = buffers
-        return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(ends), _buffer(data)], nulls)
-    if name == "timestamp":
-        nulls, valid, data = buffers
-        return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(data)], nulls)
-    if name == "headers":
-        no_headers, some, ends, count, name_ends, name_data, nulls, valid, value_ends, value_data = buffers
-        names = pa.Array.from_buffers(pa.string(), count, [None, _buffer(name_ends), _buffer(name_data)], 0)
-        values = pa.Array.from_buffers(
-            pa.binary(), count, [_buffer(valid), _buffer(value_ends), _buffer(value_data)], nulls
-        )
-        entries = pa.Array.from_buffers(_HEADER, count, [None], 0, children=[names, values])
-        return pa.Array.from_buffers(kind, rows, [_buffer(some), _buffer(ends)], no_headers, children=[entries])
-    return pa.Array.from_buffers(kind, rows, [None, _buffer(buffers)], 0)
-
-
-def _buffer(memory: Any) -> pa.Buffer | None:
-    return None if memory is None else pa.py_buffer(memory)
