@@ -236,6 +236,58 @@ def test_of_runs_that_begin_together_one_goes_on(tmp_path: Path) -> None:
         one.begin()
 
 
+def test_a_run_that_begins_does_not_disturb_one_that_has_begun_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later one begins, and writes, when the commit of the earlier one is there and what else it does is not."""
+    earlier, later = ParquetDirectory(str(tmp_path)), ParquetDirectory(str(tmp_path))
+    files: list[ArchivedFile] = []
+    waiting = [later]
+    create = Store.create
+
+    def then_the_later_one(self: Store, path: str, data: bytes) -> None:
+        create(self, path, data)
+        if waiting:
+            waiting.pop()
+            assert later.position().offsets == {}
+            later.begin()
+            files.extend(staged(later, 0))
+
+    earlier.position()
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "create", then_the_later_one)
+        earlier.begin()
+    with pytest.raises(OtherRunError):
+        earlier.commit(staged(earlier, 0), {T0: 10}, {}, None)
+    later.commit(files, {T0: 10}, {}, None)
+    assert rows(tmp_path) == list(range(10))
+
+
+def test_a_commit_that_another_run_has_gone_on_from_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one begins as soon as the commit is there: the records are in the archive, and no error says that they
+    are not."""
+    archive = begun(tmp_path)
+    files = staged(archive, 0)
+    others: list[ParquetDirectory] = []
+    create = Store.create
+
+    def then_another(self: Store, path: str, data: bytes) -> None:
+        create(self, path, data)
+        if not others:
+            others.append(ParquetDirectory(str(tmp_path)))
+            assert others[0].position().offsets == {T0: 10}
+            others[0].begin()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "create", then_another)
+        archive.commit(files, {T0: 10}, {}, None)
+    assert f"{2:020}.json" in {path.name for path in (tmp_path / COMMITS).iterdir()}
+    with pytest.raises(OtherRunError):
+        archive.commit(staged(archive, 10), {T0: 20}, {}, None)
+    others[0].commit(staged(others[0], 10), {T0: 20}, {}, None)
+    assert rows(tmp_path) == list(range(20))
+
+
 def test_old_commits_go_and_their_numbers_are_not_taken_again(tmp_path: Path) -> None:
     """A run that has slept through more commits than are kept finds its number free; it is not the last one."""
     asleep = begun(tmp_path)

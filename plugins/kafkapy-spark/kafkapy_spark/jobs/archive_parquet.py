@@ -82,8 +82,10 @@ class ParquetDirectory:
 
     def begin(self) -> None:
         """From now on no other run that has begun before can commit. OtherRunError."""
+        # Looked up before the commit: a run that begins right after it can commit, and its files are not to be removed.
+        overtaken = self._store.names(STAGING)
         self._write(self._last.get("offsets", {}), self._last.get("topicIds", {}), (), None)
-        for run in self._store.names(STAGING):
+        for run in overtaken:
             self._store.delete_directory(f"{STAGING}/{run}")
         for name in self._store.names(COMMITS)[:-KEPT_COMMITS]:
             self._store.delete(f"{COMMITS}/{name}")
@@ -121,13 +123,15 @@ class ParquetDirectory:
             "bytesPerRow": self._last.get("bytesPerRow") if bytes_per_row is None else bytes_per_row,
             "files": [{"path": file.path, "rows": file.rows, "bytes": file.size} for file in files],
         }
-        path = f"{COMMITS}/{version:020}.json"
+        name = f"{version:020}.json"
+        path = f"{COMMITS}/{name}"
         try:
             self._store.create(path, json.dumps(commit, indent=1).encode())
         except FileExistsError:
             raise OtherRunError(self._store.uri) from None
-        # The number was free, but it may be an old one that has been removed since this run began.
-        if self._store.names(COMMITS)[-1] != path.rpartition("/")[2]:
+        # The number was free, but it may be an old one that has been removed since this run began: as many as are kept
+        # are behind it then. Fewer are those of a run that has gone on from this commit.
+        if name not in self._store.names(COMMITS)[-KEPT_COMMITS:]:
             self._store.delete(path)
             raise OtherRunError(self._store.uri)
         self._version, self._last = version, commit
