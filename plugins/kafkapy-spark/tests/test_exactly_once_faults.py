@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
 from exactly_once_faults import (
+    TIMEOUT_MS,
     At,
     Cluster,
     Crash,
@@ -14,6 +16,7 @@ from exactly_once_faults import (
     Schedule,
     TimeoutSchedule,
 )
+from kafkapy_spark.two_phase_commit import LostTransactionError, SinkError, SinkPlan
 
 from kafkapy import testing
 from kafkapy.clients.network_client import NetworkClient
@@ -136,11 +139,14 @@ def test_the_driver_dies_at_every_request_of_an_abort(spark: Cluster, protocol: 
     spark.check()
 
 
-def test_a_driver_that_was_replaced_cannot_commit(spark: Cluster, protocol: int) -> None:
-    """At none of its requests is it too late for the newer one, and the newer one's batch survives its abort()."""
+@pytest.mark.parametrize("newer_dies", [False, True], ids=["commits", "dies"])
+def test_a_driver_that_was_replaced_cannot_commit(spark: Cluster, protocol: int, newer_dies: bool) -> None:
+    """At none of its requests is it too late for the newer one, and the newer one's batch survives its abort(), also
+    where the newer one has died behind its commit point."""
 
-    class Replaced(Exception):
-        pass
+    async def dies(request: str, answered: bool) -> None:
+        if newer_dies and request == "EndTxn" and answered:
+            raise Crash
 
     def run(number: int) -> At:
         query = spark.query()
@@ -151,12 +157,15 @@ def test_a_driver_that_was_replaced_cannot_commit(spark: Cluster, protocol: int)
                 await fault(request, answered)
             except RuntimeError:
                 done = query.done
-                await query.batch()
+                try:
+                    await query.batch(commit_fails=dies)
+                except Crash:
+                    pass
                 query.done = done + 1
 
         async def old() -> None:
             batch = query.done
-            plan = await query.driver().begin(900_000)
+            plan = await query.driver().begin(TIMEOUT_MS)
             parts = query.divided(batch)
             results = [await query.task(plan, batch, at, 0, rows) for at, rows in enumerate(parts)]
             driver = query.driver(replace_then_go_on)
@@ -172,6 +181,125 @@ def test_a_driver_that_was_replaced_cannot_commit(spark: Cluster, protocol: int)
         return fault
 
     assert len(every_point(run)) >= 5
+    spark.check()
+
+
+def test_the_newer_one_of_two_drivers_commits(spark: Cluster, protocol: int) -> None:
+    """Both have the results of all their tasks: the old one's task had seen that its driver was the newest, and then
+    another began. The newer one commits at each request of the old one's commit, or after it."""
+
+    def run(number: int) -> At:
+        query, fault = spark.query(1), At(number, False, RuntimeError("the newer one commits"))
+        rows = query.rows[0]
+        newer: list[SinkPlan] = []
+
+        async def then_replaced(request: str, answered: bool) -> None:
+            if request == "DescribeTransactions" and answered:
+                newer.append(await query.driver().begin(TIMEOUT_MS))
+
+        async def work() -> None:
+            old = await query.task(await query.driver().begin(TIMEOUT_MS), 0, 0, 0, rows, then_replaced)
+            new = await query.task(newer[0], 0, 0, 0, rows)
+
+            async def newer_commits(request: str, answered: bool) -> None:
+                try:
+                    await fault(request, answered)
+                except RuntimeError:
+                    await query.driver().commit([new])
+
+            with pytest.raises(SinkError):
+                await query.driver(newer_commits).commit([old])
+            await query.driver().abort([old])
+            if not fault.hit:
+                await query.driver().commit([new])
+
+        spark.run(work())
+        query.done = 1
+        spark.run(query.run_on())
+        return fault
+
+    assert len(every_point(run)) >= 3
+    spark.check()
+
+
+def test_a_task_of_an_old_driver_goes_on_at_every_request(spark: Cluster, protocol: int) -> None:
+    """It had seen that its driver was the newest, and takes its transactional id when another has begun. That is none
+    of the newer one's: its batch is written by its first try, wherever that happens."""
+
+    def run(number: int) -> At:
+        query, fault = spark.query(1), At(number, True, RuntimeError("the old task goes on"))
+        checked, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def stops(request: str, answered: bool) -> None:
+            if request == "DescribeTransactions" and answered:
+                checked.set()
+                await goes_on.wait()
+
+        async def work() -> None:
+            plan = await query.driver().begin(TIMEOUT_MS)
+            old = asyncio.ensure_future(query.task(plan, 0, 0, 0, [b"of the old task"], stops))
+            await checked.wait()
+
+            async def old_goes_on(request: str, answered: bool) -> None:
+                try:
+                    await fault(request, answered)
+                except RuntimeError:
+                    goes_on.set()
+                    await old
+
+            plan = await query.driver(old_goes_on).begin(TIMEOUT_MS)
+            result = await query.task(plan, 0, 0, 0, query.rows[0], old_goes_on)
+            await query.driver(old_goes_on).commit([result])
+            goes_on.set()
+            await old
+
+        spark.run(work())
+        query.done = 1
+        spark.run(query.run_on())
+        return fault
+
+    assert len(every_point(run)) > 8
+    spark.check()
+
+
+def test_a_transaction_times_out_at_every_request_of_a_commit(spark: Cluster, protocol: int) -> None:
+    """Until the driver has seen that all are open nothing is decided, and the batch is written anew; after that it is
+    reported what is lost."""
+
+    def run(number: int) -> At:
+        query, fault = spark.query(2, 0, TimeoutSchedule), At(number, True, RuntimeError("timed out"))
+        seen: list[str] = []
+
+        async def work() -> None:
+            plan = await query.driver().begin(TIMEOUT_MS)
+            parts = [query.rows[0][:1], query.rows[0][1:]]
+            results = [await query.task(plan, 0, at, 0, rows) for at, rows in enumerate(parts)]
+
+            async def times_out(request: str, answered: bool) -> None:
+                try:
+                    await fault(request, answered)
+                except RuntimeError:
+                    await query.client.initialize(plan.transactional_id(1, 0), TIMEOUT_MS)
+                if answered and not fault.hit:
+                    seen.append(request)
+
+            driver = query.driver(times_out)
+            try:
+                await driver.commit(results)
+                query.done = 1
+            except LostTransactionError as error:
+                assert "DescribeTransactions" in [*seen, fault.hit], "decided on without a look"
+                await query.go_on_without(error)
+            except SinkError:
+                await driver.abort(results)
+                assert (await query.driver().begin(TIMEOUT_MS)).decided is None
+
+        spark.run(work())
+        spark.run(query.run_on())
+        return fault
+
+    requests = every_point(run)
+    assert "DescribeTransactions" in requests[1:] and requests.count("EndTxn") >= 3
     spark.check()
 
 
