@@ -228,7 +228,7 @@ class ScriptedCluster:
         name = type(call.request).__name__
         return await {
             "ApiVersionsRequest": self._api_versions,
-            "MetadataRequest": self._metadata,
+            "MetadataRequest": self.metadata,
             "ListOffsetsRequest": self._list_offsets,
             "OffsetForLeaderEpochRequest": self._epochs,
             "FetchRequest": self.fetch,
@@ -243,7 +243,7 @@ class ScriptedCluster:
             keys.append(ApiVersionsResponse.ApiVersion(api_key=request.API_KEY, min_version=low, max_version=high))
         return ApiVersionsResponse(api_keys=keys)
 
-    async def _metadata(self, call: Call) -> MetadataResponse:
+    async def metadata(self, call: Call) -> MetadataResponse:
         Topic = MetadataResponse.Topic
         asked = call.request.topics
         names = list(self.topics) if asked is None else [topic.name for topic in asked]
