@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from clients.transaction_protocol import protocol as protocol
 
 from kafkapy.testing.broker_process import BrokerProcess
 

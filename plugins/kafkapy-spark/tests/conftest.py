@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients.transaction_protocol import protocol as protocol
 
 from kafkapy import KafkaProducer, testing
 from kafkapy.types import TopicPartition

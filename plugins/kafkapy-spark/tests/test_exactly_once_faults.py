@@ -19,7 +19,6 @@ from exactly_once_faults import (
 from kafkapy_spark.two_phase_commit import LostTransactionError, SinkError, SinkPlan
 
 from kafkapy import testing
-from kafkapy.clients.network_client import NetworkClient
 from kafkapy.errors import KafkaConnectionError, KafkaError
 from kafkapy.testing.broker_process import BrokerProcess
 
@@ -33,14 +32,6 @@ BEFORE_OR_BEHIND = pytest.mark.parametrize(
 def cluster() -> Iterator[testing.Broker]:
     with testing.Broker(auto_create_topics_enable=False) as started:
         yield started
-
-
-@pytest.fixture(params=[0, 2], ids=["v1", "v2"])
-def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The transaction version that clients follow."""
-    if request.param == 0:
-        monkeypatch.setattr(NetworkClient, "finalized_feature", lambda self, node_id, name: 0)
-    return int(request.param)
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from kafkapy_spark.two_phase_commit import LostTransactionError, SinkError, Sink
 
 from kafkapy import testing
 from kafkapy.admin import TransactionState
-from kafkapy.clients.network_client import NetworkClient
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 from kafkapy.types import TopicPartition
 
@@ -34,14 +33,6 @@ from kafkapy.types import TopicPartition
 def broker() -> Iterator[testing.Broker]:
     with testing.Broker(auto_create_topics_enable=False) as started:
         yield started
-
-
-@pytest.fixture(params=[0, 2], ids=["v1", "v2"])
-def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The transaction version that clients follow."""
-    if request.param == 0:
-        monkeypatch.setattr(NetworkClient, "finalized_feature", lambda self, node_id, name: 0)
-    return int(request.param)
 
 
 @pytest.fixture

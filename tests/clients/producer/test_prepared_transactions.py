@@ -9,7 +9,6 @@ import pytest
 
 from kafkapy import KafkaConsumer, KafkaProducer
 from kafkapy.admin import KafkaAdminClient, TransactionState
-from kafkapy.clients.network_client import NetworkClient
 from kafkapy.errors import IllegalStateError, RecordTooLargeError, TransactionAbortableError
 from kafkapy.testing import Broker
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
@@ -19,14 +18,6 @@ from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 def cluster() -> Iterator[Broker]:
     with Broker(num_partitions=2) as broker:
         yield broker
-
-
-@pytest.fixture(params=[0, 2], ids=["v1", "v2"])
-def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """0: the broker is taken for one that does not add partitions by itself."""
-    if request.param == 0:
-        monkeypatch.setattr(NetworkClient, "finalized_feature", lambda self, node_id, name: 0)
-    return int(request.param)
 
 
 @pytest.fixture

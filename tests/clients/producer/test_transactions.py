@@ -13,7 +13,6 @@ from confluent_kafka import TopicPartition as ForeignPartition
 
 from kafkapy import KafkaProducer
 from kafkapy.admin import KafkaAdminClient, TransactionState
-from kafkapy.clients.network_client import NetworkClient
 from kafkapy.errors import (
     CommitFailedError,
     IllegalStateError,
@@ -35,14 +34,6 @@ PARTITIONS = 3
 def cluster() -> Iterator[Broker]:
     with Broker(num_partitions=PARTITIONS) as broker:
         yield broker
-
-
-@pytest.fixture(params=["v1", "v2"])
-def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """v1: the broker is taken for one that does not add partitions by itself."""
-    if request.param == "v1":
-        monkeypatch.setattr(NetworkClient, "finalized_feature", lambda self, node_id, name: 0)
-    return str(request.param)
 
 
 @pytest.fixture
@@ -73,7 +64,7 @@ def read(bootstrap: str, topic: str, count: int, isolation: str = "read_committe
     return found
 
 
-def test_committed_records_are_seen_and_aborted_ones_are_not(cluster: Broker, name: str, protocol: str) -> None:
+def test_committed_records_are_seen_and_aborted_ones_are_not(cluster: Broker, name: str, protocol: int) -> None:
     bootstrap = cluster.bootstrap_servers
     with transactional(bootstrap, name) as producer:
         expected = []
@@ -100,7 +91,7 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(cluster: Broker, na
     assert len(read(bootstrap, name, 202, "read_uncommitted")) >= 202
 
 
-def test_offsets_go_with_the_transaction(cluster: Broker, name: str, protocol: str) -> None:
+def test_offsets_go_with_the_transaction(cluster: Broker, name: str, protocol: int) -> None:
     bootstrap = cluster.bootstrap_servers
     place = TopicPartition(name, 0)
 
@@ -127,7 +118,7 @@ def test_offsets_go_with_the_transaction(cluster: Broker, name: str, protocol: s
         assert committed() == 7
 
 
-def test_a_member_that_is_not_one_cannot_commit_offsets(cluster: Broker, name: str, protocol: str) -> None:
+def test_a_member_that_is_not_one_cannot_commit_offsets(cluster: Broker, name: str, protocol: int) -> None:
     class Group:
         group_id = f"group-{name}"
         generation_id = 3
@@ -148,7 +139,7 @@ def test_a_member_that_is_not_one_cannot_commit_offsets(cluster: Broker, name: s
     assert read(cluster.bootstrap_servers, name, 1) == [b"after"]
 
 
-def test_a_newer_producer_fences_the_older(cluster: Broker, name: str, protocol: str) -> None:
+def test_a_newer_producer_fences_the_older(cluster: Broker, name: str, protocol: int) -> None:
     bootstrap = cluster.bootstrap_servers
     older = transactional(bootstrap, name)
     older.begin_transaction()
@@ -171,7 +162,7 @@ def test_a_newer_producer_fences_the_older(cluster: Broker, name: str, protocol:
     assert read(bootstrap, name, 1) == [b"newer"]
 
 
-def test_an_error_of_a_record_aborts_the_transaction(cluster: Broker, name: str, protocol: str) -> None:
+def test_an_error_of_a_record_aborts_the_transaction(cluster: Broker, name: str, protocol: int) -> None:
     with transactional(cluster.bootstrap_servers, name, max_request_size=10_000_000) as producer:
         producer.begin_transaction()
         producer.send(name, b"lost with it")
@@ -188,7 +179,7 @@ def test_an_error_of_a_record_aborts_the_transaction(cluster: Broker, name: str,
     assert read(cluster.bootstrap_servers, name, 1) == [b"kept"]
 
 
-def test_a_commit_of_nothing_leaves_nothing_open(cluster: Broker, name: str, protocol: str) -> None:
+def test_a_commit_of_nothing_leaves_nothing_open(cluster: Broker, name: str, protocol: int) -> None:
     with (
         transactional(cluster.bootstrap_servers, name, max_request_size=1000) as producer,
         KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin,
@@ -227,7 +218,7 @@ def test_calls_out_of_turn(cluster: Broker, name: str) -> None:
         producer.begin_transaction()
 
 
-def test_close_aborts_an_open_transaction(cluster: Broker, name: str, protocol: str) -> None:
+def test_close_aborts_an_open_transaction(cluster: Broker, name: str, protocol: int) -> None:
     with transactional(cluster.bootstrap_servers, name) as producer:
         producer.begin_transaction()
         producer.send(name, b"open").get(10)
