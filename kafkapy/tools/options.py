@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from kafkapy.config.clients import ClientConfigDef
 
 __all__ = [
+    "DEFAULT_BOOTSTRAP",
     "GROUP",
     "TOPIC",
+    "bootstrap_option",
     "cluster_options",
+    "command_config_option",
     "connected",
+    "given_settings",
     "json_option",
     "key_values",
     "log_to_stderr",
@@ -50,6 +54,22 @@ DEFAULTS: Settings = {
 """A person is waiting: five seconds without any broker are enough."""
 COMPLETION_TIMEOUT_MS = 1500
 
+bootstrap_option = click.option(
+    "--bootstrap-server",
+    "-b",
+    "bootstrap",
+    envvar=BOOTSTRAP_VARIABLE,
+    show_default=DEFAULT_BOOTSTRAP,
+    show_envvar=True,
+    metavar="HOST:PORT[,...]",
+    help="Where brokers of the cluster are.",
+)
+command_config_option = click.option(
+    "--command-config",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A file with configuration of the client, one key=value per line.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
@@ -58,22 +78,8 @@ def cluster_options(command: F) -> F:
     """Adds the options that say which cluster and how, which the command gets as `settings`; what fails with a
     KafkaError, or ends for a wrong value, is one sentence and exit code 1."""
 
-    @click.option(
-        "--bootstrap-server",
-        "-b",
-        "bootstrap",
-        envvar=BOOTSTRAP_VARIABLE,
-        show_default=DEFAULT_BOOTSTRAP,
-        show_envvar=True,
-        metavar="HOST:PORT[,...]",
-        help="Where brokers of the cluster are.",
-    )
-    @click.option(
-        "--command-config",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="A file with configuration of the client, one key=value per line.",
-    )
+    @bootstrap_option
+    @command_config_option
     @click.option("-X", "properties", multiple=True, metavar="KEY=VALUE", help="One configuration key of the client.")
     @click.option("--verbose", "-v", is_flag=True, help="The client's log on stderr.")
     @wraps(command)
@@ -123,6 +129,18 @@ def key_values(given: tuple[str, ...], option: str = "KEY=VALUE") -> dict[str, s
     return found
 
 
+def given_settings(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> dict[str, str]:
+    """A client's configuration as a command got it. `bootstrap` is what the line or the variable says, which goes
+    before bootstrap.servers of the others. click.UsageError, ConfigError."""
+    settings: dict[str, str] = {}
+    if command_config is not None:
+        from kafkapy.config.properties import load_properties
+
+        settings |= load_properties(command_config)
+    settings |= key_values(properties)
+    return settings | ({"bootstrap.servers": bootstrap} if bootstrap else {})
+
+
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:
     """(topic, partitions) of "topic" (None: all), "topic:0", "topic:0,3-5". click.UsageError."""
     topic, colon, listed = text.rpartition(":")
@@ -139,14 +157,7 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def _settings(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> Settings:
-    """`bootstrap` is what the line or the variable says, which goes before bootstrap.servers of the others."""
-    settings: Settings = dict(DEFAULTS)
-    if command_config is not None:
-        from kafkapy.config.properties import load_properties
-
-        settings |= dict(load_properties(command_config))
-    settings |= key_values(properties)
-    return settings | ({"bootstrap.servers": bootstrap} if bootstrap else {})
+    return {**DEFAULTS, **given_settings(bootstrap, command_config, properties)}
 
 
 def log_to_stderr(verbose: bool) -> None:

@@ -20,8 +20,10 @@ import click
 
 from kafkapy.errors import IllegalArgumentError, KafkaError
 from kafkapy.tools.options import (
-    BOOTSTRAP_VARIABLE,
     DEFAULT_BOOTSTRAP,
+    bootstrap_option,
+    command_config_option,
+    given_settings,
     json_option,
     key_values,
     log_to_stderr,
@@ -110,22 +112,8 @@ def job_options(command: F) -> F:
     """Adds the options that jobs share, which the command gets as `job`. Bad input, and what fails with an error of
     Kafka's or Spark's, is one sentence and exit code 1."""
 
-    @click.option(
-        "--bootstrap-server",
-        "-b",
-        "bootstrap",
-        envvar=BOOTSTRAP_VARIABLE,
-        show_default=DEFAULT_BOOTSTRAP,
-        show_envvar=True,
-        metavar="HOST:PORT[,...]",
-        help="Where brokers of the cluster are.",
-    )
-    @click.option(
-        "--command-config",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="A file with configuration of the Kafka clients, one key=value per line.",
-    )
+    @bootstrap_option
+    @command_config_option
     @click.option(
         "--kafka", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One key of the Kafka clients."
     )
@@ -146,7 +134,7 @@ def job_options(command: F) -> F:
     ) -> None:
         log_to_stderr(verbose)
         try:
-            kafka = _kafka(bootstrap, command_config, properties)
+            kafka = {"bootstrap.servers": DEFAULT_BOOTSTRAP} | given_settings(bootstrap, command_config, properties)
             command(job=Job(kafka, master, key_values(conf), as_json, verbose), **arguments)
         except click.exceptions.ClickException:
             raise
@@ -169,16 +157,6 @@ def reason(error: Exception) -> str:
     text = _CALLED.sub("", str(error).strip())
     raised = _RAISED.findall(text)
     return raised[-1] if raised else text.partition("\n")[0]
-
-
-def _kafka(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> dict[str, str]:
-    kafka = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
-    if command_config is not None:
-        from kafkapy.config.properties import load_properties
-
-        kafka |= load_properties(command_config)
-    kafka |= key_values(properties)
-    return kafka | ({"bootstrap.servers": bootstrap} if bootstrap else {})
 
 
 def _is_expected(error: Exception) -> bool:
