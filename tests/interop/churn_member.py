@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 POLL_S = 0.1
+KAFKA_PYTHON_POLL_S = 2
+"""As in members.py."""
 SESSION_MS = 3_000
 HEARTBEAT_MS = 300
 GROUP_METADATA = struct.Struct("=7si")
@@ -99,9 +101,7 @@ def confluent(journal: Journal, bootstrap: str, group: str, topic: str, protocol
 
         return called
 
-    consumer.subscribe(
-        [topic], on_assign=listener("assigned"), on_revoke=listener("revoked"), on_lost=listener("lost")
-    )
+    consumer.subscribe([topic], on_assign=listener("assigned"), on_revoke=listener("revoked"), on_lost=listener("lost"))
 
     def commit() -> None:
         offsets = [confluent_kafka.TopicPartition(topic, *each) for each in journal.pending.items()]
@@ -152,7 +152,7 @@ def kafka_python(journal: Journal, bootstrap: str, group: str, topic: str, proto
             break
         except kafka.errors.KafkaTimeoutError:
             continue  # the broker is just away
-    read_as_kafka_python(kafka, kafka.errors, consumer, journal, topic)
+    read_as_kafka_python(kafka, kafka.errors, consumer, journal, topic, KAFKA_PYTHON_POLL_S)
 
 
 def our_own(journal: Journal, bootstrap: str, group: str, topic: str, protocol: str) -> None:
@@ -172,10 +172,10 @@ def our_own(journal: Journal, bootstrap: str, group: str, topic: str, protocol: 
             break
         except kafkapy.errors.NoBrokersAvailableError:
             continue  # the broker is just away
-    read_as_kafka_python(kafkapy, kafkapy.errors, consumer, journal, topic)
+    read_as_kafka_python(kafkapy, kafkapy.errors, consumer, journal, topic, POLL_S)
 
 
-def read_as_kafka_python(kafka: Any, errors: Any, consumer: Any, journal: Journal, topic: str) -> None:
+def read_as_kafka_python(kafka: Any, errors: Any, consumer: Any, journal: Journal, topic: str, poll_s: float) -> None:
     """Reads until it is told to stop, with the methods that kafka-python's consumer and ours have."""
 
     def told(event: str, partitions: Iterable[Any]) -> None:
@@ -195,7 +195,7 @@ def read_as_kafka_python(kafka: Any, errors: Any, consumer: Any, journal: Journa
     consumer.subscribe([topic], listener=Listener())
     while not journal.stopping:
         found: dict[int, list[int]] = {}
-        for partition, messages in consumer.poll(timeout_ms=int(POLL_S * 1000)).items():
+        for partition, messages in consumer.poll(timeout_ms=int(poll_s * 1000)).items():
             found[partition.partition] = [message.offset for message in messages]
         journal.read(found)
         if journal.pending:
