@@ -172,9 +172,9 @@ def test_readers_see_what_is_committed(tmp_path: Path) -> None:
     archive.begin()
     files = staged(archive, 0)
     assert rows(tmp_path) == []
-    archive.commit(files, {T0: 10}, {"t": "id"}, 7.5)
+    archive.commit(files, Position({T0: 10}, {"t": "id"}, 7.5))
     assert rows(tmp_path) == list(range(10))
-    archive.commit(staged(archive, 10), {T0: 20}, {"t": "id"}, 8.0)
+    archive.commit(staged(archive, 10), Position({T0: 20}, {"t": "id"}, 8.0))
     staged(archive, 20)
     archive.end()
     assert rows(tmp_path) == list(range(20))
@@ -200,7 +200,7 @@ def test_a_commit_that_was_decided_is_completed(tmp_path: Path, monkeypatch: pyt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Store, "move", dies)
-        archive.commit(files, {T0: 10}, {}, None)
+        archive.commit(files, Position({T0: 10}))
     assert len(rows(tmp_path)) == 5 * moved
     again = ParquetDirectory(str(tmp_path))
     assert again.position().offsets == {T0: 10}
@@ -223,8 +223,8 @@ def test_a_run_that_was_overtaken_commits_nothing(tmp_path: Path) -> None:
     files = staged(old, 0)
     new = begun(tmp_path)
     with pytest.raises(OtherRunError, match="Another run"):
-        old.commit(files, {T0: 10}, {}, None)
-    new.commit(staged(new, 0), {T0: 10}, {}, None)
+        old.commit(files, Position({T0: 10}))
+    new.commit(staged(new, 0), Position({T0: 10}))
     assert rows(tmp_path) == list(range(10))
 
 
@@ -258,8 +258,8 @@ def test_a_run_that_begins_does_not_disturb_one_that_has_begun_later(
         patch.setattr(Store, "create", then_the_later_one)
         earlier.begin()
     with pytest.raises(OtherRunError):
-        earlier.commit(staged(earlier, 0), {T0: 10}, {}, None)
-    later.commit(files, {T0: 10}, {}, None)
+        earlier.commit(staged(earlier, 0), Position({T0: 10}))
+    later.commit(files, Position({T0: 10}))
     assert rows(tmp_path) == list(range(10))
 
 
@@ -280,11 +280,11 @@ def test_a_commit_that_another_run_has_gone_on_from_stays(tmp_path: Path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "create", then_another)
-        archive.commit(files, {T0: 10}, {}, None)
+        archive.commit(files, Position({T0: 10}))
     assert f"{2:020}.json" in {path.name for path in (tmp_path / COMMITS).iterdir()}
     with pytest.raises(OtherRunError):
-        archive.commit(staged(archive, 10), {T0: 20}, {}, None)
-    others[0].commit(staged(others[0], 10), {T0: 20}, {}, None)
+        archive.commit(staged(archive, 10), Position({T0: 20}))
+    others[0].commit(staged(others[0], 10), Position({T0: 20}))
     assert rows(tmp_path) == list(range(20))
 
 
@@ -295,12 +295,12 @@ def test_old_commits_go_and_their_numbers_are_not_taken_again(tmp_path: Path) ->
     directory = begun(tmp_path)
     (tmp_path / STAGING / asleep.name).mkdir(parents=True, exist_ok=True)
     for number in range(KEPT_COMMITS + 5):
-        directory.commit([], {T0: number}, {}, None)
+        directory.commit([], Position({T0: number}))
     directory = begun(tmp_path)
     names = sorted(path.name for path in (tmp_path / COMMITS).iterdir())
     assert len(names) == KEPT_COMMITS and f"{2:020}.json" not in names
     with pytest.raises(OtherRunError):
-        asleep.commit(files, {T0: 10}, {}, None)
+        asleep.commit(files, Position({T0: 10}))
     assert sorted(path.name for path in (tmp_path / COMMITS).iterdir()) == names
     assert rows(tmp_path) == [] and directory.position().offsets == {T0: KEPT_COMMITS + 4}
 
@@ -308,7 +308,7 @@ def test_old_commits_go_and_their_numbers_are_not_taken_again(tmp_path: Path) ->
 def test_what_is_in_a_commit(tmp_path: Path) -> None:
     archive = begun(tmp_path)
     files = staged(archive, 0)
-    archive.commit(files, {T0: 10, TopicPartition("s", 3): 4}, {"t": "id"}, 9.0)
+    archive.commit(files, Position({T0: 10, TopicPartition("s", 3): 4}, {"t": "id"}, 9.0))
     commit = json.loads((tmp_path / COMMITS / f"{2:020}.json").read_text())
     assert commit.pop("timeMs") > 0 and commit == {
         "format": 1,
@@ -339,12 +339,12 @@ def test_places(tmp_path: Path, scheme: str) -> None:
         pytest.importorskip("fsspec")
     uri = f"{scheme}{tmp_path}/archive"
     archive = begun(uri)
-    archive.commit(staged(archive, 0), {T0: 10}, {}, None)
+    archive.commit(staged(archive, 0), Position({T0: 10}))
     assert rows(tmp_path / "archive") == list(range(10))
     old = begun(uri)
     new = begun(uri)
     with pytest.raises(OtherRunError):
-        old.commit(staged(old, 10), {T0: 20}, {}, None)
+        old.commit(staged(old, 10), Position({T0: 20}))
     new.discard(files := staged(new, 10))
     assert not any((tmp_path / "archive" / STAGING / new.name / file.path).exists() for file in files)
     new.end()

@@ -244,15 +244,12 @@ def command(
     DESTINATION is a directory or its URI, for iceberg a table's name. A run archives what there is and ends; the next
     one goes on there, whatever happened to this one.
     """
-    with job.running(f"archive {topics}") as (spark, progress):
-        summary = archive(
-            spark,
-            topics,
-            destination,
-            kafka=job.kafka,
-            catalog=key_values(catalog),
-            options=key_values(options),
-            progress=progress,
-            **settings,
-        )
-    job.show(summary)
+    job.run(
+        f"archive {topics}",
+        archive,
+        topics,
+        destination,
+        catalog=key_values(catalog),
+        options=key_values(options),
+        **settings,
+    )

@@ -84,7 +84,7 @@ class ArrowArchive:
             start, end = self._span(position, lookup)
             per_row = position.bytes_per_row or _log_bytes_per_row(lookup, _ranges(start, end))
             self._read = read_plan(self._options, self._schema, lookup.topic_ids())
-            topic_ids = {topic: str(topic_id) for topic, topic_id in lookup.topic_ids().items()}
+            topic_ids = position.topic_ids | {topic: str(found) for topic, found in lookup.topic_ids().items()}
         finally:
             lookup.close()
         done = Archived(position.offsets | start)
@@ -94,7 +94,7 @@ class ArrowArchive:
         self._destination.begin()
         if first:
             # The start is kept before anything is read: it does not move, whatever happens to this run.
-            self._commit([], done.offsets, position.topic_ids | topic_ids, per_row)
+            self._commit([], Position(done.offsets, topic_ids, per_row))
         while start != end:
             stop = limit_rows(self._rows_per_commit, start, end)
             files = self._round(_ranges(start, stop), per_row, done.commits)
@@ -102,7 +102,7 @@ class ArrowArchive:
             if rows:
                 per_row = sum(file.size for file in files) / rows
             done.offsets = done.offsets | stop
-            self._commit(files, done.offsets, position.topic_ids | topic_ids, per_row)
+            self._commit(files, Position(done.offsets, topic_ids, per_row))
             done.add(files)
             self._progress.advance(rows, sum(file.record_bytes for file in files))
             start = stop
@@ -139,13 +139,14 @@ class ArrowArchive:
         """Where to go on in a partition that has been archived up to an offset."""
         fail = self._options.fail_on_data_loss
         if partition.topic in recreated:
-            report_data_loss(f"{partition.topic} has been deleted and created again since it was archived", fail)
+            report_data_loss(f"Topic {partition.topic} has been deleted and created again since it was archived", fail)
             return first
+        archived = f"Partition {partition} has been archived up to offset {offset}"
         if offset < first:
-            report_data_loss(f"{partition} has been archived up to offset {offset}, and starts at {first} now", fail)
+            report_data_loss(f"{archived}, and starts at {first} now", fail)
             return first
         if offset > last:
-            report_data_loss(f"{partition} has been archived up to offset {offset}, and ends at {last} now", fail)
+            report_data_loss(f"{archived}, and ends at {last} now", fail)
             return last
         return offset
 
@@ -165,12 +166,10 @@ class ArrowArchive:
         )
         return [file for files in _run(self._spark, plan, tasks) for file in files]
 
-    def _commit(
-        self, files: list[ArchivedFile], offsets: PartitionOffsets, topic_ids: dict[str, str], per_row: float
-    ) -> None:
+    def _commit(self, files: list[ArchivedFile], position: Position) -> None:
         self._progress.step(f"committing {len(files):,} files")
         try:
-            self._destination.commit(files, offsets, topic_ids, per_row)
+            self._destination.commit(files, position)
         except OtherRunError:
             self._destination.discard(files)
             raise

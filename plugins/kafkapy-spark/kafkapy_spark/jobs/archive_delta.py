@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from kafkapy.errors import IllegalArgumentError
 from kafkapy.types import TopicPartition
-from kafkapy_spark.jobs.archive_destination import OtherRunError, Position, new_run
+from kafkapy_spark.jobs.archive_destination import Destination, OtherRunError, Position
 from kafkapy_spark.jobs.archive_layout import Layout
-from kafkapy_spark.jobs.archive_store import Store
 from kafkapy_spark.jobs.archive_writer import ArchivedFile
 from kafkapy_spark.offsets import PartitionOffsets
 
@@ -33,13 +32,13 @@ _LOOK_BACK: Final = 20
 """Commits among which it is looked for."""
 
 
-class DeltaArchive:
-    """Used by the driver of one run. An archive_destination.Destination. `partitions` are those that may be
-    archived."""
+class DeltaArchive(Destination):
+    """`partitions` are those that may be archived."""
 
     def __init__(
         self, uri: str, name: str, schema: pa.Schema, layout: Layout, partitions: Collection[TopicPartition]
     ) -> None:
+        super().__init__()
         try:
             import deltalake
         except ImportError as error:
@@ -50,19 +49,12 @@ class DeltaArchive:
         self._uri, self._app, self._layout = uri, name, layout
         self._partitions = partitions
         self._schema = pa.schema([*schema, *(pa.field(*column) for column in layout.columns.items())])
-        self._store = Store(uri)
-        self._run = new_run()
         self._at: PartitionOffsets = {}
 
     @property
     def root(self) -> str:
         """The table's directory."""
         return self._uri
-
-    @property
-    def name(self) -> str:
-        """How names of this run's files begin."""
-        return self._run
 
     def position(self) -> Position:
         """Where the table is."""
@@ -83,23 +75,17 @@ class DeltaArchive:
             self._uri, self._schema, mode="ignore", partition_by=list(self._layout.columns) or None
         )
 
-    def commit(
-        self,
-        files: Sequence[ArchivedFile],
-        offsets: PartitionOffsets,
-        topic_ids: Mapping[str, str],
-        bytes_per_row: float | None,
-    ) -> None:
+    def commit(self, files: Sequence[ArchivedFile], position: Position) -> None:
         """One version of the table. OtherRunError."""
         table = self._table()
         if self._offsets(table) != self._at:
             raise OtherRunError(self._uri)
         transactions = [
             self._delta.Transaction(self._app_id(partition), offset)
-            for partition, offset in sorted(offsets.items())
+            for partition, offset in sorted(position.offsets.items())
             if offset != self._at.get(partition)
         ]
-        about = json.dumps({"topicIds": dict(topic_ids), "bytesPerRow": bytes_per_row})
+        about = json.dumps({"topicIds": position.topic_ids, "bytesPerRow": position.bytes_per_row})
         try:
             table.create_write_transaction(
                 [self._add(file) for file in files],
@@ -114,12 +100,7 @@ class DeltaArchive:
             if self._offsets(self._table()) != self._at:
                 raise OtherRunError(self._uri) from error
             raise
-        self._at = dict(offsets)
-
-    def discard(self, files: Sequence[ArchivedFile]) -> None:
-        """Files that will not be committed are removed."""
-        for file in files:
-            self._store.delete(file.path)
+        self._at = position.offsets
 
     def end(self) -> None:
         """Nothing is left to do."""

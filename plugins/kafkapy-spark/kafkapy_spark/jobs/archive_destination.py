@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final
 
 from kafkapy.errors import IllegalStateError
+from kafkapy_spark.jobs.archive_store import Store
 from kafkapy_spark.jobs.archive_writer import ArchivedFile
 from kafkapy_spark.offsets import PartitionOffsets
 
-__all__ = ["Destination", "OtherRunError", "Position", "new_run"]
+__all__ = ["Destination", "OtherRunError", "Position"]
 
 
 class OtherRunError(IllegalStateError):
@@ -35,40 +37,37 @@ class Position:
     bytes_per_row: float | None = None
 
 
-class Destination(Protocol):
+class Destination(ABC):
     """Used by the driver of one run: `position`, and where there is something new `begin`, `commit` for each round,
     `end`."""
 
+    def __init__(self) -> None:
+        self.name: Final = f"{time.time_ns() // 1_000_000:013}-{uuid.uuid4().hex[:8]}"
+        """How names of this run's files begin: no other run has it, and it is in the order of time."""
+
     @property
+    @abstractmethod
     def root(self) -> str:
-        """The URI of the directory below which tasks write."""
+        """The URI of the directory below which tasks write; known once the run has begun."""
 
-    @property
-    def name(self) -> str:
-        """How names of this run's files begin."""
-
+    @abstractmethod
     def position(self) -> Position:
         """Where the archive is."""
 
+    @abstractmethod
     def begin(self) -> None:
         """There is something new: files will be written."""
 
-    def commit(
-        self,
-        files: Sequence[ArchivedFile],
-        offsets: PartitionOffsets,
-        topic_ids: Mapping[str, str],
-        bytes_per_row: float | None,
-    ) -> None:
+    @abstractmethod
+    def commit(self, files: Sequence[ArchivedFile], position: Position) -> None:
         """Makes the files a part of the archive and sets where it is, both or neither. OtherRunError."""
 
-    def discard(self, files: Sequence[ArchivedFile]) -> None:
-        """Removes files that will not be committed."""
-
+    @abstractmethod
     def end(self) -> None:
         """The last commit of the run was made."""
 
-
-def new_run() -> str:
-    """A name that no other run has, in the order of time."""
-    return f"{time.time_ns() // 1_000_000:013}-{uuid.uuid4().hex[:8]}"
+    def discard(self, files: Sequence[ArchivedFile]) -> None:
+        """Removes files that will not be committed."""
+        store = Store(self.root)
+        for file in files:
+            store.delete(file.path)

@@ -17,11 +17,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkapy.errors import IllegalArgumentError
-from kafkapy_spark.jobs.archive_destination import OtherRunError, Position, new_run
+from kafkapy_spark.jobs.archive_destination import Destination, OtherRunError, Position
 from kafkapy_spark.jobs.archive_layout import Layout
-from kafkapy_spark.jobs.archive_store import Store
 from kafkapy_spark.jobs.archive_writer import STATISTICS, ArchivedFile
-from kafkapy_spark.offsets import PartitionOffsets, from_json, to_json
+from kafkapy_spark.offsets import from_json, to_json
 
 __all__ = ["IcebergArchive"]
 
@@ -29,13 +28,13 @@ COMMIT_ATTEMPTS: Final = 10
 """Where others change the table at the same time (compaction)."""
 
 
-class IcebergArchive:
-    """Used by the driver of one run. An archive_destination.Destination. `catalog` is pyiceberg's name of it and its
-    properties, "name" and others."""
+class IcebergArchive(Destination):
+    """`catalog` is pyiceberg's name of it and its properties, "name" and others."""
 
     def __init__(
         self, identifier: str, name: str, schema: pa.Schema, layout: Layout, catalog: Mapping[str, str]
     ) -> None:
+        super().__init__()
         try:
             from pyiceberg.catalog import load_catalog
         except ImportError as error:
@@ -46,7 +45,6 @@ class IcebergArchive:
         self._catalog: Any = load_catalog(properties.pop("name", None), **properties)
         self._identifier, self._schema, self._layout = identifier, schema, layout
         self._key = f"kafkapy.archive.{name}"
-        self._run = new_run()
         self._known: str | None = None
         self._root = ""
 
@@ -54,11 +52,6 @@ class IcebergArchive:
     def root(self) -> str:
         """The table's directory of data."""
         return self._root
-
-    @property
-    def name(self) -> str:
-        """How names of this run's files begin."""
-        return self._run
 
     def position(self) -> Position:
         """Where the table is."""
@@ -76,20 +69,15 @@ class IcebergArchive:
             self._create()
         self._root = f"{self._catalog.load_table(self._identifier).location().rstrip('/')}/data"
 
-    def commit(
-        self,
-        files: Sequence[ArchivedFile],
-        offsets: PartitionOffsets,
-        topic_ids: Mapping[str, str],
-        bytes_per_row: float | None,
-    ) -> None:
+    def commit(self, files: Sequence[ArchivedFile], position: Position) -> None:
         """One snapshot of the table. Without files that is none, and where offsets are known already they stay: those
         that are between records are looked at again by the next run. OtherRunError."""
         from pyiceberg.exceptions import CommitFailedException
 
         if not files and self._known is not None:
             return
-        new = json.dumps({"offsets": to_json(offsets), "topicIds": dict(topic_ids), "bytesPerRow": bytes_per_row})
+        offsets, topic_ids = to_json(position.offsets), position.topic_ids
+        new = json.dumps({"offsets": offsets, "topicIds": topic_ids, "bytesPerRow": position.bytes_per_row})
         paths = [f"{self._root}/{file.path}" for file in files]
         for left in reversed(range(COMMIT_ATTEMPTS)):
             table = self._catalog.load_table(self._identifier)
@@ -103,12 +91,6 @@ class IcebergArchive:
                 continue
             self._known = new
             return
-
-    def discard(self, files: Sequence[ArchivedFile]) -> None:
-        """Files that will not be committed are removed."""
-        store = Store(self._root)
-        for file in files:
-            store.delete(file.path)
 
     def end(self) -> None:
         """Nothing is left to do."""

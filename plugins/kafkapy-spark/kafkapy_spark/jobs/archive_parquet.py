@@ -24,10 +24,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kafkapy.errors import IllegalArgumentError
-from kafkapy_spark.jobs.archive_destination import OtherRunError, Position, new_run
+from kafkapy_spark.jobs.archive_destination import Destination, OtherRunError, Position
 from kafkapy_spark.jobs.archive_store import Store
 from kafkapy_spark.jobs.archive_writer import ArchivedFile
-from kafkapy_spark.offsets import PartitionOffsets, from_json, to_json
+from kafkapy_spark.offsets import from_json, to_json
 
 __all__ = ["ParquetDirectory"]
 
@@ -40,14 +40,14 @@ KEPT_COMMITS: Final = 100
 _FORMAT: Final = 1
 
 
-class ParquetDirectory:
-    """Used by the driver of one run. An archive_destination.Destination."""
+class ParquetDirectory(Destination):
+    """`uri` may be a path."""
 
     def __init__(self, uri: str) -> None:
+        super().__init__()
         self._store = Store(uri)
-        self._run = new_run()
         self._version = 0
-        self._last: dict[str, Any] = {}
+        self._at = Position()
         if self._store.exists("_spark_metadata"):
             raise IllegalArgumentError(
                 f"{uri} is what Spark's own file sink has written; archive with the engine spark, or elsewhere"
@@ -59,68 +59,48 @@ class ParquetDirectory:
         return self._store.uri.rstrip("/") + "/" + self._staging
 
     @property
-    def name(self) -> str:
-        """How names of this run's files begin."""
-        return self._run
-
-    @property
     def _staging(self) -> str:
-        return f"{STAGING}/{self._run}"
+        return f"{STAGING}/{self.name}"
 
     def position(self) -> Position:
         """Where the archive is; what the last commit has not moved into place is moved. IllegalArgumentError."""
         names = self._store.names(COMMITS)
         if names:
             self._version = int(names[-1].removesuffix(".json"))
-            self._last = json.loads(self._store.read(f"{COMMITS}/{names[-1]}"))
-            if self._last["format"] != _FORMAT:
-                raise IllegalArgumentError(f"{self._store.uri} has commits of format {self._last['format']}")
-            self._put_in_place(self._last)
-        return Position(
-            from_json(self._last.get("offsets", {})), self._last.get("topicIds", {}), self._last.get("bytesPerRow")
-        )
+            last = json.loads(self._store.read(f"{COMMITS}/{names[-1]}"))
+            if last["format"] != _FORMAT:
+                raise IllegalArgumentError(f"{self._store.uri} has commits of format {last['format']}")
+            self._put_in_place(last)
+            self._at = Position(from_json(last["offsets"]), last["topicIds"], last["bytesPerRow"])
+        return self._at
 
     def begin(self) -> None:
         """From now on no other run that has begun before can commit. OtherRunError."""
         # Looked up before the commit: a run that begins right after it can commit, and its files are not to be removed.
         overtaken = self._store.names(STAGING)
-        self._write(self._last.get("offsets", {}), self._last.get("topicIds", {}), (), None)
+        self._write((), self._at)
         for run in overtaken:
             self._store.delete_directory(f"{STAGING}/{run}")
         for name in self._store.names(COMMITS)[:-KEPT_COMMITS]:
             self._store.delete(f"{COMMITS}/{name}")
 
-    def commit(
-        self,
-        files: Sequence[ArchivedFile],
-        offsets: PartitionOffsets,
-        topic_ids: Mapping[str, str],
-        bytes_per_row: float | None,
-    ) -> None:
+    def commit(self, files: Sequence[ArchivedFile], position: Position) -> None:
         """The files are in the archive, which is at these offsets. OtherRunError: they are not."""
-        self._write(to_json(offsets), topic_ids, files, bytes_per_row)
-        self._put_in_place(self._last)
-
-    def discard(self, files: Sequence[ArchivedFile]) -> None:
-        """Files that will not be committed are removed."""
-        for file in files:
-            self._store.delete(f"{self._staging}/{file.path}")
+        self._put_in_place(self._write(files, position))
 
     def end(self) -> None:
         """Of this run nothing is left but its commits."""
         self._store.delete_directory(self._staging)
 
-    def _write(
-        self, offsets: Any, topic_ids: Mapping[str, str], files: Sequence[ArchivedFile], bytes_per_row: float | None
-    ) -> None:
+    def _write(self, files: Sequence[ArchivedFile], position: Position) -> dict[str, Any]:
         version = self._version + 1
         commit = {
             "format": _FORMAT,
-            "run": self._run,
+            "run": self.name,
             "timeMs": time.time_ns() // 1_000_000,
-            "offsets": offsets,
-            "topicIds": dict(topic_ids),
-            "bytesPerRow": self._last.get("bytesPerRow") if bytes_per_row is None else bytes_per_row,
+            "offsets": to_json(position.offsets),
+            "topicIds": position.topic_ids,
+            "bytesPerRow": position.bytes_per_row,
             "files": [{"path": file.path, "rows": file.rows, "bytes": file.size} for file in files],
         }
         name = f"{version:020}.json"
@@ -134,7 +114,8 @@ class ParquetDirectory:
         if name not in self._store.names(COMMITS)[-KEPT_COMMITS:]:
             self._store.delete(path)
             raise OtherRunError(self._store.uri)
-        self._version, self._last = version, commit
+        self._version, self._at = version, position
+        return commit
 
     def _put_in_place(self, commit: Mapping[str, Any]) -> None:
         """Any number of times, by any number of processes."""

@@ -191,19 +191,16 @@ def command(
     """
     if (path is None) == (table is None):
         raise click.UsageError("Either PATH or --table is needed.")
-    with job.running(f"latest {topic}") as (spark, progress):
-        summary = latest(
-            spark,
-            topic,
-            kafka=job.kafka,
-            path=path,
-            table=table,
-            format=format_,
-            mode=mode,
-            write_options=key_values(write_option),
-            options=key_values(option),
-            key=key,
-            value=value,
-            progress=progress,
-        )
-    job.show(summary)
+    job.run(
+        f"latest {topic}",
+        latest,
+        topic,
+        path=path,
+        table=table,
+        format=format_,
+        mode=mode,
+        write_options=key_values(write_option),
+        options=key_values(option),
+        key=key,
+        value=value,
+    )

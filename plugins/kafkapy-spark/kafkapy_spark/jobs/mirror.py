@@ -174,16 +174,13 @@ def command(
     Without TARGET each record goes to the topic that its column topic says.
     """
     target_kafka = key_values(to_kafka) | ({"bootstrap.servers": target_servers} if target_servers else {})
-    with job.running(f"mirror {source}") as (spark, progress):
-        summary = mirror(
-            spark,
-            source,
-            target,
-            kafka=job.kafka,
-            target_kafka=target_kafka,
-            options=key_values(options),
-            sink_options=key_values(sink_options),
-            progress=progress,
-            **settings,
-        )
-    job.show(summary)
+    job.run(
+        f"mirror {source}",
+        mirror,
+        source,
+        target,
+        target_kafka=target_kafka,
+        options=key_values(options),
+        sink_options=key_values(sink_options),
+        **settings,
+    )

@@ -262,9 +262,7 @@ def _sizes(counts: Mapping[int, int]) -> SizeProfile:
     seen = 0
     for size in sorted(counts):
         seen += counts[size]
-        percentiles = {
-            f"p{percent:g}": size for percent in PERCENTILES if seen * 100 >= percent * number
-        } | percentiles
+        percentiles = {f"p{percent:g}": size for percent in PERCENTILES if seen * 100 >= percent * number} | percentiles
     return SizeProfile(
         count=number,
         bytes=total,
@@ -395,15 +393,12 @@ def command(
         gap_ms = duration_ms(gap)
     except ValueError as error:
         raise IllegalArgumentError(f"--gap {error}, and is '{gap}'") from None
-    with job.running(f"profile {', '.join(topics)}") as (spark, progress):
-        found = profile(
-            spark,
-            topics,
-            kafka=job.kafka,
-            options=time_options(*times) | key_values(option),
-            top=top,
-            count_keys=not no_keys,
-            gap_ms=gap_ms,
-            progress=progress,
-        )
-    job.show(found)
+    job.run(
+        f"profile {', '.join(topics)}",
+        profile,
+        topics,
+        options=time_options(*times) | key_values(option),
+        top=top,
+        count_keys=not no_keys,
+        gap_ms=gap_ms,
+    )

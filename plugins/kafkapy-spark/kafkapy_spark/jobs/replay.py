@@ -195,16 +195,13 @@ def command(
     SOURCE is a directory with files that Spark reads, or a table. Without TOPIC each record goes where its column topic
     says.
     """
-    with job.running(f"replay {source}") as (spark, progress):
-        summary = replay(
-            spark,
-            source,
-            topic,
-            kafka=job.kafka,
-            catalog=key_values(catalog),
-            source_options=key_values(source_options),
-            options=key_values(options),
-            progress=progress,
-            **settings,
-        )
-    job.show(summary)
+    job.run(
+        f"replay {source}",
+        replay,
+        source,
+        topic,
+        catalog=key_values(catalog),
+        source_options=key_values(source_options),
+        options=key_values(options),
+        **settings,
+    )

@@ -30,7 +30,7 @@ from kafkapy.tools.options import (
     one_sentence,
 )
 from kafkapy.tools.output import Output
-from kafkapy_spark.jobs.progress import JobProgress, job_progress
+from kafkapy_spark.jobs.progress import job_progress
 from kafkapy_spark.session import configure
 
 if TYPE_CHECKING:
@@ -63,15 +63,11 @@ class Job:
     as_json: bool = False
     verbose: bool = False
 
-    @contextmanager
-    def running(self, what: str) -> Iterator[tuple[SparkSession, JobProgress]]:
-        """A session, and progress on stderr while the block runs. `what` names the job and what it works on. A session
-        that was not there before is stopped."""
+    def run(self, what: str, function: Callable[..., Summary], *arguments: Any, **settings: Any) -> None:
+        """Runs function(session, *arguments, kafka=..., progress=..., **settings), with progress on stderr, and prints
+        what it has done. `what` names the job and what it works on. A session that was not there before is stopped."""
         with self._session(what) as spark, job_progress(spark, what) as progress:
-            yield spark, progress
-
-    def show(self, summary: Summary) -> None:
-        """Prints what the job has done."""
+            summary = function(spark, *arguments, kafka=self.kafka, progress=progress, **settings)
         summary.show(Output(self.as_json))
 
     @contextmanager
