@@ -14,8 +14,8 @@ import pytest
 import uvloop
 from clients.connected import client
 from clients.fake_broker import eventually
-from interop.conftest import JAVA
-from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars, java
+from interop.conftest import JAVA, with_jars
+from peers.apache_kafka import VERSIONS, ApacheKafka, java
 
 from kafkapy.clients.coordinator_lookup import CoordinatorLookup
 from kafkapy.clients.network_client import NetworkClient
@@ -71,11 +71,7 @@ class ThreeBrokers:
 
 @pytest.fixture(scope="module", params=sorted(VERSIONS))
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {request.param}: {missing}")
-    made = ThreeBrokers(request.param, tmp_path_factory.mktemp("kafka"))
+    made = ThreeBrokers(with_jars(request.param), tmp_path_factory.mktemp("kafka"))
     try:
         made.start()
         yield made

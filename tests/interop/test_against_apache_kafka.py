@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from interop import differential
-from interop.conftest import JAVA
+from interop.conftest import JAVA, with_jars
 from interop.differential.exchanges import SCENARIOS, Peer, differences, run
 from interop.differential.intended import INTENDED
-from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
+from peers.apache_kafka import VERSIONS, ApacheKafka
 
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.testing.broker_process import BrokerProcess
@@ -35,10 +35,7 @@ OVERRIDES = {"log.retention.check.interval.ms": "3600000"}
 def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Peer]]:
     """kafkapy, then Apache Kafka from the oldest to the newest release."""
     for version in VERSIONS:
-        try:
-            jars(version)
-        except PeerMissingError as missing:
-            pytest.skip(f"Apache Kafka {version}: {missing}")
+        with_jars(version)
     place: Path = tmp_path_factory.mktemp("differential")
     brokers: list[Any] = [BrokerProcess(place / "kafkapy", OVERRIDES)]
     brokers += [ApacheKafka(version, place / version, OVERRIDES) for version in sorted(VERSIONS)]

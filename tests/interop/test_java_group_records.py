@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.conftest import JAVA
+from interop.conftest import JAVA, with_jars
 from interop.differential.consumer_groups import Classic, Group
 from interop.differential.exchanges import Peer
-from peers.apache_kafka import ApacheKafka, PeerMissingError, jars
+from peers.apache_kafka import ApacheKafka
 
 from kafkapy.coordinator.group.assignors.range import RangeAssignor
 from kafkapy.coordinator.group.assignors.uniform import UniformAssignor
@@ -42,10 +42,7 @@ pytestmark = JAVA
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     """A running broker of that kind with one partition of __consumer_offsets."""
-    try:
-        jars(VERSION)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {VERSION}: {missing}")
+    with_jars(VERSION)
     made: list[Any] = []
 
     def make(kind: str) -> Any:

@@ -18,8 +18,8 @@ from clients.admin.test_kafka_python_shapes import (
     subject_of_comparison,
 )
 from confluent_kafka import Producer
-from interop.conftest import JAVA
-from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
+from interop.conftest import JAVA, with_jars
+from peers.apache_kafka import VERSIONS, ApacheKafka
 from tools.conftest import CommandLine
 
 import kafkapy.admin
@@ -62,10 +62,6 @@ MOVING = (
 
 @pytest.fixture(scope="module", params=sorted(VERSIONS))
 def java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {request.param}: {missing}")
     root = tmp_path_factory.mktemp("java")
     overrides = {
         "log.dirs": f"{root / 'one'},{root / 'two'}",
@@ -74,7 +70,7 @@ def java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
     }
-    with ApacheKafka(request.param, root, overrides) as broker:
+    with ApacheKafka(with_jars(request.param), root, overrides) as broker:
         yield broker
 
 

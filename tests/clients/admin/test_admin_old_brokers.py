@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from clients.admin.members import eventually, member
-from interop.conftest import JAVA
-from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
+from interop.conftest import JAVA, with_jars
+from peers.apache_kafka import VERSIONS, ApacheKafka
 
 from kafkapy import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkapy.admin import ConfigResource, KafkaAdminClient, OffsetSpec
@@ -21,11 +21,7 @@ START_MS = int(time.time() * 1000) - 100_000
 
 @pytest.fixture(scope="module", params=sorted(VERSIONS))
 def java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(f"Apache Kafka {request.param}: {missing}")
-    with ApacheKafka(request.param, tmp_path_factory.mktemp("java")) as broker:
+    with ApacheKafka(with_jars(request.param), tmp_path_factory.mktemp("java")) as broker:
         yield broker
 
 

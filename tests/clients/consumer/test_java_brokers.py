@@ -11,8 +11,8 @@ import pytest
 from clients.consumer.test_consumer_faults import PARTITIONS, QUICK, T, produce, read_all
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from interop.conftest import JAVA
-from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
+from interop.conftest import JAVA, with_jars
+from peers.apache_kafka import VERSIONS, ApacheKafka
 
 from kafkapy import KafkaConsumer
 from kafkapy.types import TopicPartition
@@ -22,15 +22,8 @@ pytestmark = JAVA
 
 @pytest.fixture(scope="module", params=sorted(VERSIONS))
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(str(missing))
-    broker = ApacheKafka(request.param, tmp_path_factory.mktemp("kafka"), {})
-    broker.start()
-    yield broker
-    broker.stop()
-    broker.remove()
+    with ApacheKafka(with_jars(request.param), tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 def make_topic(kafka: ApacheKafka, name: str, partitions: int = 1, **config: str) -> None:

@@ -11,8 +11,8 @@ from clients.producer import test_transactions as transactions
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as ForeignPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from interop.conftest import JAVA
-from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
+from interop.conftest import JAVA, with_jars
+from peers.apache_kafka import VERSIONS, ApacheKafka
 
 from kafkapy import KafkaProducer
 from kafkapy.errors import InvalidProducerEpochError, ProducerFencedError, RecordTooLargeError
@@ -24,15 +24,8 @@ PARTITIONS = 3
 
 @pytest.fixture(scope="module", params=sorted(VERSIONS))
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    try:
-        jars(request.param)
-    except PeerMissingError as missing:
-        pytest.skip(str(missing))
-    broker = ApacheKafka(request.param, tmp_path_factory.mktemp("kafka"), {})
-    broker.start()
-    yield broker
-    broker.stop()
-    broker.remove()
+    with ApacheKafka(with_jars(request.param), tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 def make_topic(kafka: ApacheKafka, name: str, **config: str) -> None:
