@@ -43,7 +43,7 @@ def write_task(
     session.run(require_current(session.client, plan))
     kept = not replayed or partition in plan.lost
     kafka = {**options.kafka, "transaction.timeout.ms": str(plan.timeout_ms)}
-    name = plan.transactional_id(partition, attempt)
+    name = (plan.transactional_id if kept else plan.comparing_transactional_id)(partition, attempt)
     with RecordWriter(replace(options, kafka=kafka), schema, transactional_id=name) as writer:
         handle, written = _write(writer, plan, partition, attempt, chain([first], batches), kept)
     return replace(result, handle=handle, rows=written.rows, checksum=written.checksum)

@@ -116,6 +116,11 @@ class SinkPlan:
         """Of an attempt of a task."""
         return task_transactional_id(self.sink, self.slot, partition, attempt)
 
+    def comparing_transactional_id(self, partition: int, attempt: int) -> str:
+        """Of an attempt that writes again what is committed, only to compare it. No driver has its slot: what the
+        coordinator knows of the id that was committed with is how it is known that it was."""
+        return task_transactional_id(self.sink, SLOTS, partition, attempt)
+
     def is_replayed(self, query: str, batch: int) -> bool:
         """Whether partitions of a batch that is decided are written again. SinkError for a later batch, before which
         they would be left out."""

@@ -21,7 +21,14 @@ from kafkapy_spark.sink_options import SinkOptions
 from kafkapy_spark.sink_session import SinkSession
 from kafkapy_spark.transactional_task import write_task
 from kafkapy_spark.transactions import OpenTransaction, TransactionClient
-from kafkapy_spark.two_phase_commit import LostTransactionError, SinkError, SinkPlan, SupersededError, TaskResult
+from kafkapy_spark.two_phase_commit import (
+    SLOTS,
+    LostTransactionError,
+    SinkError,
+    SinkPlan,
+    SupersededError,
+    TaskResult,
+)
 
 from kafkapy import testing
 from kafkapy.admin import TransactionState
@@ -360,6 +367,23 @@ def test_what_is_lost_is_written_again(cluster: Cluster, protocol: int) -> None:
             cluster.run(driver.commit(results))
     query.done = 1
     cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_what_is_lost_is_written_again_after_many_starts(cluster: Cluster, protocol: int) -> None:
+    """Tasks that compare what was committed take none of the transactional ids that tell that it was."""
+    rows = Rows(cluster, onLostTransaction="replay")
+    first, second = rows.query.rows[0][:2], rows.query.rows[0][2:]
+    plan = rows.plan()
+    lose(cluster, rows.query, plan, [rows.task(plan, 0, first), rows.task(plan, 1, second)])
+    for _ in range(SLOTS):
+        plan = rows.plan(replay=True)
+        assert plan.lost == {1}
+        rows.task(plan, 0, first)
+    plan = rows.plan(replay=True)
+    cluster.run(rows.query.driver(replay=True).commit([rows.task(plan, 0, first), rows.task(plan, 1, second)]))
+    rows.query.done = 1
+    cluster.run(rows.query.run_on())
     cluster.check()
 
 
