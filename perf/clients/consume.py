@@ -9,8 +9,8 @@ until all are there; CPU is that of the client's whole process, threads and syst
 kafka-python check the CRC of every batch, confluent and aiokafka do not unless told.
 
 "limit" is what no client can be cheaper than here: the responses that kafkapy would get, received from a bare socket
-and thrown away. "limit-opened" is that, each batch's CRC by the library crc32c, and its records decompressed by lz4: what is
-spent before the first record is looked at.
+and thrown away. "limit-opened" is that, each batch's CRC by the library crc32c, and its records decompressed by lz4:
+what is spent before the first record is looked at.
 
 The table is for people, --json FILE for programs.
 """
