@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 METADATA_LOW: Final = 4
 """The first Metadata version that can say whether a topic may be created."""
+SECOND_CONNECTIONS: Final = 2**32
+"""A broker's second connection is that of a node with this much more of an id, which no broker has."""
 
 
 class RequestOf(NamedTuple):
@@ -284,6 +286,13 @@ class NetworkClient:
         """Requests to the node that are not answered yet."""
         connection = self._connections.by_node.get(node_id)
         return 0 if connection is None else connection.pending
+
+    def beside(self, node_id: int) -> int:
+        """The id of a node that is a second connection to a broker, for what is not to wait behind a request there."""
+        node = self.cluster.node(node_id)
+        if node is not None:
+            self.cluster.add_node(node._replace(node_id=SECOND_CONNECTIONS + node_id))
+        return SECOND_CONNECTIONS + node_id
 
     def connection_delay_s(self, node_id: int) -> float:
         """Seconds until it makes sense to try the node again: the rest of its back-off or throttling, else 0."""

@@ -107,6 +107,7 @@ class ConsumerCore:
             self.isolation,
             retry_backoff_ms=config["retry.backoff.ms"],
             request_timeout_ms=config["request.timeout.ms"],
+            waits=lambda node_id: self.fetcher.waits(node_id),
             on_error=self.report,
             on_positions=self._positions_changed,
         )

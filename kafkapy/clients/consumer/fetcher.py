@@ -8,8 +8,15 @@ session stays the same from request to request. The next one is sent when the an
 - what is buffered of the broker's partitions is less than fetch.max.bytes.
 
 So a consumer holds, per broker, at most fetch.max.bytes read ahead and one response (fetch.max.bytes, and a batch that
-is larger). Source: org.apache.kafka.clients.consumer.internals.AbstractFetch and FetchCollector (4.1); KIP-227,
-KIP-320, KIP-392, KIP-951.
+is larger).
+
+At the end of the log the request waits at the broker, and whatever comes after it on the connection waits with it. A
+partition that was moved (seek), resumed or assigned meanwhile is therefore asked for *beside* it: on a second
+connection, made when there is need of it, without a session, and without waiting when there is nothing. What was found
+to have nothing is left to the next request of the first connection. Kafka's consumer lets it wait.
+
+Source: org.apache.kafka.clients.consumer.internals.AbstractFetch and FetchCollector (4.1); KIP-227, KIP-320, KIP-392,
+KIP-951.
 """
 
 from __future__ import annotations
@@ -93,6 +100,21 @@ class FetchConfig:
     value_deserializer: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """What a broker is being asked: by the request that may wait there, and beside it, where what had nothing stays."""
+
+    wanted: dict[TopicPartition, WantedPartition]
+    beside: dict[TopicPartition, WantedPartition]
+
+    def covers(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether the broker need not be asked for records from there on."""
+        asked = self.wanted.get(partition)
+        if asked is None or asked.offset != offset:
+            asked = self.beside.get(partition)
+        return asked is not None and asked.offset == offset
+
+
 class Fetcher:
     """Fills the buffers of the assigned partitions. On the loop's thread.
 
@@ -119,7 +141,9 @@ class Fetcher:
         self._on_error = on_error
         self._on_reset = on_reset
         self._sessions: dict[int, FetchSession] = {}
+        self._flights: dict[int, Flight] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        """By node, that of a second connection too."""
         self._not_before: dict[int, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
@@ -141,6 +165,7 @@ class Fetcher:
         self._buffer.telling = True
         now = time.monotonic()
         wanted: dict[int, dict[TopicPartition, WantedPartition]] = defaultdict(dict)
+        beside: dict[int, dict[TopicPartition, WantedPartition]] = defaultdict(dict)
         buffered: dict[int, int] = defaultdict(int)
         full: set[int] = set()
         topic_ids: dict[str, UUID] = {}
@@ -157,10 +182,13 @@ class Fetcher:
             if node_id < 0:
                 cluster.invalidate()
                 continue
-            if node_id in self._tasks:
-                continue
             partition, buffer = state.topic_partition, state.buffer
             chunks = buffer.chunks
+            flight = self._flights.get(node_id)
+            if flight is not None:
+                if not chunks and not flight.covers(partition, buffer.end_offset):
+                    beside[node_id][partition] = self._wanted(state, topic_ids)
+                continue
             if chunks:
                 buffered[node_id] += buffer.bytes
                 if chunks >= FULL_CHUNKS:
@@ -169,18 +197,7 @@ class Fetcher:
                 if state.fetch_when_drained:
                     waiting = True
                     continue
-            topic_id = topic_ids.get(partition.topic)
-            if topic_id is None:
-                topic_id = topic_ids[partition.topic] = cluster.topic_id(partition.topic) or ZERO_UUID
-            offset, epoch, before = buffer.end_offset, state.leader.epoch, state.wanted
-            if (
-                before is None
-                or before.offset != offset
-                or before.leader_epoch != epoch
-                or before.topic_id is not topic_id
-            ):
-                before = state.wanted = WantedPartition(topic_id, offset, epoch, self._config.max_partition_bytes)
-            wanted[node_id][partition] = before
+            wanted[node_id][partition] = self._wanted(state, topic_ids)
         for node_id, partitions in wanted.items():
             if node_id in full or buffered[node_id] >= max(self._config.max_bytes, 1):
                 waiting = True
@@ -189,10 +206,36 @@ class Fetcher:
             if now < not_before:
                 later = min(later, not_before)
                 continue
+            self._flights[node_id] = Flight(partitions, {})
             self._tasks[node_id] = asyncio.get_running_loop().create_task(self._fetch(node_id, partitions))
+        for node_id, partitions in beside.items():
+            self._ask_beside(node_id, partitions, now)
         # A broker that is being asked is looked at again when it has answered; only for room somebody has to say so.
         self._buffer.telling = waiting or bool(full)
         self._wake_at(later, now)
+
+    def _wanted(self, state: PartitionState, topic_ids: dict[str, UUID]) -> WantedPartition:
+        """What to ask of a partition. `topic_ids`: of the topics that were looked up in this round."""
+        topic = state.topic_partition.topic
+        topic_id = topic_ids.get(topic)
+        if topic_id is None:
+            topic_id = topic_ids[topic] = self._network.cluster.topic_id(topic) or ZERO_UUID
+        offset, epoch, before = state.buffer.end_offset, state.leader.epoch, state.wanted
+        if before is None or before.offset != offset or before.leader_epoch != epoch or before.topic_id is not topic_id:
+            before = state.wanted = WantedPartition(topic_id, offset, epoch, self._config.max_partition_bytes)
+        return before
+
+    def _ask_beside(self, node_id: int, partitions: dict[TopicPartition, WantedPartition], now: float) -> None:
+        """Asks a broker for partitions that the request which it has is not about."""
+        place = self._network.beside(node_id)
+        if place not in self._tasks and self._network.is_ready(node_id) and now >= self._not_before.get(place, 0.0):
+            flight = self._flights[node_id]
+            flight.beside.update(partitions)
+            self._tasks[place] = asyncio.get_running_loop().create_task(self._fetch_beside(place, flight, partitions))
+
+    def waits(self, node_id: int) -> bool:
+        """Whether a fetch may be waiting at the broker, and what comes after it on the connection with it."""
+        return node_id in self._flights
 
     def _wake_at(self, time_s: float, now: float) -> None:
         """Looks again at that time, and not at the one that was said before."""
@@ -216,7 +259,7 @@ class Fetcher:
         cluster.invalidate()
         return leader
 
-    def _request(self, plan: FetchPlan, version: int) -> FetchRequest:
+    def _request(self, plan: FetchPlan, version: int, max_wait_ms: int) -> FetchRequest:
         config = self._config
         topics: list[Any] = []
         named = ""
@@ -238,7 +281,7 @@ class Fetcher:
             forgotten[partition.topic, topic_id].append(partition.partition)
         return FetchRequest(
             replica_id=-1,
-            max_wait_ms=config.max_wait_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=config.min_bytes,
             max_bytes=config.max_bytes,
             isolation_level=int(config.isolation),
@@ -259,17 +302,35 @@ class Fetcher:
         if session is None:
             session = self._sessions[node_id] = FetchSession(node_id, self._config.sessions)
         try:
-            response, plan = await self._send(node_id, session, wanted)
+            response, plan = await self._send(node_id, session, wanted, self._config.max_wait_ms)
         except KafkaError as error:
             self._failed(node_id, session, error)
         else:
             self._take(node_id, session, plan, response)
         finally:
-            del self._tasks[node_id]
+            del self._tasks[node_id], self._flights[node_id]
+            self.wake()
+
+    async def _fetch_beside(self, place: int, flight: Flight, wanted: dict[TopicPartition, WantedPartition]) -> None:
+        """`place` is the id of the second connection. What fails waits until the first one has been answered."""
+        session = FetchSession(place, enabled=False)
+        try:
+            response, plan = await self._send(place, session, wanted, 0)
+        except KafkaError as error:
+            logger.debug("Fetch on a second connection failed: %s", error)
+            self._not_before[place] = time.monotonic() + self._config.retry_backoff_s
+        else:
+            self._take(place, session, plan, response)
+            for partition, asked in wanted.items():
+                state = self._subscription.get(partition)
+                if state is None or state.buffer.end_offset != asked.offset:
+                    flight.beside.pop(partition, None)
+        finally:
+            del self._tasks[place]
             self.wake()
 
     async def _send(
-        self, node_id: int, session: FetchSession, wanted: dict[TopicPartition, WantedPartition]
+        self, node_id: int, session: FetchSession, wanted: dict[TopicPartition, WantedPartition], max_wait_ms: int
     ) -> tuple[FetchResponseFrame, FetchPlan]:
         network, config = self._network, self._config
         if not network.is_ready(node_id):
@@ -281,7 +342,7 @@ class Fetcher:
         response = FetchResponseFrame(version, config.check_crcs, max(config.max_bytes, config.max_partition_bytes))
         started = time.monotonic()
         header = request_header(FETCH, version, network.client_id)
-        frame = BytesFrame(encode_message(self._request(plan, version), version, header))
+        frame = BytesFrame(encode_message(self._request(plan, version, max_wait_ms), version, header))
         await network.submit(node_id, FETCH, version, frame, response, config.request_timeout_ms)
         network.throttled(node_id, FETCH, version, response.throttle_ms)
         self._metrics.fetched(time.monotonic() - started, response.throttle_ms)
@@ -456,4 +517,6 @@ class Fetcher:
         await asyncio.gather(*closing, return_exceptions=True)
 
     async def _close_session(self, node_id: int, plan: FetchPlan) -> None:
-        await self._network.send(node_id, self._request(plan, MAX_VERSION), timeout_ms=self._config.request_timeout_ms)
+        await self._network.send(
+            node_id, self._request(plan, MAX_VERSION, 0), timeout_ms=self._config.request_timeout_ms
+        )

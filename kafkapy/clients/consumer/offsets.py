@@ -22,9 +22,11 @@ from kafkapy.clients.consumer.subscription import (
 )
 from kafkapy.errors import (
     ErrorCode,
+    KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
     LogTruncationError,
+    NodeNotReadyError,
     UnsupportedVersionError,
     error_for,
 )
@@ -34,6 +36,7 @@ from kafkapy.types import IsolationLevel, ListOffsetsTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.clients.network_client import NetworkClient
+    from kafkapy.protocol.schema import Request
 
 __all__ = ["ListedOffset", "Offsets"]
 
@@ -72,8 +75,8 @@ class ListedOffset(NamedTuple):
 class Offsets:
     """Asks leaders about offsets, and brings partitions to valid positions. On the loop's thread.
 
-    `on_error` takes what the user has to hear of at the next poll; `on_positions` is called when positions may have
-    become valid.
+    `waits` says whether a broker has a request that may wait there, so that a second connection is faster; `on_error`
+    takes what the user has to hear of at the next poll; `on_positions` is called when positions may have become valid.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Offsets:
         *,
         retry_backoff_ms: int,
         request_timeout_ms: int,
+        waits: Callable[[int], bool],
         on_error: Callable[[Exception], None],
         on_positions: Callable[[], None],
     ) -> None:
@@ -92,6 +96,7 @@ class Offsets:
         self._isolation = isolation
         self._retry_backoff_s = retry_backoff_ms / 1000
         self._request_timeout_ms = request_timeout_ms
+        self._waits = waits
         self._on_error = on_error
         self._on_positions = on_positions
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,6 +149,15 @@ class Offsets:
             names = ", ".join(sorted(str(partition) for partition in left))
             raise KafkaTimeoutError(f"No offsets for {names} within {timeout_ms} ms") from None
 
+    async def _send(self, node_id: int, request: Request, min_version: int) -> Any:
+        """As `NetworkClient.send`."""
+        if self._waits(node_id):
+            try:
+                return await self._network.send(self._network.beside(node_id), request, min_version=min_version)
+            except (KafkaConnectionError, NodeNotReadyError) as error:
+                logger.debug("%s on a second connection failed: %s", request.NAME, error)
+        return await self._network.send(node_id, request, min_version=min_version)
+
     async def _refresh(self) -> None:
         try:
             await self._network.cluster.refresh()
@@ -194,7 +208,7 @@ class Offsets:
         # From version 2 on the isolation level is carried, without which a read_committed reader would go too far.
         min_version = max([1, 2 if self._isolation else 1, *(MIN_VERSION.get(at, 1) for at in timestamps.values())])
         try:
-            response = await self._network.send(node_id, request, min_version=min_version)
+            response = await self._send(node_id, request, min_version)
         except KafkaError as error:
             if not error.retriable:
                 raise
@@ -344,7 +358,7 @@ class Offsets:
             topics=[OffsetForLeaderEpochRequest.Topic(topic=name, partitions=each) for name, each in by_topic.items()],
         )
         try:
-            response = await self._network.send(node_id, request, min_version=FIRST_USABLE_EPOCH_VERSION)
+            response = await self._send(node_id, request, FIRST_USABLE_EPOCH_VERSION)
         except UnsupportedVersionError:
             for state in states:
                 state.complete_validation()

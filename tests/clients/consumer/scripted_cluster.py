@@ -54,6 +54,7 @@ class Call:
     version: int
     request: Any
     client_id: str | None
+    answered: bool = False
 
 
 @dataclass
@@ -211,6 +212,7 @@ class ScriptedCluster:
                 self.calls.append(call)
                 response = await self._answer(call)
                 frame = encode_response(request.API_KEY, version, header.correlation_id, response)
+                call.answered = True
                 writer.write(len(frame).to_bytes(4, "big") + frame)
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError, Disconnect):
