@@ -95,6 +95,7 @@ class KafkaConsumer(RecordIterator):
 
     def __init__(self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
         config = ClientConfig(CONSUMER, configs, **keywords)
+        _check_names(topics)
         self.config = config
         self._bell = Doorbell()
         self._lock = threading.RLock()
@@ -111,7 +112,7 @@ class KafkaConsumer(RecordIterator):
         self._max_poll_records: int = config["max.poll.records"]
         self._background = BackgroundLoop(f"kafkapy-consumer-{config['client.id'] or config['group.id'] or ''}")
         try:
-            self._core = self._background.run(self._make_core(config))
+            self._core = self._background.run(self._make_core(config, topics))
         except BaseException:
             self._background.stop()
             raise
@@ -119,11 +120,12 @@ class KafkaConsumer(RecordIterator):
         self._interceptors = self._core.interceptors
         self._finalizer = weakref.finalize(self, self._background.stop)
         _open.add(self)
-        if topics:
-            self.subscribe(topics)
 
-    async def _make_core(self, config: ClientConfig) -> ConsumerCore:
+    async def _make_core(self, config: ClientConfig, topics: tuple[str, ...]) -> ConsumerCore:
         core = ConsumerCore(config, post=self._background.post, ring=self._bell.ring)
+        if topics:
+            # Before the start, so that the first metadata is that of the topics.
+            core.subscribe(topics, None, None)
         try:
             await core.start()
         except BaseException:
@@ -355,8 +357,7 @@ class KafkaConsumer(RecordIterator):
             raise ValueError("Must provide topics or pattern")
         if topics and pattern is not None:
             raise IllegalStateError("Subscription to topics, partitions and pattern are mutually exclusive")
-        if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
-            raise TypeError("topics must be a sequence of names")
+        _check_names(topics)
         if listener is not None and not hasattr(listener, "on_partitions_assigned"):
             raise TypeError("listener must be a ConsumerRebalanceListener")
         chosen = pattern if pattern is None or isinstance(pattern, SubscriptionPattern) else re.compile(pattern)
@@ -578,6 +579,11 @@ class KafkaConsumer(RecordIterator):
 
     def _timeout(self, timeout_ms: float | None) -> int:
         return self._api_timeout_ms if timeout_ms is None else int(timeout_ms)
+
+
+def _check_names(topics: Sequence[str]) -> None:
+    if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
+        raise TypeError("topics must be a sequence of names")
 
 
 def _partition(partition: TopicPartition) -> TopicPartition:

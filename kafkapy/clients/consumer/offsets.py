@@ -100,6 +100,8 @@ class Offsets:
         self._on_error = on_error
         self._on_positions = on_positions
         self._tasks: set[asyncio.Task[None]] = set()
+        self._leaderless: set[PartitionState] = set()
+        """To be reset when metadata names their leaders."""
         self._timer: asyncio.TimerHandle | None = None
         self._seen_metadata = -1
         self._closed = False
@@ -258,11 +260,21 @@ class Offsets:
             self._seen_metadata = cluster.version
             for state in self._subscription.all_states:
                 state.leader_changed(self.leader_of(state.topic_partition))
+            for state in self._leaderless:
+                state.retry_at = 0.0
+            self._leaderless.clear()
         now = time.monotonic()
         resets = self._subscription.in_state(FetchState.AWAIT_RESET, now)
         if resets:
             self._hold(resets, now)
-            self._start(self._reset(resets))
+            leaderless = {state for state in resets if self.leader_of(state.topic_partition).node_id < 0}
+            if leaderless:
+                # The next metadata comes as soon as may be: there is no back-off to wait out here.
+                self._leaderless |= leaderless
+                if any(state.topic_partition.topic in cluster.topics for state in leaderless):
+                    cluster.invalidate()
+            if len(leaderless) < len(resets):
+                self._start(self._reset([state for state in resets if state not in leaderless]))
         positions = self._subscription.in_state(FetchState.AWAIT_VALIDATION, now)
         if positions:
             self._hold(positions, now)
@@ -332,7 +344,8 @@ class Offsets:
         except KafkaError:
             self._retry(states)
             raise
-        self._retry(state for partition, (state, _) in asked.items() if partition in retry)
+        if retry:
+            self._retry(asked[partition][0] for partition in retry)
         for partition, listed in found.items():
             self._subscription.complete_reset(partition, asked[partition][1], listed.offset, self.leader_of(partition))
 
