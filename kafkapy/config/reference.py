@@ -23,6 +23,9 @@ The keys are those of Apache Kafka 3.9, with its defaults, and a few of kafkapy'
 
     kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override num.partitions=3
 
+Without a file it is a cluster by itself: it listens on 127.0.0.1:9092 only, keeps its data in `./data/kafkapy-logs`,
+its internal topics have one replica, and groups do not wait for more members (`group.initial.rebalance.delay.ms=0`).
+
 A key that does not exist, or a value that is not allowed, stops the start with one sentence: key, value, what is
 allowed, and the line of the file. Keys of plugins are known once the plugin is installed.
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.listeners import split_list
+from kafkapy.config.single_node import SINGLE_NODE
 from kafkapy.controller.admin_requests import NO_VALUE, NewTopic
 from kafkapy.errors import IllegalStateError, KafkaError
 from kafkapy.plugins import PluginManager
@@ -39,11 +40,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "log.dirs": "/memory",
     "num.network.threads": "1",
     "offsets.topic.num.partitions": "1",
-    "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
+    **SINGLE_NODE,
     "log.cleaner.dedupe.buffer.size": str(2 << 20),
     "log.segment.delete.delay.ms": "0",
 }

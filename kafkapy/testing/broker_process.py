@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from kafkapy.config.single_node import SINGLE_NODE
+
 _LISTENING = re.compile(rb"listening on ([A-Z0-9_.-]+)://(\S+):(\d+)")
 
 
@@ -24,8 +26,7 @@ class BrokerProcess:
     """Owns one `kafkapy-server` process and its data directory.
 
     The port is chosen by the system at the first start and kept over restarts, so that clients find the broker again.
-    The data
-    directory is kept until `remove()` (called by the context manager) when it was made here.
+    The data directory is kept until `remove()` (called by the context manager) when it was made here.
     """
 
     def __init__(
@@ -66,10 +67,7 @@ class BrokerProcess:
             "broker.id": "1",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": str(self.data_dir / "logs"),
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
+            **SINGLE_NODE,
         } | self.overrides
         config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
         log_start = self.log_path.stat().st_size if self.log_path.exists() else 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from kafkapy.config.properties import Properties, load_properties
+from kafkapy.config.single_node import QUICK_START
 from kafkapy.errors import KafkaError
 from kafkapy.tools.log_setup import configure_logging
 
@@ -68,7 +69,7 @@ def run_broker(properties: str | None, overrides: Sequence[str], logging_file: s
     """Run a broker until it is told to stop. SystemExit with the exit code."""
     try:
         configure_logging(logging_file)
-        raw = load_properties(properties) if properties is not None else Properties()
+        raw = load_properties(properties) if properties is not None else _quick_start()
         raw.override(overrides)
         # Nearly everything that a start makes stays: looking it through for garbage again and again is lost time.
         gc.disable()
@@ -87,6 +88,13 @@ def run_broker(properties: str | None, overrides: Sequence[str], logging_file: s
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
     sys.exit(code)
+
+
+def _quick_start() -> Properties:
+    raw = Properties()
+    for key, value in QUICK_START.items():
+        raw.set(key, value)
+    return raw
 
 
 def _started() -> None:

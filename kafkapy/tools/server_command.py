@@ -29,8 +29,9 @@ from kafkapy.version import __version__
 def command(properties: str | None, overrides: tuple[str, ...], logging_file: str | None) -> None:
     """Run a kafkapy broker.
 
-    PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties; without one every key has
-    its default. Port 0 in `listeners` takes a free port, and the log says which one.
+    PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties. Without one the broker is a
+    cluster by itself, listens on 127.0.0.1:9092 and keeps its data in ./data/kafkapy-logs. Port 0 in `listeners` takes
+    a free port, and the log says which one.
 
     Example: kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override
     log.dirs=/tmp/data

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkapy import KafkaConsumer, KafkaProducer
+from kafkapy.config.properties import load_properties
+from kafkapy.config.single_node import QUICK_START
+
 LISTENING = re.compile(r"listening on PLAINTEXT://127\.0\.0\.1:(\d+)")
 Run = Callable[..., "Program"]
 
@@ -89,6 +93,23 @@ def test_a_signal_is_a_clean_stop(run: Run, tmp_path: Path, number: signal.Signa
     program.process.send_signal(number)
     assert program.code() == 0
     assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
+
+
+def test_without_a_file_it_is_what_the_file_in_config_makes() -> None:
+    shipped = load_properties(str(Path(__file__).parents[2] / "config" / "server.properties"))
+    assert {key: shipped[key] for key in QUICK_START} == QUICK_START
+
+
+def test_without_a_file_groups_and_transactions_work(run: Run, tmp_path: Path) -> None:
+    bootstrap = f"127.0.0.1:{run(*overrides(tmp_path / 'logs')).port()}"
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id="t") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("orders", b"two coffees")
+        producer.commit_transaction()
+    with KafkaConsumer("orders", bootstrap_servers=bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:
+        assert next(consumer).value == b"two coffees"
+        consumer.commit()
 
 
 @pytest.mark.parametrize(
