@@ -1,28 +1,27 @@
-"""A streaming query from topic to topic, exactly once, in a process of its own, which is killed at a request.
+"""A streaming query from topic to topic, exactly once, in a process of its own, which is killed as a KillPlan says.
 
     python exactly_once_query.py '{"bootstrap": ..., "source": ..., "sink": ..., "checkpoint": ..., "master": ...}'
 
-`fault`: {"where": "begin", "task", "commit" or "abort", "number": of the request in that process, "answered": whether
-it was, "victim": "worker" (the Python process), "java" (the JVM above it: the driver's, or an executor's), "error" (a
-RuntimeError), "flag": a file that is made when it happens, and keeps it from happening again}. `failures`: so many
-attempts of each task of a batch raise at its end.
+`plan`: the directory of a KillPlan. `again`: the query is started again in the same process when it has failed because
+of that. `failures`: so many attempts of each task of a batch raise at its end. `protocol`: the transaction version that
+clients follow.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from kafkapy_spark.data_source import KafkapyDataSource
 from kafkapy_spark.exactly_once import TransactionMessage
 from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter
 from kafkapy_spark.sink_options import SinkOptions
+from kill_plan import KillPlan, Reach
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
@@ -30,50 +29,13 @@ from pyspark.taskcontext import TaskContext
 GIVEN = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 
 
-def java_above() -> int:
-    """The process id of the JVM that this process works for."""
-    pid = os.getpid()
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return pid
+def phase(given: dict[str, Any], where: str) -> AbstractContextManager[Reach]:
+    """Of the plan, if there is one; and from now on this process speaks the protocol."""
+    from kafkapy.clients.network_client import NetworkClient
 
-
-def strike(fault: dict[str, Any]) -> None:
-    """Does what the fault says, once."""
-    flag = Path(fault["flag"])
-    if flag.exists():
-        return
-    flag.write_text(fault["where"])
-    if fault["victim"] == "error":
-        raise RuntimeError("a fault of the test's")
-    os.kill(os.getpid() if fault["victim"] == "worker" else java_above(), signal.SIGKILL)
-    signal.pause()
-
-
-def arm(fault: dict[str, Any] | None, where: str) -> None:
-    """Has the fault happen at its request from now on."""
-    from kafkapy_spark.transactions import TransactionClient
-
-    if not hasattr(TransactionClient, "unharmed"):
-        TransactionClient.unharmed = TransactionClient.send_built  # type: ignore[attr-defined]
-    if fault is None or fault["where"] != where:
-        TransactionClient.send_built = TransactionClient.unharmed  # type: ignore[attr-defined,method-assign]
-        return
-    left = fault["number"]
-
-    async def send_built(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        nonlocal left
-        left -= 1
-        mine = left == -1
-        if mine and not fault["answered"]:
-            strike(fault)
-        response = await TransactionClient.unharmed(self, *arguments, **keywords)  # type: ignore[attr-defined]
-        if mine and fault["answered"]:
-            await asyncio.sleep(0)
-            strike(fault)
-        return response
-
-    TransactionClient.send_built = send_built  # type: ignore[assignment,method-assign]
+    if "protocol" in given:
+        NetworkClient.finalized_feature = lambda *_: given["protocol"]  # type: ignore[method-assign]
+    return KillPlan(given["plan"]).phase(where) if given.get("plan") else nullcontext(lambda _place: None)
 
 
 class FaultyWriter(ExactlyOnceStreamWriter):
@@ -84,33 +46,37 @@ class FaultyWriter(ExactlyOnceStreamWriter):
         self.given = given
 
     def __getstate__(self) -> dict[str, Any]:
-        arm(self.given.get("fault"), "begin")
-        return super().__getstate__()
+        if self._plan is not None:
+            return super().__getstate__()
+        with phase(self.given, "begin"):
+            return super().__getstate__()
 
     def write(self, iterator: Iterator[Any]) -> TransactionMessage:
-        """Its records are sent before the task fails."""
+        """All records are taken before the task fails."""
         context = TaskContext.get()
         assert context is not None
-        fault = self.given.get("fault")
+        first = context.partitionId() == 0
+        with phase(self.given if first else {**self.given, "plan": None}, "task") as reach:
 
-        def then_fail() -> Iterator[Any]:
-            yield from iterator
-            if context.attemptNumber() < self.given.get("failures", 0):
-                raise RuntimeError("a task of the test's fails")
-            if fault is not None and fault["where"] == "task":
-                strike(fault)
+            def then_fail() -> Iterator[Any]:
+                yield from iterator
+                if context.attemptNumber() < self.given.get("failures", 0):
+                    raise RuntimeError("a task of the test's fails")
+                reach("records")
 
-        return super().write(then_fail())
+            return super().write(then_fail())
 
     def commit(self, messages: Any, batchId: int) -> None:
         """Maybe not to its end."""
-        arm(self.given.get("fault"), "commit")
-        super().commit(messages, batchId)
+        with phase(self.given, "commit"):
+            super().commit(messages, batchId)
 
     def abort(self, messages: Any, batchId: int) -> None:
-        """Maybe not to its end."""
-        arm(self.given.get("fault"), "abort")
-        super().abort(messages, batchId)
+        """Maybe not to its end, or not at all."""
+        if self.given.get("plan") and KillPlan(self.given["plan"]).is_dead:
+            return
+        with phase(self.given, "abort"):
+            super().abort(messages, batchId)
 
 
 class FaultySource(KafkapyDataSource):
@@ -135,6 +101,9 @@ def main() -> None:
         SparkSession.builder.master(GIVEN["master"])
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
+        # It does not live for long: what only pays later is left out.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
@@ -143,6 +112,19 @@ def main() -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(FaultySource)
+    plan = KillPlan(GIVEN["plan"]) if GIVEN.get("again") else None
+    while True:
+        struck = len(plan.struck) if plan else 0
+        try:
+            run(spark)
+            return
+        except StreamingQueryException:
+            if plan is None or len(plan.struck) == struck:
+                raise
+
+
+def run(spark: SparkSession) -> None:
+    """The query, to the end of what there is. StreamingQueryException."""
     bootstrap = GIVEN["bootstrap"]
     query = (
         spark.readStream.format("kafkapy")

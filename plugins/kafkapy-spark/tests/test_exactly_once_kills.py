@@ -1,6 +1,7 @@
-"""Exactly-once queries whose processes are killed at numbered steps, in a Spark of their own.
+"""Exactly-once queries whose processes are killed, in a Spark of their own.
 
-Those that soak (make test-spark ARGS="-m soak") start a Spark more than a hundred times.
+Those that soak (make test-spark ARGS="-m soak") kill at every request that any of the processes sends. That takes a new
+JVM for each request where that is what is killed: about ten minutes for each protocol.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kill_plan import Fault, KillPlan
 from test_exactly_once import PARTITIONS, committed, ends
 
 from kafkapy import KafkaAdminClient, KafkaProducer
@@ -29,13 +31,19 @@ STARTS = 4
 """Most starts of a query until it has come to its end."""
 START_S = 900
 """Most time for one of them."""
+DECIDED = "END_TXN"
+"""The first of a commit ends the driver's transaction, which has the decision in it."""
+READY = "DESCRIBE_TRANSACTIONS"
+"""The last request before a decision is written."""
 
 
 class KilledQuery:
     """A query from topic to topic that is started until it has come to its end."""
 
     def __init__(self, bootstrap: str, source: str, sink: str, directory: Path) -> None:
-        self.sink, self.bootstrap, self.flag = sink, bootstrap, directory / "flag"
+        self.source, self.sink, self.bootstrap, self.rows = source, sink, bootstrap, 0
+        self.output, self._directory = directory / "output", directory
+        self.plan: KillPlan | None = None
         self.given: dict[str, Any] = {
             "bootstrap": bootstrap,
             "source": source,
@@ -44,67 +52,121 @@ class KilledQuery:
             "per_batch": PER_BATCH,
             "master": "local[2,4]",
         }
-        with KafkaProducer(bootstrap_servers=bootstrap) as producer:
-            for number in range(ROWS):
-                producer.send(source, b"%d" % number, partition=number % PARTITIONS)
 
-    def fault(self, where: str, victim: str, number: int = 0, *, answered: bool = False) -> None:
-        """See exactly_once_query."""
-        self.given["fault"] = {
-            "where": where,
-            "victim": victim,
-            "number": number,
-            "answered": answered,
-            "flag": str(self.flag),
-        }
+    def fill(self, rows: int = ROWS) -> None:
+        """So many more rows in the source."""
+        with KafkaProducer(bootstrap_servers=self.bootstrap) as producer:
+            for number in range(self.rows, self.rows + rows):
+                producer.send(self.source, b"%d" % number, partition=number % PARTITIONS)
+        self.rows += rows
+
+    def kill(self, *rounds: list[Fault]) -> KillPlan:
+        """See KillPlan."""
+        self.plan, self.given["plan"] = KillPlan(self._directory, rounds), str(self._directory)
+        return self.plan
 
     def start(self) -> subprocess.Popen[bytes]:
         """A process with the query."""
-        return subprocess.Popen(
-            [sys.executable, str(SCRIPT), json.dumps(self.given)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
+        with self.output.open("wb") as output:
+            return subprocess.Popen(
+                [sys.executable, str(SCRIPT), json.dumps(self.given)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+
+    def run_once(self) -> bool:
+        """To its end, or that of the process; whether it has come to its end."""
+        process = self.start()
+        try:
+            return process.wait(START_S) == 0
+        finally:
+            process.kill()
 
     def run(self) -> int:
         """To the end; how often it was started."""
         for starts in range(1, STARTS + 1):
-            process = self.start()
-            try:
-                if process.wait(START_S) == 0:
-                    return starts
-            finally:
-                process.kill()
-        raise AssertionError(f"the query has not come to its end in {STARTS} starts")
+            if self.run_once():
+                return starts
+        raise AssertionError(f"the query has not come to its end in {STARTS} starts: {self.output.read_text()[-3000:]}")
+
+    def run_through(self, plan: KillPlan, rows: int) -> None:
+        """Until all that is planned has happened, with so many more rows whenever there are none left; then to the
+        end. A start that ends otherwise than planned is an error."""
+        while not plan.done:
+            struck = len(plan.struck)
+            if self.run_once():
+                self.fill(rows)
+            assert plan.done or len(plan.struck) > struck, self.output.read_text()[-3000:]
+        self.run()
 
     def check(self) -> None:
         """Each row once, and no transaction is open."""
-        assert committed(self.bootstrap, self.sink) == list(range(ROWS))
+        assert committed(self.bootstrap, self.sink) == list(range(self.rows))
 
 
 @pytest.fixture
 def query(broker: Any, topic: Any, tmp_path: Path) -> KilledQuery:
-    return KilledQuery(broker.bootstrap_servers, topic(PARTITIONS), topic(PARTITIONS), tmp_path)
+    made = KilledQuery(broker.bootstrap_servers, topic(PARTITIONS), topic(PARTITIONS), tmp_path)
+    made.fill()
+    return made
 
 
 def test_the_driver_is_killed_behind_the_commit_point(query: KilledQuery) -> None:
-    """The fifth request of the process that commits is the EndTxn of the decision."""
-    query.fault("commit", "java", 4, answered=True)
-    assert query.run() >= 2
-    assert query.flag.exists()
+    plan = query.kill([Fault("commit", "java", DECIDED)])
+    assert query.run() == 2
+    assert plan.done
     query.check()
+
+
+EVERYWHERE = {
+    "python": [
+        [Fault("begin", "query")],
+        [Fault("commit", "query")],
+        [Fault("commit", "query", DECIDED), Fault("begin", "query")],
+        [Fault("commit", "error", READY), Fault("abort", "query")],
+        [Fault("commit", "error", DECIDED), Fault("abort", "query")],
+        [Fault("commit", "worker")],
+        [Fault("task", "worker")],
+    ],
+    "java": [
+        [Fault("begin", "java")],
+        [Fault("commit", "java")],
+        [Fault("commit", "java", DECIDED), Fault("begin", "java")],
+        [Fault("commit", "error", READY), Fault("abort", "java")],
+        [Fault("commit", "error", DECIDED), Fault("abort", "java")],
+        [Fault("task", "java")],
+    ],
+}
+"""Every request and place of every phase: of a batch, of one that goes on where a driver has died behind its commit
+point, and of an abort on both sides of that point. Python's processes die, or the JVM with all of them."""
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("victim", ["java", "worker", "error"])
-@pytest.mark.parametrize("number", range(9))
-@pytest.mark.parametrize("where", ["begin", "commit"])
-def test_the_driver_dies_at_every_request(query: KilledQuery, where: str, number: int, victim: str) -> None:
-    """The whole driver, or the Python process of it; or Spark gets an error, and calls abort()."""
-    query.fault(where, victim, number)
-    query.run()
+@pytest.mark.timeout(5000)
+@pytest.mark.parametrize("victims", sorted(EVERYWHERE))
+@pytest.mark.parametrize("protocol", [pytest.param(0, id="v1"), pytest.param(2, id="v2")])
+def test_the_driver_dies_at_every_request(query: KilledQuery, victims: str, protocol: int) -> None:
+    """One query that is killed at one request after the other, of both transaction versions."""
+    plan = query.kill(*EVERYWHERE[victims])
+    query.given |= {"protocol": protocol, "again": True, "per_batch": PER_BATCH // 20}
+    query.run_through(plan, ROWS)
     query.check()
+    struck = plan.struck
+    for number, faults in enumerate(EVERYWHERE[victims]):
+        found = [each for each in struck if (each["round"], each["fault"]) == (number, len(faults) - 1)]
+        assert [each["number"] for each in found] == list(range(len(found)))
+        # Without what is needed to be connected.
+        assert {each["place"] for each in found} >= REQUESTS[faults[-1].where], faults
+
+
+REQUESTS = {
+    "begin": {"INIT_PRODUCER_ID", "LIST_OFFSETS", "LIST_TRANSACTIONS", "end"},
+    "commit": {"DESCRIBE_TRANSACTIONS", "PRODUCE", "END_TXN", "LIST_TRANSACTIONS", "end"},
+    "abort": {"INIT_PRODUCER_ID", "END_TXN", "LIST_TRANSACTIONS", "end"},
+    "task": {"DESCRIBE_TRANSACTIONS", "INIT_PRODUCER_ID", "records", "PRODUCE", "end"},
+}
+"""Some of each phase."""
 
 
 @pytest.mark.soak
@@ -112,18 +174,18 @@ def test_the_driver_dies_at_every_request(query: KilledQuery, where: str, number
 @pytest.mark.parametrize("victim", ["worker", "error"])
 def test_a_task_dies_when_it_has_sent_its_records(query: KilledQuery, victim: str, master: str) -> None:
     query.given["master"] = master
-    query.fault("task", victim)
+    plan = query.kill([Fault("task", victim, "records")])
     assert query.run() == 1
-    assert query.flag.exists()
+    assert plan.done
     query.check()
 
 
 @pytest.mark.soak
 def test_an_executor_is_killed(query: KilledQuery) -> None:
     query.given["master"] = "local-cluster[2,1,1024]"
-    query.fault("task", "java")
+    plan = query.kill([Fault("task", "java", "records")])
     assert query.run() == 1
-    assert query.flag.exists()
+    assert plan.done
     query.check()
 
 
@@ -152,6 +214,7 @@ def test_the_broker_is_killed_while_a_query_runs(tmp_path: Path, after_s: float)
             admin.create_topics(topics)
         query = KilledQuery(broker.bootstrap, "in", "out", tmp_path)
         query.given["per_batch"] = 20
+        query.fill()
         process = query.start()
         _wait_for_records(broker.bootstrap, "out")
         timer = broker.kill_after(after_s)
