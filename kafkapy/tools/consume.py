@@ -197,8 +197,15 @@ def _copy(
             written += len(records)
             bar.advance(len(records))
         if polled:
-            output.flush()
-            printed |= {partition: records[-1].offset + 1 for partition, records in polled.items() if records}
+            now = {partition: records[-1].offset + 1 for partition, records in polled.items() if records}
+            try:
+                output.flush()
+                printed |= now
+            except KeyboardInterrupt:
+                # It may come behind the flush: somebody has read the records already.
+                output.flush()
+                printed |= now
+                raise
         elif ends is None:
             printed |= _positions(consumer)
         if ends is not None:
