@@ -132,6 +132,11 @@ def fill(disk: Disk, topic: str, count: int = 1500, **configs: Any) -> None:
             producer.send(topic, value, key=b"k%d" % (number % 20), timestamp_ms=1_000_000 + number)
 
 
+def copied(directory: Path, root: Path) -> Path:
+    """A copy of a partition's directory, without the snapshots that the broker is just making or removing."""
+    return shutil.copytree(directory, root / directory.name, ignore=shutil.ignore_patterns("*.snapshot*"))
+
+
 def wait_for(condition: Callable[[], Any]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
@@ -213,7 +218,7 @@ def test_an_abort_that_the_index_has_late_fails_the_task(disk: Disk, tmp_path: P
             producer.begin_transaction()
             producer.send(topic, b"x", partition=0).get(10)
             (producer.commit_transaction if commit else producer.abort_transaction)()
-    copy = shutil.copytree(disk.of(topic), tmp_path / disk.of(topic).name)
+    copy = copied(disk.of(topic), tmp_path)
     (index,) = copy.glob("*.txnindex")
     entry = index.read_bytes()
     index.write_bytes(entry[:20])
@@ -300,7 +305,7 @@ def test_retention_during_a_read(disk: Disk, monkeypatch: pytest.MonkeyPatch) ->
 def test_offsets_before_the_first_segment_are_the_broker_s(disk: Disk, tmp_path: Path) -> None:
     topic = disk.create()
     fill(disk, topic)
-    copy = shutil.copytree(disk.of(topic), tmp_path / disk.of(topic).name)
+    copy = copied(disk.of(topic), tmp_path)
     first, *_ = sorted(copy.glob("*.log"))
     first.unlink()
     disk.same(topic, 0, 1500, disk.source(tmp_path))
@@ -330,7 +335,7 @@ def test_a_file_that_ends_early_is_read_on_by_the_broker(disk: Disk, tmp_path: P
     names = sorted(path.name for path in disk.of(topic).glob("*.log"))
     for turn in range(12):
         root = tmp_path / str(turn)
-        copy = shutil.copytree(disk.of(topic), root / disk.of(topic).name)
+        copy = copied(disk.of(topic), root)
         path = copy / names[turn % len(names)]
         with path.open("r+b") as file:
             file.truncate(rng.randrange(path.stat().st_size))
@@ -341,7 +346,7 @@ def test_a_file_that_ends_early_is_read_on_by_the_broker(disk: Disk, tmp_path: P
 def test_other_bytes_in_a_file(disk: Disk, tmp_path: Path) -> None:
     topic = disk.create()
     fill(disk, topic, 300)
-    copy = shutil.copytree(disk.of(topic), tmp_path / disk.of(topic).name)
+    copy = copied(disk.of(topic), tmp_path)
     path = copy / f"{0:020d}.log"
     whole = path.read_bytes()
     for at, byte in ((16, 7), (len(whole) // 2, whole[len(whole) // 2] ^ 1)):
@@ -382,7 +387,7 @@ def test_an_index_that_does_not_fit_costs_time_only(disk: Disk, tmp_path: Path) 
     topic = disk.create(segment_bytes=45_000)
     fill(disk, topic)
     expected = disk.read(topic, 1100, 1200, None).to_pylist()
-    copy = shutil.copytree(disk.of(topic), tmp_path / disk.of(topic).name)
+    copy = copied(disk.of(topic), tmp_path)
     index = copy / f"{0:020d}.index"
     whole = index.read_bytes()
     assert len(whole) > 80
