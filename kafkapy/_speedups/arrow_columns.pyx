@@ -199,13 +199,13 @@ cdef void add_name(ByteBuffer* data, const uint8_t* at, int32_t size) noexcept n
         size -= length
 
 
-cdef void add_headers(ColumnChunk* chunk, const RecordView* record) noexcept nogil:
+cdef void add_headers(ColumnChunk* chunk, const uint8_t* headers, int64_t headers_size, int32_t count) noexcept nogil:
     """record_read has walked over them: every length is right."""
     cdef Cursor c
     cdef const uint8_t* at
     cdef int32_t i, size
-    cursor_init(&c, record.headers, record.headers_size)
-    for i in range(record.header_count):
+    cursor_init(&c, headers, headers_size)
+    for i in range(count):
         size = read_varint(&c)
         at = take(&c, size)
         add_name(&chunk.buffers[<int>NAME_DATA], at, size)
@@ -219,7 +219,6 @@ cdef void add_headers(ColumnChunk* chunk, const RecordView* record) noexcept nog
             chunk.header_nulls += 1
         add_end(&chunk.buffers[<int>HEADER_VALUE_ENDS], chunk.buffers[<int>HEADER_VALUE_DATA].size)
         chunk.header_rows += 1
-    add_end(&chunk.buffers[<int>HEADER_ENDS], chunk.header_rows)
 
 
 cdef inline int64_t micros(int64_t ms) noexcept nogil:
@@ -272,29 +271,40 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
     """Adds records of the batch from next_offset on and below end_offset; returns how many. At the end, next_offset is the end and records may be
     left. `good` False: the record at the cursor is malformed.
 
-    Works on copies of what it moves: bytes that are written might be anything, so the compiler would read all else again.
+    Works on copies of what it moves: bytes that are written might be anything, so the compiler would read all else again. And nobody else gets a
+    pointer to `record` and `c`, so that they need not be in memory at all.
     """
-    cdef RecordView record
+    cdef RecordView record, long_record
     cdef ByteBuffer* b = chunk.buffers
     cdef Cursor c = cursor[0]
+    cdef Cursor long_cursor
     cdef const uint8_t* before = c.p
     cdef Writer key = writer(&b[<int>KEY_DATA], &b[<int>KEY_ENDS])
     cdef Writer value = writer(&b[<int>VALUE_DATA], &b[<int>VALUE_ENDS])
     cdef int64_t* offsets = <int64_t*>(b[<int>OFFSET_DATA].data + b[<int>OFFSET_DATA].size)
+    cdef int32_t* header_ends = <int32_t*>(b[<int>HEADER_ENDS].data + b[<int>HEADER_ENDS].size)
     cdef int64_t* timestamps = <int64_t*>(b[<int>TIMESTAMP_DATA].data + b[<int>TIMESTAMP_DATA].size)
     cdef int64_t base_offset = batch.base_offset
     cdef int64_t base_timestamp = batch.append_time if batch.has_append_time else batch.base_timestamp
     cdef int64_t timestamp_factor = 0 if batch.has_append_time else 1
     cdef int64_t next = next_offset[0]
     cdef int64_t row = chunk.rows
+    cdef int64_t header_rows = chunk.header_rows
+    cdef int64_t key_nulls = 0
+    cdef int64_t value_nulls = 0
+    cdef int64_t no_headers = 0
     cdef int64_t rows = 0
     cdef int64_t offset, timestamp
     cdef int32_t records = left[0]
     good[0] = True
     while records > 0 and rows < max_records:
-        if not short_record(&c, &record) and record_read(&c, &record) != BATCH_OK:
-            good[0] = False
-            break
+        if not short_record(&c, &record):
+            long_cursor = c
+            if record_read(&long_cursor, &long_record) != BATCH_OK:
+                good[0] = False
+                break
+            c = long_cursor
+            record = long_record
         offset = base_offset + record.offset_delta
         if offset >= end_offset:
             next = max(next, end_offset)
@@ -307,12 +317,12 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
         if wanted & COLUMN_VALUE:
             if record.value_size < 0:
                 clear_bit(&b[<int>VALUE_VALID], row)
-                chunk.value_nulls += 1
+                value_nulls += 1
             write_bytes(&value, record.value, record.value_size)
         if wanted & COLUMN_KEY:
             if record.key_size < 0:
                 clear_bit(&b[<int>KEY_VALID], row)
-                chunk.key_nulls += 1
+                key_nulls += 1
             write_bytes(&key, record.key, record.key_size)
         if wanted & COLUMN_OFFSET:
             offsets[rows] = offset
@@ -324,9 +334,13 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
             timestamps[rows] = micros(timestamp) if wanted & FOR_SPARK else timestamp
         if wanted & COLUMN_HEADERS:
             if record.header_count == 0:
-                clear_bit(&b[<int>HEADERS_VALID], row)
-                chunk.no_headers += 1
-            add_headers(chunk, &record)
+                if wanted & FOR_SPARK:
+                    clear_bit(&b[<int>HEADERS_VALID], row)
+                    no_headers += 1
+            else:
+                add_headers(chunk, record.headers, record.headers_size, record.header_count)
+                header_rows = chunk.header_rows
+            header_ends[rows] = <int32_t>header_rows
         rows += 1
         row += 1
     c.p = before
@@ -334,10 +348,15 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
     left[0] = records
     next_offset[0] = next
     chunk.rows = row
+    chunk.key_nulls += key_nulls
+    chunk.value_nulls += value_nulls
+    chunk.no_headers += no_headers
     if wanted & COLUMN_VALUE:
         written(&value, &b[<int>VALUE_DATA], &b[<int>VALUE_ENDS])
     if wanted & COLUMN_KEY:
         written(&key, &b[<int>KEY_DATA], &b[<int>KEY_ENDS])
+    if wanted & COLUMN_HEADERS:
+        b[<int>HEADER_ENDS].size += rows * sizeof(int32_t)
     if wanted & COLUMN_OFFSET:
         b[<int>OFFSET_DATA].size += rows * sizeof(int64_t)
     if wanted & COLUMN_TIMESTAMP:

@@ -13,7 +13,7 @@ from kafkapy._speedups.wire cimport Cursor
 cdef enum:
     LONGEST_VARINT = 3          # of those that are read here
     SHORTEST_BEHIND = 5         # bytes at least behind the attributes, in a record that is none too short
-    SMALL_COPY = 32
+    SMALL_COPY = 128
 
 
 cdef inline int32_t zigzag(uint32_t v) noexcept nogil:
@@ -95,6 +95,12 @@ cdef inline void short_copy(uint8_t* to, const uint8_t* at, int64_t size) noexce
     if size > SMALL_COPY or size <= 0:
         if size > 0:
             memcpy(to, at, size)
+    elif size > 32:
+        memcpy(to, at, 32)
+        if size > 64:
+            memcpy(to + 32, at + 32, 32)
+            memcpy(to + size - 64, at + size - 64, 32)
+        memcpy(to + size - 32, at + size - 32, 32)
     elif size >= 16:
         memcpy(to, at, 16)
         memcpy(to + size - 16, at + size - 16, 16)

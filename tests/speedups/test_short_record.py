@@ -17,7 +17,7 @@ pa = pytest.importorskip("pyarrow")
 arrow = pytest.importorskip("kafkapy.arrow")
 
 NOW = 1_700_000_000_000
-SIZES = (0, 1, 3, 4, 7, 8, 15, 16, 31, 32, 33, 63, 64, 100, 127, 128, 8190, 8191, 8192, 16_384, 1 << 20)
+SIZES = (0, 1, 3, 4, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 8190, 8191, 8192, 16_384, 1 << 20)
 """Around what a byte, two and three hold of a length, and what is copied in one way or the other."""
 COLUMNS = ["key", "value", "offset", "timestamp"]
 
