@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from kafkapy_spark.executor_reader import ReadPlan
 from kafkapy_spark.jobs.session import kafka_options
+from kafkapy_spark.jobs.task_frame import Run, frame_of_tasks
 from kafkapy_spark.offset_reader import OffsetReader
 from kafkapy_spark.options import SourceOptions
 from kafkapy_spark.planning import OffsetRange
@@ -75,8 +76,7 @@ class TopicScan:
         columns: those of the source that `work` gets, in its types.
         """
         plan = read_plan(self._options, StructType([SCHEMA_WITH_HEADERS[name] for name in columns]))
-        number = len(self._tasks)
-        return self._spark.range(0, number, 1, max(1, number)).mapInArrow(_on_executor(plan, self._tasks, work), schema)
+        return frame_of_tasks(self._spark, len(self._tasks), _on_executor(plan, self._tasks, work), schema)
 
     def _with_max_tasks(self) -> SourceOptions:
         options = self._options
@@ -98,12 +98,10 @@ def time_options(since_ms: int | None, until_ms: int | None) -> dict[str, str]:
     return options
 
 
-def _on_executor(plan: ReadPlan, tasks: list[TaskPartition], work: Work) -> Any:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                partition = tasks[number]
-                for each in partition.task:
-                    yield from work(each, TaskPartition((each,), partition.topic_ids).batches(plan))
+def _on_executor(plan: ReadPlan, tasks: list[TaskPartition], work: Work) -> Run:
+    def run(number: int) -> Iterator[pa.RecordBatch]:
+        partition = tasks[number]
+        for each in partition.task:
+            yield from work(each, TaskPartition((each,), partition.topic_ids).batches(plan))
 
     return run
