@@ -1,4 +1,4 @@
-"""What pip installs with pyspark is enough: pandas, which pyspark asks for in some of its own functions, is not there."""
+"""What pip installs with pyspark is enough: pandas, which some functions of pyspark ask for, is not there."""
 
 from __future__ import annotations
 
