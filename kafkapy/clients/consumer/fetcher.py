@@ -12,8 +12,9 @@ is larger).
 
 At the end of the log the request waits at the broker, and whatever comes after it on the connection waits with it. A
 partition that was moved (seek), resumed or assigned meanwhile is therefore asked for *beside* it: on a second
-connection, made when there is need of it, without a session, and without waiting when there is nothing. What was found
-to have nothing is left to the next request of the first connection. Kafka's consumer lets it wait.
+connection, made when there is need of it, without a session, without waiting when there is nothing, and for no more
+than what may still be read ahead. What was found to have nothing is left to the next request of the first connection.
+Kafka's consumer lets it wait.
 
 Source: org.apache.kafka.clients.consumer.internals.AbstractFetch and FetchCollector (4.1); KIP-227, KIP-320, KIP-392,
 KIP-951.
@@ -184,13 +185,14 @@ class Fetcher:
                 continue
             partition, buffer = state.topic_partition, state.buffer
             chunks = buffer.chunks
+            if chunks:
+                buffered[node_id] += buffer.bytes
             flight = self._flights.get(node_id)
             if flight is not None:
                 if not chunks and not flight.covers(partition, buffer.end_offset):
                     beside[node_id][partition] = self._wanted(state, topic_ids)
                 continue
             if chunks:
-                buffered[node_id] += buffer.bytes
                 if chunks >= FULL_CHUNKS:
                     full.add(node_id)
                     continue
@@ -209,7 +211,7 @@ class Fetcher:
             self._flights[node_id] = Flight(partitions, {})
             self._tasks[node_id] = asyncio.get_running_loop().create_task(self._fetch(node_id, partitions))
         for node_id, partitions in beside.items():
-            self._ask_beside(node_id, partitions, now)
+            self._ask_beside(node_id, partitions, self._config.max_bytes - buffered[node_id], now)
         # A broker that is being asked is looked at again when it has answered; only for room somebody has to say so.
         self._buffer.telling = waiting or bool(full)
         self._wake_at(later, now)
@@ -225,13 +227,18 @@ class Fetcher:
             before = state.wanted = WantedPartition(topic_id, offset, epoch, self._config.max_partition_bytes)
         return before
 
-    def _ask_beside(self, node_id: int, partitions: dict[TopicPartition, WantedPartition], now: float) -> None:
+    def _ask_beside(
+        self, node_id: int, partitions: dict[TopicPartition, WantedPartition], max_bytes: int, now: float
+    ) -> None:
         """Asks a broker for partitions that the request which it has is not about."""
         place = self._network.beside(node_id)
-        if place not in self._tasks and self._network.is_ready(node_id) and now >= self._not_before.get(place, 0.0):
+        if place in self._tasks or now < self._not_before.get(place, 0.0) or not self._network.is_ready(node_id):
+            return
+        if max_bytes > 0:
             flight = self._flights[node_id]
             flight.beside.update(partitions)
-            self._tasks[place] = asyncio.get_running_loop().create_task(self._fetch_beside(place, flight, partitions))
+            fetch = self._fetch_beside(place, flight, partitions, max_bytes)
+            self._tasks[place] = asyncio.get_running_loop().create_task(fetch)
 
     def waits(self, node_id: int) -> bool:
         """Whether a fetch may be waiting at the broker, and what comes after it on the connection with it."""
@@ -259,7 +266,7 @@ class Fetcher:
         cluster.invalidate()
         return leader
 
-    def _request(self, plan: FetchPlan, version: int, max_wait_ms: int) -> FetchRequest:
+    def _request(self, plan: FetchPlan, version: int, max_wait_ms: int, max_bytes: int) -> FetchRequest:
         config = self._config
         topics: list[Any] = []
         named = ""
@@ -283,7 +290,7 @@ class Fetcher:
             replica_id=-1,
             max_wait_ms=max_wait_ms,
             min_bytes=config.min_bytes,
-            max_bytes=config.max_bytes,
+            max_bytes=max_bytes,
             isolation_level=int(config.isolation),
             session_id=plan.session_id,
             session_epoch=plan.epoch,
@@ -301,8 +308,9 @@ class Fetcher:
         session = self._sessions.get(node_id)
         if session is None:
             session = self._sessions[node_id] = FetchSession(node_id, self._config.sessions)
+        config = self._config
         try:
-            response, plan = await self._send(node_id, session, wanted, self._config.max_wait_ms)
+            response, plan = await self._send(node_id, session, wanted, config.max_wait_ms, config.max_bytes)
         except KafkaError as error:
             self._failed(node_id, session, error)
         else:
@@ -311,11 +319,13 @@ class Fetcher:
             del self._tasks[node_id], self._flights[node_id]
             self.wake()
 
-    async def _fetch_beside(self, place: int, flight: Flight, wanted: dict[TopicPartition, WantedPartition]) -> None:
+    async def _fetch_beside(
+        self, place: int, flight: Flight, wanted: dict[TopicPartition, WantedPartition], max_bytes: int
+    ) -> None:
         """`place` is the id of the second connection. What fails waits until the first one has been answered."""
         session = FetchSession(place, enabled=False)
         try:
-            response, plan = await self._send(place, session, wanted, 0)
+            response, plan = await self._send(place, session, wanted, 0, max_bytes)
         except KafkaError as error:
             logger.debug("Fetch on a second connection failed: %s", error)
             self._not_before[place] = time.monotonic() + self._config.retry_backoff_s
@@ -330,7 +340,12 @@ class Fetcher:
             self.wake()
 
     async def _send(
-        self, node_id: int, session: FetchSession, wanted: dict[TopicPartition, WantedPartition], max_wait_ms: int
+        self,
+        node_id: int,
+        session: FetchSession,
+        wanted: dict[TopicPartition, WantedPartition],
+        max_wait_ms: int,
+        max_bytes: int,
     ) -> tuple[FetchResponseFrame, FetchPlan]:
         network, config = self._network, self._config
         if not network.is_ready(node_id):
@@ -342,7 +357,7 @@ class Fetcher:
         response = FetchResponseFrame(version, config.check_crcs, max(config.max_bytes, config.max_partition_bytes))
         started = time.monotonic()
         header = request_header(FETCH, version, network.client_id)
-        frame = BytesFrame(encode_message(self._request(plan, version, max_wait_ms), version, header))
+        frame = BytesFrame(encode_message(self._request(plan, version, max_wait_ms, max_bytes), version, header))
         await network.submit(node_id, FETCH, version, frame, response, config.request_timeout_ms)
         network.throttled(node_id, FETCH, version, response.throttle_ms)
         self._metrics.fetched(time.monotonic() - started, response.throttle_ms)
@@ -517,6 +532,5 @@ class Fetcher:
         await asyncio.gather(*closing, return_exceptions=True)
 
     async def _close_session(self, node_id: int, plan: FetchPlan) -> None:
-        await self._network.send(
-            node_id, self._request(plan, MAX_VERSION, 0), timeout_ms=self._config.request_timeout_ms
-        )
+        request = self._request(plan, MAX_VERSION, 0, self._config.max_bytes)
+        await self._network.send(node_id, request, timeout_ms=self._config.request_timeout_ms)

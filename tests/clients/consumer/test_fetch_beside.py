@@ -66,6 +66,22 @@ def test_a_seek_while_records_are_left_does_not_wait(
     assert held(cluster) is waiting
 
 
+def test_what_is_read_beside_counts_as_read_ahead(
+    cluster: ScriptedCluster, consume: Callable[..., KafkaConsumer]
+) -> None:
+    cluster.topics["t"][1].append(5)
+    consumer = consume(cluster, T0, T1, fetch_max_wait_ms=HELD_MS, fetch_max_bytes=10_000)
+    assert len(read(consumer, 9)) == 9
+    held(cluster)
+    left = consumer.fetch_buffer.bytes
+    assert left > 0
+    (read_through,) = [partition for partition in (T0, T1) if consumer.position(partition) == 5]
+    consumer.seek(read_through, 0)
+    assert len(read(consumer, 6)) == 6
+    beside = [call.request for call in cluster.of(FetchRequest) if call.request.session_epoch == -1]
+    assert [request.max_bytes for request in beside] == [10_000 - left]
+
+
 def test_offsets_are_listed_meanwhile(cluster: ScriptedCluster, consume: Callable[..., KafkaConsumer]) -> None:
     consumer = consume(cluster, T0, fetch_max_wait_ms=HELD_MS)
     assert len(read(consumer, 5)) == 5

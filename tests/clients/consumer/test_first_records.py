@@ -1,4 +1,4 @@
-"""From the constructor to the first records: only requests that are needed, and no back-off where nothing has failed."""
+"""From the constructor to the first records: only requests that are needed, no back-off where nothing has failed."""
 
 from __future__ import annotations
 

@@ -93,6 +93,27 @@ def test_groups_go_on_where_they_were(kafka: ApacheKafka, protocol: str) -> None
     assert sorted(seen) == list(range(300))
 
 
+def test_a_seek_while_a_fetch_waits_at_the_broker(kafka: ApacheKafka) -> None:
+    make_topic(kafka, "waiting")
+    partition = TopicPartition("waiting", 0)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(10):
+        producer.produce("waiting", b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+    minutes = {"fetch_max_wait_ms": 300_000, "request_timeout_ms": 600_000}
+    with KafkaConsumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest", **minutes) as consumer:
+        consumer.assign([partition])
+        assert len(rows(consumer, 10)) == 10
+        for offset in (0, 7, 7):
+            assert consumer.poll(50) == {}
+            consumer.seek(partition, offset)
+            assert [row[0] for row in rows(consumer, 10 - offset)] == list(range(offset, 10))
+        assert consumer.end_offsets([partition]) == {partition: 10}
+        producer.produce("waiting", b"10", partition=0)
+        assert producer.flush(30) == 0
+        assert [row[0] for row in rows(consumer, 1)] == [10]
+
+
 def test_read_committed(kafka: ApacheKafka) -> None:
     make_topic(kafka, "transactions")
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "x"})
