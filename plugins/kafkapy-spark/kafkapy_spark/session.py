@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+PARTS_SEEN: Final = 100_000
+"""Rows, which are not in more parts than these."""
+
 SETTINGS: Final[Mapping[str, str]] = {
     # Python workers without TCP: a micro-batch costs a quarter less, and more records pass.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -86,3 +89,14 @@ def _options(
 def is_connect(spark: SparkSession) -> bool:
     """Whether the session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def default_parallelism(spark: SparkSession) -> int:
+    """How many tasks of the session run at a time, about (spark.default.parallelism). A client of Spark Connect is not
+    told, but sees in how many parts rows come."""
+    if not is_connect(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    from pyspark.sql import functions
+
+    parts = spark.range(PARTS_SEEN).select(functions.spark_partition_id().alias("part"))
+    return int(parts.agg(functions.max("part").alias("last")).collect()[0]["last"]) + 1

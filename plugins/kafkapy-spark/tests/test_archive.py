@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -266,8 +267,16 @@ def test_the_engine_of_spark(
 
 
 def test_formats_that_the_session_has_not(spark: Any, broker: Any, topic: Callable[..., str], tmp_path: Path) -> None:
-    with pytest.raises(IllegalArgumentError, match="The session has no delta"):
-        archive(spark, topic(), str(tmp_path / "a"), kafka=kafka(broker), engine="spark", format="delta")
+    given = {"kafka": kafka(broker), "engine": "spark", "checkpoint": str(tmp_path / "c")}
+    version = ".".join(spark.version.split(".")[:2])
+    jars = {
+        "delta": f"io.delta:delta-spark_{version}_2.13",
+        "iceberg": f"org.apache.iceberg:iceberg-spark-runtime-{version}_2.13",
+    }
+    for name, jar in jars.items():
+        expected = f"The session has no {name}: start Spark with spark.jars.packages={jar}:RELEASE and "
+        with pytest.raises(IllegalArgumentError, match=re.escape(expected)):
+            archive(spark, topic(), str(tmp_path / "a"), format=name, **given)
 
 
 def test_the_command(

@@ -26,6 +26,7 @@ from kafkapy_spark.jobs.parameters import size
 from kafkapy_spark.jobs.progress import SILENT, JobProgress
 from kafkapy_spark.jobs.session import Job, job_options, kafka_options
 from kafkapy_spark.jobs.summary import Summary
+from kafkapy_spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,6 +136,11 @@ def archive(
         from kafkapy_spark.offsets import to_json
         from kafkapy_spark.options import SourceOptions
 
+        if is_connect(spark):
+            raise IllegalArgumentError(
+                "The engine arrow needs a SparkContext, which a session of Spark Connect has not; the engine spark "
+                "(--engine spark) runs there"
+            )
         if checkpoint is not None:
             raise IllegalArgumentError("The engine arrow keeps offsets in the archive itself, and takes no checkpoint")
         parsed = SourceOptions.parse(source, streaming=False)

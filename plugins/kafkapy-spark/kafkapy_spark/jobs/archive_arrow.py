@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy.errors import IllegalArgumentError
 from kafkapy.types import TopicPartition
 from kafkapy_spark.data_loss import report_data_loss
 from kafkapy_spark.jobs.archive_destination import Destination, OtherRunError, Position
@@ -191,13 +190,7 @@ def _log_bytes_per_row(lookup: OffsetReader, ranges: list[OffsetRange]) -> float
 
 def _run(spark: SparkSession, plan: WritePlan, tasks: Sequence[Task]) -> list[list[ArchivedFile]]:
     """On the executors, a task of Spark's for each of ours."""
-    try:
-        context = spark.sparkContext
-    except Exception as error:
-        raise IllegalArgumentError(
-            f"The engine arrow needs a Spark session with a SparkContext, which Spark Connect has not ({error})"
-        ) from None
-    return list(context.parallelize([*enumerate(tasks)], len(tasks)).map(_Write(plan)).collect())
+    return list(spark.sparkContext.parallelize([*enumerate(tasks)], len(tasks)).map(_Write(plan)).collect())
 
 
 class _Write:

@@ -16,7 +16,7 @@ from kafkapy.errors import IllegalArgumentError
 from kafkapy_spark.jobs.archive_layout import Layout
 from kafkapy_spark.jobs.query_run import QueryRun, observed, run_query
 from kafkapy_spark.jobs.settings import session_settings
-from kafkapy_spark.jobs.table_files import TABLE_FORMATS, has_format
+from kafkapy_spark.jobs.table_files import TABLE_FORMATS, has_format, how_to_add
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ def archive_with_spark(
     session lacks the table format."""
     if table_format in TABLE_FORMATS and not has_format(spark, table_format):
         raise IllegalArgumentError(
-            f"The session has no {table_format} ({TABLE_FORMATS[table_format]}); the engine arrow needs none"
+            f"The session has no {table_format}: {how_to_add(spark, table_format)}; the engine arrow needs none of that"
         )
     if table_format == "iceberg":
         _create_iceberg(spark, destination, schema, layout)

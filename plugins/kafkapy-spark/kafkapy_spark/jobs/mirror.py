@@ -7,7 +7,8 @@ key, headers, partition, timestamp, topic. Streaming runs go on where the last o
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from kafkapy_spark.jobs.progress import SILENT, JobProgress
 from kafkapy_spark.jobs.query_run import observed, run_query
 from kafkapy_spark.jobs.session import Job, job_options, kafka_options
 from kafkapy_spark.jobs.summary import Summary
+from kafkapy_spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,8 +35,8 @@ COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 
 @dataclass(kw_only=True)
 class MirrorSummary(Summary):
-    """Of one run. `rows` are those that were read; the SQL may have made fewer or more of them. `batches` are those of
-    streaming runs that had any."""
+    """Of one run. `rows` are those that were read; the SQL may have made fewer or more of them (of a batch with SQL by
+    Spark Connect: those that it has made). `batches` are those of streaming runs that had any."""
 
     job: str = "mirror"
     source: str
@@ -112,33 +114,39 @@ def mirror(
         from pyspark.sql import Observation
 
         sums = Observation()
-        _transformed(spark, observed(records, sums), sql, dropped).write.format("kafkapy").mode("append").options(
-            **sink
-        ).save()
+        # Spark Connect does not tell what it has observed below SQL.
+        late = sql is not None and is_connect(spark)
+        with _transformed(spark, records if late else observed(records, sums), sql, dropped) as made:
+            frame = observed(made, sums) if late else made
+            frame.write.format("kafkapy").mode("append").options(**sink).save()
         summary.rows, summary.bytes = sums.get["rows"], sums.get["bytes"]
     else:
-        writer = _transformed(spark, observed(records), sql, dropped).writeStream.format("kafkapy").options(**sink)
-        writer = writer.outputMode("append").option("checkpointLocation", checkpoint)
-        if mode == "available-now":
-            writer = writer.trigger(availableNow=True)
-        elif interval is not None:
-            writer = writer.trigger(processingTime=interval)
-        run = run_query(spark, writer.start)
+        with _transformed(spark, observed(records), sql, dropped) as made:
+            writer = made.writeStream.format("kafkapy").options(**sink)
+            writer = writer.outputMode("append").option("checkpointLocation", checkpoint)
+            if mode == "available-now":
+                writer = writer.trigger(availableNow=True)
+            elif interval is not None:
+                writer = writer.trigger(processingTime=interval)
+            run = run_query(spark, writer.start)
         summary.rows, summary.bytes, summary.batches = run.rows, run.bytes, run.batches
     summary.seconds = time.monotonic() - began
     return summary
 
 
-def _transformed(spark: SparkSession, records: DataFrame, sql: str | None, dropped: set[str]) -> DataFrame:
-    """The sink's columns of what the SQL makes of the records."""
+@contextmanager
+def _transformed(spark: SparkSession, records: DataFrame, sql: str | None, dropped: set[str]) -> Iterator[DataFrame]:
+    """The sink's columns of what the SQL makes of the records. The SQL's view is there for the time of the block: Spark
+    Connect looks at it not before something is done with its rows."""
     made = records
-    if sql is not None:
-        records.createOrReplaceTempView(VIEW)
-        try:
+    try:
+        if sql is not None:
+            records.createOrReplaceTempView(VIEW)
             made = spark.sql(sql)
-        finally:
+        yield made.select(*(name for name in made.columns if name in COLUMNS and name not in dropped))
+    finally:
+        if sql is not None:
             spark.catalog.dropTempView(VIEW)
-    return made.select(*(name for name in made.columns if name in COLUMNS and name not in dropped))
 
 
 @click.command("mirror")

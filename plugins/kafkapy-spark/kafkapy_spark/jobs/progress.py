@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy.tools.output import size_text
+from kafkapy_spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,12 +81,14 @@ class _State(JobProgress):
             self._bytes += size
 
     def look_up(self) -> None:
-        """Asks Spark. A session that ends meanwhile is no error of the job's."""
+        """Asks Spark, which does not tell clients of Spark Connect of its tasks. A session that ends meanwhile is no
+        error of the job's."""
         try:
-            tracker = self._spark.sparkContext.statusTracker()
-            stages = [found for stage in tracker.getActiveStageIds() if (found := tracker.getStageInfo(stage))]
-            self.tasks = sum(stage.numTasks for stage in stages)
-            self.tasks_done = sum(stage.numCompletedTasks for stage in stages)
+            if not is_connect(self._spark):
+                tracker = self._spark.sparkContext.statusTracker()
+                stages = [found for stage in tracker.getActiveStageIds() if (found := tracker.getStageInfo(stage))]
+                self.tasks = sum(stage.numTasks for stage in stages)
+                self.tasks_done = sum(stage.numCompletedTasks for stage in stages)
             for query in self._spark.streams.active:
                 if query.runId not in self._not_ours:
                     self._queries.setdefault(query.runId, _QueryRows(query))

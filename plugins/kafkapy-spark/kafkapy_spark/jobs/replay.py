@@ -23,6 +23,7 @@ from kafkapy_spark.jobs.query_run import observed
 from kafkapy_spark.jobs.session import Job, job_options, kafka_options
 from kafkapy_spark.jobs.summary import Summary
 from kafkapy_spark.jobs.table_files import read_files
+from kafkapy_spark.session import default_parallelism
 from kafkapy_spark.throttle import Rate
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def replay(
         raise IllegalArgumentError(f"There is no column value to replay; there are {', '.join(frame.columns)}")
     summary = ReplaySummary(source=source if isinstance(source, str) else "a DataFrame", topic=topic)
     rate = Rate(rows_per_second, bytes_per_second)
-    tasks = spark.sparkContext.defaultParallelism
+    tasks = default_parallelism(spark)
     if in_order and {"partition", "offset"} <= {*frame.columns}:
         places = [name for name in ("topic", "partition") if name in frame.columns]
         frame = frame.repartition(tasks, *places).sortWithinPartitions(*places, "offset")

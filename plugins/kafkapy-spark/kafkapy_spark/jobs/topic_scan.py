@@ -20,7 +20,7 @@ from kafkapy_spark.options import SourceOptions
 from kafkapy_spark.planning import OffsetRange
 from kafkapy_spark.reader import TaskPartition, read_plan, task_partitions
 from kafkapy_spark.schema import SCHEMA_WITH_HEADERS
-from kafkapy_spark.session import is_connect
+from kafkapy_spark.session import default_parallelism
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,8 +82,7 @@ class TopicScan:
         options = self._options
         if options.max_tasks is not None:
             return options
-        # A client of Spark Connect has no context.
-        slots = 1 if is_connect(self._spark) else self._spark.sparkContext.defaultParallelism
+        slots = default_parallelism(self._spark)
         return dataclasses.replace(options, max_tasks=max(len(self.ranges), TASKS_PER_SLOT * slots))
 
 
