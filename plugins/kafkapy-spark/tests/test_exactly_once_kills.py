@@ -91,14 +91,15 @@ class KilledQuery:
         raise AssertionError(f"the query has not come to its end in {STARTS} starts: {self.output.read_text()[-3000:]}")
 
     def run_through(self, plan: KillPlan, rows: int) -> None:
-        """Until all that is planned has happened, with so many more rows whenever there are none left; then to the
-        end. A start that ends otherwise than planned is an error."""
-        while not plan.done:
+        """To the end, when all that is planned has happened; with so many more rows whenever there are none left
+        before. A start that ends otherwise than planned is an error."""
+        ended = False
+        while not (plan.done and ended):
             struck = len(plan.struck)
-            if self.run_once():
+            ended = self.run_once()
+            assert ended or len(plan.struck) > struck, self.output.read_text()[-3000:]
+            if not plan.done and ended:
                 self.fill(rows)
-            assert plan.done or len(plan.struck) > struck, self.output.read_text()[-3000:]
-        self.run()
 
     def check(self) -> None:
         """Each row once, and no transaction is open."""
