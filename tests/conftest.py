@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
+# No test depends on how fast the machine is.
+settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
 
 def pytest_configure() -> None:
     """A shell that runs the tests in the background has them ignore Ctrl-C, and so would the programs they start."""

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 from clients.transaction_protocol import protocol as protocol
+from hypothesis import HealthCheck, settings
 
 from kafkapy import KafkaProducer, testing
 from kafkapy.types import TopicPartition
+
+settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
