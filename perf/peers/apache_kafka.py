@@ -143,7 +143,8 @@ def answers_api_versions(port: int) -> bool:
 
 
 def has_controller(port: int) -> bool:
-    """True when the broker on that port knows of a controller: until then it answers, but makes no topics."""
+    """True when the broker on that port names a controller: until then it answers, but makes no topics. With KRaft it
+    names a broker that is not fenced, and 3.3 answers while it still is."""
     request = b"\x00\x03\x00\x01\x00\x00\x00\x07\x00\x05probe\x00\x00\x00\x00"
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
@@ -235,7 +236,7 @@ class ApacheKafka:
         while time.monotonic() < deadline and (process.poll() is None or self._is_registered()):
             if process.poll() is not None:
                 self.process = process = self._launch(command)
-            elif answers_api_versions(self.port) and (not self.zookeeper or has_controller(self.port)):
+            elif answers_api_versions(self.port) and has_controller(self.port):
                 return self
             time.sleep(0.05)
         tail = self.log_path.read_bytes()[-2000:].decode(errors="replace")
