@@ -23,6 +23,9 @@ from typing import Any
 from kafkapy.clients.connections import Connections
 from kafkapy.protocol.registry import ApiKeys
 
+LOOKUPS = {"API_VERSIONS", "METADATA", "FIND_COORDINATOR"}
+"""Not numbered: they change nothing, and whether they are sent depends on what a process has done before."""
+
 Reach = Callable[[str], None]
 """Says that a phase has come to a place."""
 
@@ -151,7 +154,7 @@ class _Numbered:
 
         def numbered(connections: Connections, connection: Any, api_key: int, *arguments: Any) -> asyncio.Future[Any]:
             name = ApiKeys(api_key).name
-            its_turn = self._is_its_turn(name)
+            its_turn = name not in LOOKUPS and self._is_its_turn(name)
             if its_turn and not self._fault.answered:
                 self._strike(name)
             future = submit(connections, connection, api_key, *arguments)

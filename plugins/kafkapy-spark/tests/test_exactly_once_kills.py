@@ -1,8 +1,7 @@
 """Exactly-once queries whose processes are killed, in a Spark of their own.
 
 Those that soak (make test-spark ARGS="-m soak") kill at every request that any of the processes sends: Python processes
-about 140 times for each transaction version, which takes five to twenty minutes, or the JVM about 90 times, which takes
-a new one each time.
+about 90 times for each transaction version, or the JVM about 60 times, which takes a new one each time.
 """
 
 from __future__ import annotations
@@ -158,7 +157,6 @@ def test_the_driver_dies_at_every_request(query: KilledQuery, victims: str, prot
     for number, faults in enumerate(EVERYWHERE[victims]):
         found = [each for each in struck if (each["round"], each["fault"]) == (number, len(faults) - 1)]
         assert [each["number"] for each in found] == list(range(len(found)))
-        # Without what is needed to be connected.
         assert {each["place"] for each in found} >= REQUESTS[faults[-1].where], faults
 
 
