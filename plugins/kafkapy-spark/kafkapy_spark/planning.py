@@ -114,13 +114,14 @@ def split_as_spark(
     if min_partitions is None or min_partitions <= len(filled):
         return filled
     total = sum(each.size for each in filled)
-    small = {each for each in filled if _part_count(each.size, total, min_partitions) == 1}
+    small = [each for each in filled if _part_count(each.size, total, min_partitions) == 1]
+    whole = {each.partition for each in small}  # a partition with a small range stays as it is
     large_total = total - sum(each.size for each in small)
     large_parts = max(min_partitions - len(small), 1)
     return [
         part
         for each in filled
-        for part in _divided(each, 1 if each in small else _part_count(each.size, large_total, large_parts))
+        for part in _divided(each, 1 if each.partition in whole else _part_count(each.size, large_total, large_parts))
     ]
 
 

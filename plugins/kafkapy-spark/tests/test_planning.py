@@ -160,6 +160,7 @@ def test_without_max_tasks_there_are_as_many_tasks_as_ranges_or_processors() -> 
         ((0, 3), None, None, [3]),
         ((10,), None, 4, [3, 3, 4]),
         ((10, 2), 6, 5, [1, 2, 2, 1, 2, 2, 2]),
+        ((5, 5, 4), 9, 3, [2, 3, 2, 3, 2, 2]),
     ],
 )
 def test_splitting_as_spark_does(
