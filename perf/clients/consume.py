@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import json
 import mmap
 import select
@@ -183,6 +184,7 @@ FETCH, FETCH_VERSION = 1, 11
 BATCH_HEADER = struct.Struct(">qiiBIh")
 """Offset, length, leader epoch, magic, CRC, attributes."""
 BATCH_LENGTH_END, BATCH_CRC_END, BATCH_RECORDS = 12, 21, 61
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LZ4 = 3
 """Of the attributes' lowest three bits."""
 
@@ -224,6 +226,13 @@ def received(peer: socket.socket, memory: memoryview, request: bytes) -> memoryv
     return memory[:size]
 
 
+def keep_freed_memory() -> None:
+    """Has malloc take large blocks from what was freed: a library that allocates pays for new pages once."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_THRESHOLD, 1 << 29)
+    libc.mallopt(M_TRIM_THRESHOLD, 1 << 29)
+
+
 def opened(records: memoryview) -> None:
     """Checks the CRCs of the batches, and decompresses them."""
     import crc32c
@@ -247,6 +256,7 @@ def work_limit(options: argparse.Namespace, count: int) -> dict[str, float]:
     from kafkapy._speedups.fetch_frame import FetchResponseFrame
     from kafkapy.protocol.header import decode_response
 
+    keep_freed_memory()
     host, port = options.bootstrap.split(":")
     positions = dict.fromkeys(range(options.partitions), 0)
     plan: list[tuple[bytes, int]] = []
