@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +10,17 @@ import pytest
 pytest.importorskip("pyspark.sql")
 
 import pyarrow as pa
-from kafkapy_spark.jobs import archive_arrow, archive_writer
+from kafkapy_spark.jobs import archive_arrow, archive_writer, topic_scan
 from kafkapy_spark.jobs.archive import archive
 from kafkapy_spark.jobs.latest import latest
 from kafkapy_spark.jobs.profile import profile
 from kafkapy_spark.jobs.range_latest import COLUMNS, SCHEMA, latest_of_range
-from kafkapy_spark.jobs.topic_scan import TopicScan
+from kafkapy_spark.jobs.task_frame import Run
 from test_segments import Disk, disk, fill, on_disk, options
 
 from kafkapy.errors import IllegalArgumentError
 
 __all__ = ["disk", "on_disk"]
-
-
-class Executor:
-    """What TopicScan uses of a session, which does the work in this process."""
-
-    def range(self, start: int, end: int, step: int, tasks: int) -> Executor:
-        self.tasks = range(start, end, step)
-        return self
-
-    def mapInArrow(self, work: Callable[..., Iterator[pa.RecordBatch]], schema: str) -> list[pa.RecordBatch]:
-        return [
-            found
-            for task in self.tasks
-            for found in work(iter([pa.RecordBatch.from_arrays([pa.array([task])], names=["id"])]))
-        ]
 
 
 def job_options(disk: Disk, **more: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -48,12 +32,16 @@ def job_options(disk: Disk, **more: str) -> tuple[dict[str, str], dict[str, str]
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_a_scan_reads_files(disk: Disk, isolation: str) -> None:
+def test_a_scan_reads_files(disk: Disk, isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(_session: Any, number: int, run: Run, _schema: str) -> list[pa.RecordBatch]:
+        return [batch for task in range(number) for batch in run(task)]
+
+    monkeypatch.setattr(topic_scan, "frame_of_tasks", here)
     topic = disk.create(2)
     fill(disk, topic)
     kafka, given = job_options(disk)
-    session: Any = Executor()
-    scan = TopicScan(session, {"isolation.level": isolation, **kafka}, [topic], given)
+    session: Any = None
+    scan = topic_scan.TopicScan(session, {"isolation.level": isolation, **kafka}, [topic], given)
     found: Any = scan.frame(COLUMNS, latest_of_range, SCHEMA)
     table = pa.Table.from_batches(found)
     assert sum(filter(None, table["rows"].to_pylist())) == 1500 == scan.size
