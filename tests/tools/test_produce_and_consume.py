@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from clients.admin.members import eventually
@@ -20,6 +22,7 @@ from tools.conftest import CommandLine
 from kafkapy import KafkaConsumer
 from kafkapy.admin import KafkaAdminClient
 from kafkapy.testing.broker import Broker
+from kafkapy.tools import consume
 from kafkapy.tools.record_format import FormatError, as_json_line, compile_format, from_json_line, unescape
 from kafkapy.types import TopicPartition
 
@@ -186,6 +189,27 @@ def test_a_member_that_follows_commits_what_it_has_printed(
         follower.kill()
     assert (follower.returncode, error) == (0, b"")
     assert kafkapy.done("consume", topic, "-G", group) == ""
+
+
+def test_what_was_written_when_ctrl_c_came_is_printed() -> None:
+    """The signal comes when the records are out, and before anybody has noted that."""
+
+    class Output(io.BytesIO):
+        flushed = 0
+
+        def flush(self) -> None:
+            self.flushed += 1
+            if self.flushed == 1:
+                raise KeyboardInterrupt
+
+    output, printed, place = Output(), dict[TopicPartition, int](), TopicPartition("t", 0)
+    bar: Any = SimpleNamespace(advance=lambda count: None)
+    consumer: Any = None
+    with pytest.raises(KeyboardInterrupt):
+        consume._copy(
+            consumer, None, None, lambda record: b"c\n", output, bar, printed, {place: [SimpleNamespace(offset=4)]}
+        )
+    assert (output.getvalue(), output.flushed, printed) == (b"c\n", 2, {place: 5})
 
 
 def test_a_file_of_nothing_is_empty(kafkapy: CommandLine, topic: str, tmp_path: Path) -> None:
