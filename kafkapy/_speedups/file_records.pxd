@@ -61,6 +61,8 @@ cdef bint legacy_check_crc(const uint8_t* message, int64_t size) noexcept nogil
 
 cdef void scan_start(BatchScan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
 cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil
+# The batch whose header stands at `position`; only that is read.
+cdef ScanStatus batch_at(int fd, int64_t position, int64_t limit, BatchPosition* out) noexcept nogil
 # The first batch at or behind `position`, below `limit`, whose last offset is `offset` or higher.
 cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset, BatchPosition* out) noexcept nogil
 # The first batch at or behind `position` whose max timestamp is `timestamp` or higher and whose last offset is at least `offset`.

@@ -223,6 +223,18 @@ cdef void fill_position(const BatchScan* scan, BatchPosition* out) noexcept nogi
     out.max_timestamp = scan.header.max_timestamp
 
 
+cdef ScanStatus batch_at(int fd, int64_t position, int64_t limit, BatchPosition* out) noexcept nogil:
+    cdef BatchScan scan
+    cdef ScanStatus status
+    scan_start(&scan, fd, position, limit)
+    scan.chunk_start = position
+    scan.chunk_size = max(file_read(fd, scan.chunk, min(limit - position, <int64_t>BATCH_HEADER_SIZE), position), <int64_t>0)
+    status = scan_next(&scan)
+    if status == SCAN_FOUND:
+        fill_position(&scan, out)
+    return status
+
+
 cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset, BatchPosition* out) noexcept nogil:
     cdef BatchScan scan
     cdef ScanStatus status

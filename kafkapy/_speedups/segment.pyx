@@ -12,6 +12,7 @@ from kafkapy._speedups.file_records cimport (
     BatchPosition,
     BatchScan,
     ScanStatus,
+    batch_at,
     file_append,
     file_records_free,
     file_records_new,
@@ -149,7 +150,7 @@ cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, Bat
         if following - position > SCAN_CHUNK and following < limit:
             # An entry holds the last offset of its batch: who reads on after a batch as large as the index interval is
             # led to that batch, and finds the next one where the entry behind leads.
-            if scan_for_offset(s.fd, following, limit, offset, out) == SCAN_FOUND and out.base_offset <= offset:
+            if batch_at(s.fd, following, limit, out) == SCAN_FOUND and out.base_offset <= offset <= out.last_offset:
                 return SCAN_FOUND
     status = scan_for_offset(s.fd, position, limit, offset, out)
     if position > 0 and (status == SCAN_CORRUPT or (status == SCAN_FOUND and out.base_offset > offset)
