@@ -111,6 +111,33 @@ FLOORS = [
     Floor("W6", LOAD_RSS, APACHE, 0.2, mode="unpinned"),
 ]
 
+@dataclass(frozen=True)
+class Headline:
+    """A line of the README: the median over the cells it names, of kafkapy and of the best Apache Kafka."""
+
+    title: str
+    work: str
+    metric: Metric
+    cell: str = ""  # part of the cell's name; all cells without it
+    mode: str = "pinned"
+
+
+HEADLINES = [
+    Headline("produce records of 1 KB: broker CPU, s/GB", "W1", CPU_GB),
+    Headline("the same: throughput on one core, GB/s", "W1", THROUGHPUT),
+    Headline("produce one record of 100 bytes a request, 64 connections: broker CPU, µs", "W2", CPU_REQUEST, "64 "),
+    Headline("catch-up reads: broker CPU, s/GB", "W3", CPU_GB),
+    Headline("the same: throughput on one core, GB/s", "W3", THROUGHPUT),
+    Headline("end to end at half of Kafka's maximum: p99, µs", "W4", P99, "50 %"),
+    Headline("clean start with 10,000 partitions, s", "W5", START_CLEAN, "10,000", "unpinned"),
+    Headline("start to the first accepted produce, ms", "W6", START, mode="unpinned"),
+    Headline("memory when idle, MB", "W6", IDLE_RSS, mode="unpinned"),
+    Headline("memory under load, MB", "W6", LOAD_RSS, mode="unpinned"),
+    Headline("offset commits a second, 64 connections", "W7", COMMITS, "64 "),
+    Headline("transactions a second, 64 producers", "W7", TRANSACTIONS, "64 "),
+]
+README_BEGIN, README_END = "<!-- written by make perf -->", "<!-- end of what make perf writes -->"
+
 CHARTS: list[tuple[str, str, Metric, str]] = [
     ("w1-cpu", "W1", CPU_GB, "pinned"),
     ("w1-throughput", "W1", THROUGHPUT, "pinned"),
@@ -309,6 +336,34 @@ def table(results: Results) -> str:
     parts.append("Floors (kafkapy's ratio in every cell)\n" + _aligned(_floor_rows(results)))
     parts += [f"{p['title']}: {p['status']}, {p['why']}" for p in results["peers"] if p["status"] != "measured"]
     return "\n\n".join(parts)
+
+
+def headline_rows(results: Results) -> list[list[str]]:
+    """Header, and a line for each headline that was measured of both."""
+    lines = [["", "", "kafkapy", "Apache Kafka"]]
+    for each in HEADLINES:
+        ours, theirs = [], []
+        for cell, mode in cells(results, each.work, each.mode):
+            if each.cell in cell:
+                mine = median(results, each.work, cell, mode, OURS, each.metric.key)
+                best = reference(results, each.work, cell, mode, each.metric, APACHE)
+                if mine is not None and best is not None:
+                    ours.append(mine)
+                    theirs.append(best)
+        if ours:
+            values = [number(statistics.median(side), each.metric) for side in (ours, theirs)]
+            lines.append([each.work, each.title, *values])
+    return lines
+
+
+def write_readme(results: Results, readme: Path) -> None:
+    """Puts the headlines between the two marks of the README. Raises ValueError when they are not there."""
+    before, begin, rest = readme.read_text().partition(README_BEGIN)
+    _, end, after = rest.partition(README_END)
+    if not begin or not end:
+        raise ValueError(f"{readme} has no place for the measured numbers: {README_BEGIN} ... {README_END}")
+    table = _markdown(headline_rows(results))
+    readme.write_text(f"{before}{begin}\n{table}\n{end}{after}")
 
 
 def write(results: Results, docs: Path) -> None:

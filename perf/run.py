@@ -3,8 +3,9 @@
     .venv/bin/python perf/run.py [--smoke] [--work W1,W2] [--peers kafkapy,apache-4.x,limit] [--rounds 5]
 
 Results go to .cache/perf/results.json (or --json); a whole run also writes docs/performance.json, docs/performance.md
-and its charts. --report puts the works of a partial run into them, in place of what was stored of these works;
---report-only writes the page from stored results. Ends with 1 when anything measured gave an error.
+with its charts, and the table in README.md. --report puts the works of a partial run into them, in place of what was
+stored of these works; --report-only writes the pages from stored results. Ends with 1 when anything measured gave an
+error.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ def prepared(wanted: list[str]) -> tuple[list[Peer], list[dict[str, str]]]:
     return usable, said
 
 
+def written(results: report.Results) -> None:
+    """The report page with its charts, and the README's table."""
+    report.write(results, DOCS)
+    report.write_readme(results, ROOT / "README.md")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--smoke", action="store_true", help="proves in under a minute that the instrument runs")
@@ -60,7 +67,7 @@ def main() -> int:
     parser.add_argument("--report-only", action="store_true", help="write the report from docs/performance.json")
     options = parser.parse_args()
     if options.report_only:
-        report.write(json.loads((DOCS / "performance.json").read_text()), DOCS)
+        written(json.loads((DOCS / "performance.json").read_text()))
         return 0
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -104,7 +111,7 @@ def main() -> int:
         if not whole and stored.exists():
             results = report.merged(json.loads(stored.read_text()), results)
         stored.write_text(json.dumps(results, indent=1))
-        report.write(results, DOCS)
+        written(results)
         print(f"\nwrote {DOCS / 'performance.md'}")
     for text in session.errors:
         print(f"ERROR {text}", file=sys.stderr)

@@ -380,3 +380,28 @@ def test_the_report_renders_from_stored_results(tmp_path):
     table = report.table(json.loads(stored.read_text()))
     assert "0.50 ±" not in table.splitlines()[0]
     assert "Redpanda: missing" in table
+
+
+def test_the_readme_gets_what_was_measured_of_both(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{report.README_BEGIN}\nold\n{report.README_END}\nafter\n")
+    report.write_readme(stored_results(), readme)
+    first, *lines, last = readme.read_text().splitlines()
+    assert (first, last) == ("before", "after")
+    assert [line.split("|")[1].strip() for line in lines[3:-1]] == ["W1", "W1", "W6"]
+    assert "| W1 | produce records of 1 KB: broker CPU, s/GB | 0.600 | 1.000 |" in lines
+    readme.write_text("nothing to write between")
+    with pytest.raises(ValueError, match="no place for the measured numbers"):
+        report.write_readme(stored_results(), readme)
+
+
+def test_the_readme_and_the_page_are_those_of_the_stored_report(tmp_path):
+    root = Path(report.__file__).parents[1]
+    stored = json.loads((root / "docs" / "performance.json").read_text())
+    readme = tmp_path / "README.md"
+    readme.write_text((root / "README.md").read_text())
+    report.write_readme(stored, readme)
+    assert readme.read_text() == (root / "README.md").read_text()
+    (tmp_path / "performance-findings.md").write_text((root / "docs" / "performance-findings.md").read_text())
+    report.write(stored, tmp_path)
+    assert (tmp_path / "performance.md").read_text() == (root / "docs" / "performance.md").read_text()
