@@ -192,7 +192,7 @@ class ApacheKafka:
             raise RuntimeError("the broker is not running")
         return self.process.pid
 
-    def start(self, timeout_s: float = 120.0) -> ApacheKafka:
+    def start(self, timeout_s: float = 300.0) -> ApacheKafka:
         jars(self.version)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "server.properties"
