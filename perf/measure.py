@@ -116,6 +116,11 @@ def load_cores(pinned: bool) -> set[int]:
     return {LOAD_CORE} if pinned and len(_CORES) > 1 else _CORES
 
 
+def polls(pinned: bool) -> int:
+    """Whether a load generator that sends as fast as replies come polls for them: 1 when it has a core of its own."""
+    return int(pinned and len(_CORES) > 1)
+
+
 def run_native(name: str, *arguments: object, pinned: bool = True, timeout_s: float = 300.0) -> dict[str, Any]:
     """Runs load or tail and gives what it measured. Raises LoadError when it refused a reply or did not end."""
     cores = load_cores(pinned)

@@ -4,7 +4,7 @@
  *   load fetch   [options] --topic T --partitions P --end-offset E --max-bytes B
  *   load percentiles < nanoseconds, one a line
  *
- * Options: --port N, --connections N (1), --seconds S (1), --rate R (0), --limit-bytes N (none), --pids P[,P...] (of the broker).
+ * Options: --port N, --connections N (1), --seconds S (1), --rate R (0), --limit-bytes N (none), --pids P[,P...] (of the broker), --poll 1.
  *
  * Produce: FRAME_FILE holds one Produce version 7 request without frame size; connection i sends file i mod n over and over, one request in
  * flight; only the correlation id is patched. The reply's error code must be 0 and its base offset above the connection's last one.
@@ -12,8 +12,9 @@
  * Every batch header is walked; offsets must go on without a gap. Bytes of a last, partial batch do not count.
  * The rate is in requests per second over all connections, 0 for as fast as replies come. With a rate, latency counts from the time a
  * request was due, so that a broker which stalls cannot hide it. The run ends after S seconds or N bytes, whichever comes first.
+ * With --poll it never sleeps, so that no reply has to wake it; for a core of its own.
  *
- * Prints one JSON object: requests, bytes (on the wire for produce, of whole batches for fetch), seconds, load_cpu_s (its own), broker_cpu_s
+ * Prints one JSON object: requests, bytes (on the wire for produce, of whole batches for fetch), seconds, load_cpu_s (its own, without polling in vain), broker_cpu_s
  * (of the pids; both only while requests flow, not while connecting), latency_us. Any wrong reply ends it with exit code 1.
  */
 #define _GNU_SOURCE
@@ -58,11 +59,12 @@ static int print_percentiles(void) {
 int main(int argc, char **argv) {
     int port = 0, count = 1, partitions = 1, max_bytes = 1 << 20;
     double seconds = 1, rate = 0;
-    int64_t end_offset = 0, limit_bytes = INT64_MAX;
+    int64_t end_offset = 0, limit_bytes = INT64_MAX, in_vain = 0;
+    int poll = 0;
     const char *topic = "t", *pids = "";
     static const struct option known[] = {
         {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'}, {"seconds", 1, 0, 's'}, {"rate", 1, 0, 'r'}, {"limit-bytes", 1, 0, 'l'},
-        {"pids", 1, 0, 'i'}, {"topic", 1, 0, 't'}, {"partitions", 1, 0, 'n'}, {"end-offset", 1, 0, 'e'}, {"max-bytes", 1, 0, 'm'}, {0}};
+        {"pids", 1, 0, 'i'}, {"topic", 1, 0, 't'}, {"partitions", 1, 0, 'n'}, {"end-offset", 1, 0, 'e'}, {"max-bytes", 1, 0, 'm'}, {"poll", 1, 0, 'o'}, {0}};
     if (argc < 2) fail("usage: see the head of load.c", argc);
     if (strcmp(argv[1], "percentiles") == 0) return print_percentiles();
     int fetch = strcmp(argv[1], "fetch") == 0;
@@ -79,6 +81,7 @@ int main(int argc, char **argv) {
         case 'n': partitions = atoi(optarg); break;
         case 'e': end_offset = atoll(optarg); break;
         case 'm': max_bytes = atoi(optarg); break;
+        case 'o': poll = atoi(optarg); break;
         default: fail("unknown option", option);
         }
     }
@@ -120,7 +123,9 @@ int main(int argc, char **argv) {
         int64_t wait_ns = 100000000;
         if (interval && free_count > 0 && now < stop) wait_ns = due - now > SPIN_NS ? due - now - SPIN_NS : 0;
         struct timespec wait = {.tv_sec = wait_ns / 1000000000, .tv_nsec = wait_ns % 1000000000};
+        if (poll) wait = (struct timespec){0};
         int n = epoll_pwait2(poller, events, EVENTS, &wait, NULL);
+        if (poll && n == 0) in_vain += now_ns() - now;
         for (int i = 0; i < n; i++) {
             connection *c = &all[events[i].data.u32];
             if (events[i].events & EPOLLOUT && push(c)) watch(poller, all, c, EPOLL_CTL_MOD, EPOLLIN);
@@ -138,7 +143,7 @@ int main(int argc, char **argv) {
         }
     }
     double elapsed = (double)(now_ns() - start) / 1e9;
-    own_cpu = own_cpu_seconds() - own_cpu;
+    own_cpu = (own_cpu_seconds() - own_cpu) * (1 - (double)in_vain / 1e9 / elapsed);
     broker_cpu = cpu_ns_of(pids) - broker_cpu;
     if (requests == 0) fail("no request was answered", 0);
     printf("{\"requests\": %llu, \"bytes\": %llu, \"seconds\": %.6f, \"load_cpu_s\": %.6f, \"broker_cpu_s\": %.6f, ", (unsigned long long)requests,

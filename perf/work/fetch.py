@@ -46,6 +46,7 @@ def _reader(
             end_offset=end,
             limit_bytes=LIMIT_BYTES,
             pids=measure.pids(broker.pid),
+            poll=measure.polls(pinned),
         )
         return rates(measure.run_native("load", "fetch", *named, pinned=pinned))
 

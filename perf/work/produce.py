@@ -53,6 +53,7 @@ class Cell:
                 topic=topic,
                 limit_bytes=int(self.session.seconds(LIMIT_BYTES, LIMIT_BYTES / 8)),
                 pids=measure.pids(broker.pid),
+                poll=measure.polls(pinned),
             )
             measure.back_pages(self.folder, int(self.session.seconds(LIMIT_BYTES, LIMIT_BYTES / 8) * 1.1))
             answer = measure.run_native("load", "produce", *named, *frames, pinned=pinned)

@@ -128,12 +128,14 @@ def fetch(port: int, **named: object) -> dict[str, object]:
     return measure.run_native("load", "fetch", *options, pinned=False)
 
 
-def test_the_generator_counts_right_produce_replies(broker, frame):
+@pytest.mark.parametrize("poll", [0, 1])
+def test_the_generator_counts_right_produce_replies(broker, frame, poll):
     replies = ProduceReplies()
-    measured = produce(broker(replies), frame)
+    measured = produce(broker(replies), frame, poll=poll)
     assert measured["requests"] == replies.offset > 0
     assert measured["bytes"] == replies.offset * (Path(frame).stat().st_size + 4)
     assert measured["latency_us"]["count"] == measured["requests"]
+    assert 0 < measured["load_cpu_s"] < measured["seconds"] * 1.5
 
 
 @pytest.mark.parametrize(
