@@ -118,7 +118,7 @@ def load_cores(pinned: bool) -> set[int]:
 
 def polls(pinned: bool) -> int:
     """Whether a load generator that sends as fast as replies come polls for them: 1 when it has a core of its own."""
-    return int(pinned and len(_CORES) > 1)
+    return int(load_cores(pinned) != _CORES)
 
 
 def run_native(name: str, *arguments: object, pinned: bool = True, timeout_s: float = 300.0) -> dict[str, Any]:

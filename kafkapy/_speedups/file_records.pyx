@@ -228,6 +228,7 @@ cdef ScanStatus batch_at(int fd, int64_t position, int64_t limit, BatchPosition*
     cdef ScanStatus status
     scan_start(&scan, fd, position, limit)
     scan.chunk_start = position
+    # What cannot be read here is read again by scan_next, which says why.
     scan.chunk_size = max(file_read(fd, scan.chunk, min(limit - position, <int64_t>BATCH_HEADER_SIZE), position), <int64_t>0)
     status = scan_next(&scan)
     if status == SCAN_FOUND:

@@ -33,8 +33,8 @@ cdef struct TransportFunctions:
 cdef void transport_plaintext(Transport* t, int fd) noexcept nogil
 
 cdef enum:
-    WRITE_TURN = 1024 * 1024    # bytes of one reply that are sent before other connections have their turn
-    REST = 64 * 1024            # not worth a turn of its own: 1 MB of records with the reply around them
+    # Bytes of one reply that are sent before other connections have their turn: 1 MB of records with the reply around them, and more.
+    WRITE_TURN = 1024 * 1024 + 64 * 1024
     # File regions up to here are read and sent with the memory around them: cheaper than a sendfile and what it takes to join the two.
     SMALL_REGION = 16 * 1024
     SMALL_LAST_REGION = 4 * 1024    # nothing follows that would have to be joined

@@ -164,7 +164,7 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
             if send.current + 1 < send.pieces.size():
                 # A sendfile pushes out what it has; the little that follows would travel in a packet of its own.
                 set_cork(t, True)
-            n = t.functions.send_file(t, piece.segment.fd, piece.position, min(piece.remaining, turn + REST))
+            n = t.functions.send_file(t, piece.segment.fd, piece.position, min(piece.remaining, turn))
             if n == 0:
                 return -EIO     # the file is shorter than the reply says: the frame cannot be completed
         if n < 0:

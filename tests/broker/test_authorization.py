@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafkapy.broker.context import decide
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest
 from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest
@@ -21,8 +22,8 @@ from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.records.batches import RecordBatchBuilder
-from kafkapy.security.authorizer.base import AuthorizationResult
-from kafkapy.types import ResourceType
+from kafkapy.security.authorizer.base import ALLOW_ALL_EPOCH, AuthorizationResult
+from kafkapy.types import AclOperation, ResourceType
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -130,3 +131,12 @@ def test_groups_and_transactional_ids_have_errors_of_their_own(client: Any) -> N
     assert ids[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     request = InitProducerIdRequest(transactional_id="secret-id", transaction_timeout_ms=1000)
     assert client(request, 4).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(("epoch", "answers"), [(1, [False, True]), (ALLOW_ALL_EPOCH, [True, True])])
+def test_an_authorizer_that_says_it_never_denies_is_not_asked(epoch: int, answers: list[bool]):
+    authorizer: Any = Refusing()
+    authorizer.decisions_epoch = epoch
+    context: Any = None
+    questions = [(AclOperation.READ, ResourceType.TOPIC, name) for name in ("secret", "open")]
+    assert decide(authorizer, context, questions, True) == answers

@@ -25,6 +25,11 @@ def test_the_module_that_spark_imports_needs_nothing() -> None:
     assert run(without + "import pyspark_kafkapy as m; print(hasattr(m, 'DefaultSource'))") == "False"
 
 
+def test_what_a_broker_loads_needs_neither_spark_nor_a_command_line() -> None:
+    without = "for name in ('pyspark', 'pyarrow', 'click'): sys.modules[name] = None\n"
+    assert run(without + "import kafkapy_spark.plugin; print('kafkapy_spark.cli' in sys.modules)") == "False"
+
+
 def test_the_module_imports_nothing_before_it_is_used() -> None:
     """Acceptance 2."""
     pytest.importorskip("pyspark")
