@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
@@ -23,17 +20,15 @@ from kafkapy.config.broker import BROKER_CONFIG_DEF, BrokerConfig
 from kafkapy.config.config_def import ConfigDef, ConfigKey
 from kafkapy.config.listeners import split_list
 from kafkapy.errors import ConfigError, PluginError
+from kafkapy.installed_plugins import InstalledPlugin, installed_plugins
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from click import Command
 
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.security.authorizer.base import Authorizer
 
-ENTRY_POINT_GROUP: Final = "kafkapy"
 hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
 """Marks a plugin's functions as implementations of the hooks they are named after."""
 
@@ -84,11 +79,11 @@ class PluginManager:
             except ImportError as error:
                 raise PluginError(f"built-in plugin {module} cannot be loaded: {error}") from error
         skip = set(disabled)
-        for entry_point in installed_entry_points():
-            if entry_point.name in skip:
-                logger.info("plugin %s is disabled", entry_point.name)
+        for plugin in installed_plugins():
+            if plugin.name in skip:
+                logger.info("plugin %s is disabled", plugin.name)
                 continue
-            manager.register(_load(entry_point), entry_point.name)
+            manager.register(_load(plugin), plugin.name)
         return manager
 
     @classmethod
@@ -264,50 +259,13 @@ class PluginManager:
         return table[name]
 
 
-def installed_entry_points() -> list[EntryPoint]:
-    """The entry points of the group ``kafkapy`` in all installed distributions, by name.
-
-    `importlib.metadata` takes tens of ms to import and to read every distribution, a good part of the broker's start;
-    so it is asked only when some distribution's entry_points.txt names the group.
-    """
-    if not any(_names_group(directory) for directory in dict.fromkeys(sys.path)):
-        return []
-    from importlib.metadata import entry_points
-
-    found: dict[str, EntryPoint] = {}
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        first = found.setdefault(entry_point.name, entry_point)
-        if first.value != entry_point.value:
-            raise PluginError(f"two plugins are named {entry_point.name}: {first.value} and {entry_point.value}")
-    return [found[name] for name in sorted(found)]
-
-
-def _names_group(directory: str) -> bool:
-    """Whether a directory of sys.path may hold a distribution with our group. A zip archive always may."""
+def _load(plugin: InstalledPlugin) -> object:
     try:
-        with os.scandir(directory or ".") as entries:
-            distributions = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
-    except OSError:
-        return Path(directory).is_file()
-    header = f"[{ENTRY_POINT_GROUP}]".encode()
-    for path in distributions:
-        try:
-            with open(os.path.join(path, "entry_points.txt"), "rb") as file:  # noqa: PTH118, PTH123 - Path is slower
-                if header in file.read():
-                    return True
-        except OSError:
-            continue
-    return False
-
-
-def _load(entry_point: EntryPoint) -> object:
-    try:
-        return entry_point.load()
+        return plugin.load()
     except Exception as error:
         # A plugin's import may raise anything; the name of the plugin is what its user needs to see.
-        distribution = entry_point.dist.name if entry_point.dist is not None else "unknown distribution"
         reason = f"{type(error).__name__}: {error}"
-        hint = f"kafkapy.plugins.disabled={entry_point.name} starts without it"
+        hint = f"kafkapy.plugins.disabled={plugin.name} starts without it"
         raise PluginError(
-            f"plugin {entry_point.name} ({distribution}, {entry_point.value}) cannot be loaded: {reason}; {hint}"
+            f"plugin {plugin.name} ({plugin.distribution}, {plugin.value}) cannot be loaded: {reason}; {hint}"
         ) from error

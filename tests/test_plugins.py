@@ -19,7 +19,8 @@ from kafkapy import hookspecs
 from kafkapy.config.broker import BROKER_CONFIG_DEF, BrokerConfig
 from kafkapy.config.config_def import ConfigKey, Importance, at_least
 from kafkapy.errors import ConfigError, ErrorCode, PluginError, SecurityDisabledError
-from kafkapy.plugins import BUILTIN_PLUGINS, PluginManager, hookimpl, installed_entry_points
+from kafkapy.installed_plugins import installed_plugins
+from kafkapy.plugins import BUILTIN_PLUGINS, PluginManager, hookimpl
 from kafkapy.security.authorizer.base import (
     ALLOW_ALL_EPOCH,
     AclBindingFilter,
@@ -85,7 +86,7 @@ def test_a_function_that_is_no_hook_is_refused() -> None:
 
 
 def test_the_built_in_plugins_are_registered_through_hooks() -> None:
-    manager = PluginManager.load(disabled=[point.name for point in installed_entry_points()])
+    manager = PluginManager.load(disabled=[point.name for point in installed_plugins()])
     assert manager.names == list(BUILTIN_PLUGINS)
     assert set(manager.authorizers) >= {"allow_all"}
     assert set(manager.storage_backends) >= {"local", "memory"}
@@ -172,7 +173,7 @@ def test_an_event_is_called_with_all_its_arguments() -> None:
 
 
 def test_without_an_authorizer_everything_is_allowed() -> None:
-    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_entry_points()])
+    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_plugins()])
     authorizer = manager.create_authorizer(BrokerConfig({}))
     assert isinstance(authorizer, Authorizer)
     assert authorizer.decisions_epoch == ALLOW_ALL_EPOCH
@@ -182,7 +183,7 @@ def test_without_an_authorizer_everything_is_allowed() -> None:
 
 
 def test_without_an_authorizer_acls_are_answered_as_disabled() -> None:
-    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_entry_points()])
+    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_plugins()])
     authorizer = manager.create_authorizer(BrokerConfig({}))
     [result] = authorizer.delete_acls(SimpleNamespace(), [AclBindingFilter()])
     assert result.error is not None
@@ -192,7 +193,7 @@ def test_without_an_authorizer_acls_are_answered_as_disabled() -> None:
 
 
 def test_an_authorizer_that_is_not_registered_is_refused() -> None:
-    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_entry_points()])
+    manager = PluginManager.load(builtins=[ALLOW_ALL], disabled=[point.name for point in installed_plugins()])
     with pytest.raises(ConfigError, match=r"authorizer\.class\.name: must be one of allow_all"):
         manager.create_authorizer(BrokerConfig({"authorizer.class.name": "no.such.Authorizer"}))
 
@@ -241,19 +242,39 @@ def test_two_installed_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
     assert "two plugins are named same: mod_a and mod_b" in outcome.stderr
 
 
-def test_without_plugins_distributions_are_not_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.metadata
+def test_what_is_installed_is_what_importlib_metadata_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import entry_points
 
-    def must_not_be_called(**_: object) -> None:
-        raise AssertionError("the slow search was started")
+    early, late, archive = tmp_path / "early", tmp_path / "late", tmp_path / "packed"
+    install_by_hand(early, "other", "[console_scripts]\nx = y:z\n")
+    install_by_hand(early, "upgraded", "[console_scripts]\nno_plugin_any_more = y:z\n")
+    lines = "# a comment\n[console_scripts]\nx=y:z\n\n[kafkapy]\n  b = mod : Class.attribute [extra]\n#c = d\na=mod\n"
+    install_by_hand(late, "My_Plugins", lines)
+    install_by_hand(late, "upgraded", "[kafkapy]\nold = shadowed\n")
+    install_by_hand(late, "no_entry_points", "")
+    (late / "no_entry_points-1.0.dist-info" / "entry_points.txt").unlink()
+    install_by_hand(archive, "packed", "[kafkapy]\nz = packed_module\n")
+    zipped = shutil.make_archive(str(tmp_path / "archive"), "zip", archive)
+    places = [early, late, late, tmp_path / "missing", zipped]
+    monkeypatch.setattr(sys, "path", [*map(str, places), *sys.path])
+    found = {(plugin.name, plugin.value) for plugin in installed_plugins()}
+    assert {("a", "mod"), ("b", "mod : Class.attribute [extra]"), ("z", "packed_module")} <= found
+    assert found == {(point.name, point.value) for point in entry_points(group="kafkapy")}
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", must_not_be_called)
-    install_by_hand(tmp_path, "other", "[console_scripts]\nx = y:z\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "missing")])
-    assert installed_entry_points() == []
-    install_by_hand(tmp_path, "mine", "[kafkapy]\nx = y\n")
-    with pytest.raises(AssertionError, match="slow search"):
-        installed_entry_points()
+
+def test_an_entry_point_may_name_an_attribute(tmp_path: Path) -> None:
+    source = "from types import SimpleNamespace as N\ndef register_authorizers(): return {}\nouter = N(inner=N())\n"
+    install_by_hand(tmp_path, "deep", "[kafkapy]\ndeep = deep_module : outer.inner [extra]\n", deep_module=source)
+    outcome = run_python(LOAD, tmp_path)
+    assert "deep" in ast.literal_eval(outcome.stdout), outcome.stderr
+
+
+def test_plugins_are_found_without_importlib_metadata() -> None:
+    outcome = run_python(
+        "import sys; from kafkapy.installed_plugins import installed_plugins; installed_plugins();"
+        "print('importlib.metadata' in sys.modules)"
+    )
+    assert outcome.stdout == "False\n", outcome.stderr
 
 
 @pytest.fixture(scope="module")

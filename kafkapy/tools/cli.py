@@ -45,14 +45,14 @@ class _GroupWithPlugins(LazyGroup):
 
 def _plugin_commands() -> Mapping[str, click.Command]:
     """Commands of installed plugins; the plugin manager is imported only where there are plugins."""
-    from importlib.metadata import entry_points
-
-    if not entry_points(group="kafkapy"):
-        return {}
     from kafkapy.errors import PluginError
-    from kafkapy.plugins import PluginManager
+    from kafkapy.installed_plugins import installed_plugins
 
     try:
+        if not installed_plugins():
+            return {}
+        from kafkapy.plugins import PluginManager
+
         return PluginManager.load(builtins=()).commands
     except PluginError as error:
         raise click.ClickException(str(error)) from None
