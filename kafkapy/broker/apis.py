@@ -1,8 +1,7 @@
 """KafkaApis: from a request frame to its reply. Source: kafka.server.KafkaApis and kafka.network.SocketServer.
 
-The handler modules in `handlers/` are the dispatch table: each says which message it answers and in which versions,
-and ApiVersions is computed from that. Produce and Fetch are served by the data plane and only show up here in
-ApiVersions.
+`handlers.SERVED` is the dispatch table, and what ApiVersions says. Produce and Fetch are served by the data plane and
+only show up here in ApiVersions.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import pkgutil
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkapy.broker.context import BrokerContext, RequestContext
+from kafkapy.broker.handlers import SERVED
 from kafkapy.errors import ErrorCode, KafkaError, code_of
-from kafkapy.network.api_table import DATA_PLANE_APIS
-from kafkapy.protocol.schema import DecodeError, EncodeError, Request, Response, VersionRange
+from kafkapy.protocol.registry import ApiKeys
+from kafkapy.protocol.schema import DecodeError, EncodeError, Request, Response
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network_request import NetworkRequest
@@ -27,7 +26,7 @@ logger = logging.getLogger("kafka.server.KafkaApis")
 request_logger = logging.getLogger("kafka.request.logger")
 TRACE: Final = 5
 
-API_VERSIONS: Final = 18
+_SERVED: Final = {int(key): served for key, served in SERVED.items()}
 
 
 class Handler(Protocol):
@@ -37,7 +36,6 @@ class Handler(Protocol):
 
     REQUEST: type[Request]
     RESPONSE: type[Response]
-    VERSIONS: VersionRange
 
     def handle(self, context: RequestContext, request: Any) -> Awaitable[Response]:
         """Answer one request."""
@@ -50,33 +48,28 @@ class KafkaApis:
 
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
-        self._handlers: dict[int, Handler] | None = None
+        self._handlers: dict[int, Handler] = {}
         self._in_flight: set[asyncio.Task[None]] = set()
 
-    @property
-    def handlers(self) -> dict[int, Handler]:
-        """API key to handler module. The modules are imported when this is first asked for."""
-        if self._handlers is None:
-            self._handlers = {handler.REQUEST.API_KEY: handler for handler in _scan()}
-        return self._handlers
-
-    def served(self) -> dict[int, VersionRange]:
-        """API key to the versions that ApiVersions shows, in order of the key."""
-        table = {int(key): versions for key, versions in DATA_PLANE_APIS.items()} | {
-            key: handler.VERSIONS for key, handler in self.handlers.items()
-        }
-        return dict(sorted(table.items()))
+    def handler(self, key: int) -> Handler:
+        """The module that serves an API of `SERVED`, imported when it is first asked for."""
+        handler = self._handlers.get(key)
+        if handler is None:
+            module: Any = importlib.import_module(f"kafkapy.broker.handlers.{ApiKeys(key).module}")
+            handler = self._handlers[key] = module
+        return handler
 
     def dispatch(self, request: NetworkRequest) -> None:
         """Serve one request: reply to it now, start a task that will, or close its connection."""
         key, version = request.api_key, request.api_version
-        handler = self.handlers.get(key)
-        if handler is None:
+        served = _SERVED.get(key)
+        if served is None:
             request.close(f"API key {key} is not served")
             return
-        unsupported = version not in handler.VERSIONS
-        if unsupported and key != API_VERSIONS:
-            request.close(f"{handler.REQUEST.NAME} version {version} is not served, only {handler.VERSIONS}")
+        handler = self.handler(key)
+        unsupported = not served.low <= version <= served.high
+        if unsupported and key != ApiKeys.API_VERSIONS:
+            request.close(f"{handler.REQUEST.NAME} version {version} is not served, only {served.versions}")
             return
         context = RequestContext(self.broker, request)
         if unsupported:
@@ -186,10 +179,3 @@ def error_response(handler: Handler, request: Request, error: Exception) -> Resp
 def _milliseconds(ns: int) -> str:
     return f"{ns / 1e6:.3f}"
 
-
-def _scan() -> Iterator[Handler]:
-    """Every module of the handlers package."""
-    package = importlib.import_module("kafkapy.broker.handlers")
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            yield importlib.import_module(f"{package.__name__}.{module.name}")

@@ -48,6 +48,7 @@ from kafkapy.broker.data_plane_asks import DataPlaneAsks
 from kafkapy.broker.data_plane_events import DataPlaneEvents
 from kafkapy.broker.data_plane_requests import DataPlaneRequests
 from kafkapy.broker.dynamic_config import DynamicConfig
+from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.identity import establish
 from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.message_conversion import ConversionCounts
@@ -359,9 +360,8 @@ class KafkaServer:
         return UnreachableBrokerChannel()
 
     def _bind(self, plane: DataPlane, events: EventQueue) -> None:
-        served = {key: handler.VERSIONS for key, handler in self.context.apis.handlers.items()}
         config = SocketServerConfig.from_broker_config(self.config)
-        self.socket_server = SocketServer(config, plane, events, api_table(served))
+        self.socket_server = SocketServer(config, plane, events, api_table(SERVED))
         self.socket_server.startup()
         self._on_stop("network", self._stop_network)
 

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from kafkapy.protocol.registry import ApiKeys, api
+from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import VersionRange
 
 ApiTableEntries = dict[int, tuple[int, int, int | None, bool]]
 """API key to (min version, max version, first flexible version or None, served by the data plane)."""
 
+
+class ServedApi(NamedTuple):
+    """The versions of an API that are served. `first_flexible` is the lowest version with flexible body and headers,
+    None where there is none: as the message classes have it, which need not be imported for it.
+    """
+
+    low: int
+    high: int
+    first_flexible: int | None
+
+    @property
+    def versions(self) -> VersionRange:
+        """From the first to the last."""
+        return VersionRange(self.low, self.high)
+
+
 DATA_PLANE_APIS: Final = {
-    ApiKeys.PRODUCE: VersionRange(0, 13),
-    ApiKeys.FETCH: VersionRange(0, 18),
+    ApiKeys.PRODUCE: ServedApi(0, 13, 9),
+    ApiKeys.FETCH: ServedApi(0, 18, 12),
 }
 """The versions of Produce and Fetch that the data plane decodes."""
 
 
-def api_table(handlers: Mapping[int, VersionRange]) -> ApiTableEntries:
-    """The table for these handlers' versions, with Produce and Fetch added as the data plane serves them. ValueError
-    for an API key without messages."""
-    table: ApiTableEntries = {}
-    for key, versions in (dict(handlers) | dict(DATA_PLANE_APIS)).items():
-        flexible = api(key).flexible
-        first_flexible = flexible.low if flexible.low <= flexible.high else None
-        table[int(key)] = (versions.low, versions.high, first_flexible, key in DATA_PLANE_APIS)
-    return table
+def api_table(handlers: Mapping[ApiKeys, ServedApi]) -> ApiTableEntries:
+    """The table for these handlers' versions, with Produce and Fetch added as the data plane serves them."""
+    return {
+        int(key): (served.low, served.high, served.first_flexible, key in DATA_PLANE_APIS)
+        for key, served in (dict(handlers) | DATA_PLANE_APIS).items()
+    }

@@ -1,10 +1,61 @@
-"""One module per API key. Each declares what it serves and is found by KafkaApis without being listed anywhere:
+"""What the broker serves, and one module per API key that serves it; Produce and Fetch are the data plane's.
 
-    '''DescribeCluster, API key 60: versions served, behaviour, known gaps.'''
+`SERVED` says in which versions; the module has the API's name, and is imported when the first such request comes. It
+declares:
+
+    '''DescribeCluster, API key 60: behaviour, known gaps.'''
     REQUEST = DescribeClusterRequest
     RESPONSE = DescribeClusterResponse
-    VERSIONS = VersionRange(0, 2)
 
     async def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse: ...
     def error_response(request, error, message) -> Response          # where the error does not stand at the top level
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kafkapy.network.api_table import ServedApi
+from kafkapy.protocol.registry import ApiKeys
+
+SERVED: Final[Mapping[ApiKeys, ServedApi]] = {
+    ApiKeys.LIST_OFFSETS: ServedApi(0, 11, 6),
+    ApiKeys.METADATA: ServedApi(0, 13, 9),
+    ApiKeys.OFFSET_COMMIT: ServedApi(0, 10, 8),
+    ApiKeys.OFFSET_FETCH: ServedApi(0, 10, 6),
+    ApiKeys.FIND_COORDINATOR: ServedApi(0, 6, 3),
+    ApiKeys.JOIN_GROUP: ServedApi(0, 9, 6),
+    ApiKeys.HEARTBEAT: ServedApi(0, 4, 4),
+    ApiKeys.LEAVE_GROUP: ServedApi(0, 5, 4),
+    ApiKeys.SYNC_GROUP: ServedApi(0, 5, 4),
+    ApiKeys.DESCRIBE_GROUPS: ServedApi(0, 6, 5),
+    ApiKeys.LIST_GROUPS: ServedApi(0, 5, 3),
+    ApiKeys.API_VERSIONS: ServedApi(0, 4, 3),
+    ApiKeys.CREATE_TOPICS: ServedApi(0, 7, 5),
+    ApiKeys.DELETE_TOPICS: ServedApi(0, 6, 4),
+    ApiKeys.DELETE_RECORDS: ServedApi(0, 2, 2),
+    ApiKeys.INIT_PRODUCER_ID: ServedApi(0, 6, 2),
+    ApiKeys.OFFSET_FOR_LEADER_EPOCH: ServedApi(0, 4, 4),
+    ApiKeys.ADD_PARTITIONS_TO_TXN: ServedApi(0, 5, 3),
+    ApiKeys.ADD_OFFSETS_TO_TXN: ServedApi(0, 4, 3),
+    ApiKeys.END_TXN: ServedApi(0, 5, 3),
+    ApiKeys.WRITE_TXN_MARKERS: ServedApi(0, 2, 1),
+    ApiKeys.TXN_OFFSET_COMMIT: ServedApi(0, 5, 3),
+    ApiKeys.DESCRIBE_CONFIGS: ServedApi(0, 4, 4),
+    ApiKeys.ALTER_CONFIGS: ServedApi(0, 2, 2),
+    ApiKeys.ALTER_REPLICA_LOG_DIRS: ServedApi(0, 2, 2),
+    ApiKeys.DESCRIBE_LOG_DIRS: ServedApi(0, 5, 2),
+    ApiKeys.CREATE_PARTITIONS: ServedApi(0, 3, 2),
+    ApiKeys.DELETE_GROUPS: ServedApi(0, 2, 2),
+    ApiKeys.INCREMENTAL_ALTER_CONFIGS: ServedApi(0, 1, 1),
+    ApiKeys.OFFSET_DELETE: ServedApi(0, 0, None),
+    ApiKeys.DESCRIBE_CLUSTER: ServedApi(0, 2, 0),
+    ApiKeys.DESCRIBE_PRODUCERS: ServedApi(0, 0, 0),
+    ApiKeys.DESCRIBE_TRANSACTIONS: ServedApi(0, 0, 0),
+    ApiKeys.LIST_TRANSACTIONS: ServedApi(0, 2, 0),
+    ApiKeys.CONSUMER_GROUP_HEARTBEAT: ServedApi(0, 1, 0),
+    ApiKeys.CONSUMER_GROUP_DESCRIBE: ServedApi(0, 1, 0),
+    ApiKeys.DESCRIBE_TOPIC_PARTITIONS: ServedApi(0, 0, 0),
+}
+"""First and last version, and the first flexible one; they stand here so that a start needs none of the modules."""

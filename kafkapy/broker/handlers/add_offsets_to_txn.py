@@ -12,12 +12,10 @@ from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = AddOffsetsToTxnRequest
 RESPONSE = AddOffsetsToTxnResponse
-VERSIONS = VersionRange(0, 4)
 
 FIRST_WITH_PRODUCER_FENCED = 2
 

@@ -25,12 +25,10 @@ from kafkapy.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = AddPartitionsToTxnRequest
 RESPONSE = AddPartitionsToTxnResponse
-VERSIONS = VersionRange(0, 5)
 
 FIRST_WITH_PRODUCER_FENCED: Final = 2
 FIRST_BETWEEN_BROKERS: Final = 4

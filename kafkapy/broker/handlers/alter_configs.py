@@ -13,11 +13,9 @@ from kafkapy.broker.alter_configs import authorize, replace
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from kafkapy.protocol.schema import VersionRange
 
 REQUEST = AlterConfigsRequest
 RESPONSE = AlterConfigsResponse
-VERSIONS = VersionRange(0, 2)
 
 Result = AlterConfigsResponse.ResourceResponse
 

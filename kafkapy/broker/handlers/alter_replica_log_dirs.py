@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = AlterReplicaLogDirsRequest
 RESPONSE = AlterReplicaLogDirsResponse
-VERSIONS = VersionRange(0, 2)
 
 Result = AlterReplicaLogDirsResponse.Result
 

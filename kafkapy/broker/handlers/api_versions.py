@@ -1,6 +1,6 @@
 """ApiVersions, API key 18: versions 0 to 4.
 
-What this broker serves, computed from the handler modules. A version this broker does not know is answered in version
+What this broker serves, as `handlers.SERVED` has it. A version this broker does not know is answered in version
 0 with UNSUPPORTED_VERSION and the whole list (KIP-511), so that any client can fall back. From version 3 on, a client
 that names itself with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. Features:
 those of kafkapy.broker.features; below version 4 clients cannot read one that is supported from level 0 on
@@ -15,13 +15,13 @@ import re
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.broker.features import FEATURES, FEATURES_EPOCH
+from kafkapy.broker.handlers import SERVED
 from kafkapy.errors import ErrorCode
+from kafkapy.network.api_table import DATA_PLANE_APIS
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafkapy.protocol.schema import VersionRange
 
 REQUEST = ApiVersionsRequest
 RESPONSE = ApiVersionsResponse
-VERSIONS = VersionRange(0, 4)
 
 FIRST_WITH_LEVEL_0 = 4
 
@@ -38,8 +38,8 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         error = ErrorCode.NONE
         context.request.set_client_software(request.client_software_name, request.client_software_version)
     keys = [
-        ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.low, max_version=versions.high)
-        for key, versions in context.broker.apis.served().items()
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.low, max_version=served.high)
+        for key, served in sorted({**SERVED, **DATA_PLANE_APIS}.items())
     ]
     return ApiVersionsResponse(
         error_code=error,

@@ -14,12 +14,10 @@ from kafkapy.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = ConsumerGroupDescribeRequest
 RESPONSE = ConsumerGroupDescribeResponse
-VERSIONS = VersionRange(0, 1)
 
 Group = ConsumerGroupDescribeResponse.Group
 

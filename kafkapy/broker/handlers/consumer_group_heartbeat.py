@@ -15,12 +15,10 @@ from kafkapy.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = ConsumerGroupHeartbeatRequest
 RESPONSE = ConsumerGroupHeartbeatResponse
-VERSIONS = VersionRange(0, 1)
 
 
 async def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:

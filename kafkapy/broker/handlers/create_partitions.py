@@ -12,12 +12,10 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.controller.admin_requests import NewPartitions
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = CreatePartitionsRequest
 RESPONSE = CreatePartitionsResponse
-VERSIONS = VersionRange(0, 3)
 
 Result = CreatePartitionsResponse.Result
 

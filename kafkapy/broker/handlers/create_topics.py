@@ -13,12 +13,10 @@ from kafkapy.config.topic import describe_topic
 from kafkapy.controller.admin_requests import CreatedTopic, NewTopic
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = CreateTopicsRequest
 RESPONSE = CreateTopicsResponse
-VERSIONS = VersionRange(0, 7)
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 Result = CreateTopicsResponse.Topic

@@ -10,12 +10,10 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DeleteGroupsRequest
 RESPONSE = DeleteGroupsResponse
-VERSIONS = VersionRange(0, 2)
 
 Result = DeleteGroupsResponse.Result
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = DeleteRecordsRequest
 RESPONSE = DeleteRecordsResponse
-VERSIONS = VersionRange(0, 2)
 
 INVALID_LOW_WATERMARK = -1
 Topic = DeleteRecordsResponse.Topic

@@ -13,12 +13,11 @@ from uuid import UUID
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, code_of, error_for
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from kafkapy.protocol.schema import ZERO_UUID, VersionRange
+from kafkapy.protocol.schema import ZERO_UUID
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DeleteTopicsRequest
 RESPONSE = DeleteTopicsResponse
-VERSIONS = VersionRange(0, 6)
 
 Result = DeleteTopicsResponse.TopicResponse
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 from kafkapy.broker.context import NO_AUTHORIZED_OPERATIONS, RequestContext
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DescribeClusterRequest
 RESPONSE = DescribeClusterResponse
-VERSIONS = VersionRange(0, 2)
 
 BROKERS, CONTROLLERS = 1, 2
 

@@ -18,12 +18,10 @@ from kafkapy.config.topic import describe_topic
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.topic_names import validate_topic_name
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ConfigResourceType, ConfigSource, ResourceType
 
 REQUEST = DescribeConfigsRequest
 RESPONSE = DescribeConfigsResponse
-VERSIONS = VersionRange(0, 4)
 
 Resource = DescribeConfigsRequest.Resource
 Result = DescribeConfigsResponse.Result

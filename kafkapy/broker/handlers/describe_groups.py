@@ -10,12 +10,10 @@ from __future__ import annotations
 from kafkapy.broker.context import NO_AUTHORIZED_OPERATIONS, RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DescribeGroupsRequest
 RESPONSE = DescribeGroupsResponse
-VERSIONS = VersionRange(0, 6)
 
 Group = DescribeGroupsResponse.Group
 FIRST_WITH_GROUP_ID_NOT_FOUND = 6

@@ -12,12 +12,10 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = DescribeLogDirsRequest
 RESPONSE = DescribeLogDirsResponse
-VERSIONS = VersionRange(0, 5)
 
 Result = DescribeLogDirsResponse.Result
 

@@ -11,12 +11,10 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.metadata.topic_names import invalid_reason
 from kafkapy.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = DescribeProducersRequest
 RESPONSE = DescribeProducersResponse
-VERSIONS = VersionRange(0, 0)
 
 Topic = DescribeProducersResponse.Topic
 

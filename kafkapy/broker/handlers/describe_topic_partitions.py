@@ -17,12 +17,11 @@ from kafkapy.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from kafkapy.protocol.schema import ZERO_UUID, VersionRange
+from kafkapy.protocol.schema import ZERO_UUID
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DescribeTopicPartitionsRequest
 RESPONSE = DescribeTopicPartitionsResponse
-VERSIONS = VersionRange(0, 0)
 
 Topic = DescribeTopicPartitionsResponse.Topic
 

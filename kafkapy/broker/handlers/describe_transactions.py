@@ -12,12 +12,10 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.transaction.metadata import TransactionMetadata
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DescribeTransactionsRequest
 RESPONSE = DescribeTransactionsResponse
-VERSIONS = VersionRange(0, 0)
 
 State = DescribeTransactionsResponse.TransactionState
 

@@ -16,12 +16,10 @@ from kafkapy.coordinator.transaction.metadata import (
 )
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = EndTxnRequest
 RESPONSE = EndTxnResponse
-VERSIONS = VersionRange(0, 5)
 
 FIRST_WITH_PRODUCER_FENCED = 2
 FIRST_WITH_EPOCH_BUMP = 5

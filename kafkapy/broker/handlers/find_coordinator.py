@@ -13,12 +13,10 @@ from kafkapy.coordinator.runtime import partition_of
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, CoordinatorType, Node, ResourceType
 
 REQUEST = FindCoordinatorRequest
 RESPONSE = FindCoordinatorResponse
-VERSIONS = VersionRange(0, 6)
 
 NO_NODE = Node(-1, "", -1)
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = HeartbeatRequest
 RESPONSE = HeartbeatResponse
-VERSIONS = VersionRange(0, 4)
 
 
 async def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:

@@ -16,11 +16,9 @@ from kafkapy.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kafkapy.protocol.schema import VersionRange
 
 REQUEST = IncrementalAlterConfigsRequest
 RESPONSE = IncrementalAlterConfigsResponse
-VERSIONS = VersionRange(0, 1)
 
 Result = IncrementalAlterConfigsResponse.ResourceResponse
 

@@ -14,12 +14,10 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.transaction.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = InitProducerIdRequest
 RESPONSE = InitProducerIdResponse
-VERSIONS = VersionRange(0, 6)
 
 FIRST_WITH_PRODUCER_FENCED = 4
 

@@ -12,12 +12,10 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.group.classic_requests import ClientInfo
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = JoinGroupRequest
 RESPONSE = JoinGroupResponse
-VERSIONS = VersionRange(0, 9)
 
 FIRST_WITH_NULL_PROTOCOL = 7
 

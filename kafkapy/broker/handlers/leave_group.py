@@ -11,12 +11,10 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = LeaveGroupRequest
 RESPONSE = LeaveGroupResponse
-VERSIONS = VersionRange(0, 5)
 
 FIRST_BATCHED = 3
 

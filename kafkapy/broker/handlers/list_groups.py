@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = ListGroupsRequest
 RESPONSE = ListGroupsResponse
-VERSIONS = VersionRange(0, 5)
 
 
 async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:

@@ -14,12 +14,10 @@ from typing import Final
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, IsolationLevel, ListOffsetsTimestamp, ResourceType, TopicPartition
 
 REQUEST = ListOffsetsRequest
 RESPONSE = ListOffsetsResponse
-VERSIONS = VersionRange(0, 11)
 
 CONSUMER: Final = -1
 DEBUGGING: Final = -2

@@ -19,12 +19,10 @@ from kafkapy.coordinator.group.subscription_patterns import compile_pattern
 from kafkapy.coordinator.transaction.state import TransactionState
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = ListTransactionsRequest
 RESPONSE = ListTransactionsResponse
-VERSIONS = VersionRange(0, 2)
 
 
 async def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:

@@ -22,12 +22,11 @@ from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.cache import MetadataSnapshot, TopicMetadata
 from kafkapy.metadata.topic_names import invalid_reason, is_internal
 from kafkapy.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kafkapy.protocol.schema import ZERO_UUID, VersionRange
+from kafkapy.protocol.schema import ZERO_UUID
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = MetadataRequest
 RESPONSE = MetadataResponse
-VERSIONS = VersionRange(0, 13)
 TRAILING_BYTES = True
 """librdkafka 2.x asks for all topics in version 13 with an array length of four bytes where one belongs. Kafka reads
 what the protocol says and overlooks the three bytes left over, and so does this broker.

@@ -13,12 +13,10 @@ from kafkapy.coordinator.group.classic_requests import ClientInfo
 from kafkapy.coordinator.group.offset_requests import NewOffset, OffsetCommit
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = OffsetCommitRequest
 RESPONSE = OffsetCommitResponse
-VERSIONS = VersionRange(0, 10)
 
 FIRST_WITH_TOPIC_ID = 10
 Topic = OffsetCommitResponse.Topic

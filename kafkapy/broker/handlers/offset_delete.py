@@ -10,12 +10,10 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = OffsetDeleteRequest
 RESPONSE = OffsetDeleteResponse
-VERSIONS = VersionRange(0, 0)
 
 Topic = OffsetDeleteResponse.Topic
 

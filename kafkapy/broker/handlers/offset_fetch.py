@@ -16,12 +16,11 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.group.offset_requests import FetchedOffset
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from kafkapy.protocol.schema import ZERO_UUID, VersionRange
+from kafkapy.protocol.schema import ZERO_UUID
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = OffsetFetchRequest
 RESPONSE = OffsetFetchResponse
-VERSIONS = VersionRange(0, 10)
 
 FIRST_WITH_GROUP_ERROR, FIRST_BATCHED, FIRST_WITH_TOPIC_ID = 2, 8, 10
 Topic = OffsetFetchResponse.Topic

@@ -14,12 +14,10 @@ from kafkapy.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = OffsetForLeaderEpochRequest
 RESPONSE = OffsetForLeaderEpochResponse
-VERSIONS = VersionRange(0, 4)
 
 Topic = OffsetForLeaderEpochResponse.Topic
 

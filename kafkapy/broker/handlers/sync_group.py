@@ -10,12 +10,10 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = SyncGroupRequest
 RESPONSE = SyncGroupResponse
-VERSIONS = VersionRange(0, 5)
 
 FIRST_WITH_PROTOCOL = 5
 

@@ -21,12 +21,10 @@ from kafkapy.coordinator.transaction.verification import Operation
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = TxnOffsetCommitRequest
 RESPONSE = TxnOffsetCommitResponse
-VERSIONS = VersionRange(0, 5)
 
 FIRST_WITH_LOAD_IN_PROGRESS: Final = 2
 FIRST_WITH_ABORTABLE: Final = 4

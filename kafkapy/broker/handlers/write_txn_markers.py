@@ -12,12 +12,10 @@ from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.transaction.markers import Marker
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from kafkapy.protocol.schema import VersionRange
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = WriteTxnMarkersRequest
 RESPONSE = WriteTxnMarkersResponse
-VERSIONS = VersionRange(0, 2)
 
 Answer = WriteTxnMarkersResponse.Marker
 Topic = Answer.Topic
