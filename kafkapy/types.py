@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import uuid as _uuid
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
@@ -134,8 +133,7 @@ class SecurityProtocol(IntEnum):
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """A listener: its name (upper case), address and security protocol.
 
     An empty `host` means every interface; `port` 0 asks the kernel for a free port.

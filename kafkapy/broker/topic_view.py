@@ -6,16 +6,14 @@ handlers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.cache import MetadataSnapshot, PartitionMetadata
+from kafkapy.metadata.znodes import NO_LEADER
 
-NO_LEADER = -1
 
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
+class PartitionView(NamedTuple):
     """One partition for an answer. Immutable; `leader` is -1 where clients of the listener cannot reach it."""
 
     partition: int

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkapy.types import ConfigSource, ConfigType
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
+class ConfigSynonym(NamedTuple):
     """One place a value could come from. `value` is None where it is secret."""
 
     name: str
@@ -16,8 +15,7 @@ class ConfigSynonym:
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One key as DescribeConfigs reports it. `synonyms` run from the place that won to the weakest."""
 
     name: str

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy.config.broker_keys import (
     CLEANUP_POLICIES,
@@ -180,8 +179,7 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
 """The broker keys behind each topic key, strongest first, with the factor that turns their unit into the topic's."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """A topic's effective configuration, one field per key (dots become underscores).
 
     Immutable; any thread may read it. Made by the log manager when a log is loaded and whenever the topic's or the

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Protocol
 
 from kafkapy.controller.context import ControllerContext
@@ -171,7 +170,7 @@ class BrokerRequestBatch:
             partitions = self._leader_and_isr.setdefault(broker, {})
             known = partitions.get(partition)
             # New once in a batch is new: the later, plain request must not take it back.
-            partitions[partition] = each if known is None or not known.is_new else replace(each, is_new=True)
+            partitions[partition] = each if known is None or not known.is_new else each._replace(is_new=True)
         self.add_update_metadata(self._context.live_brokers, [partition])
 
     def add_update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
@@ -182,7 +181,7 @@ class BrokerRequestBatch:
             if state is None:
                 continue
             if self._context.is_topic_being_deleted(partition.topic):
-                state = replace(state, leader=LEADER_DURING_DELETE)
+                state = state._replace(leader=LEADER_DURING_DELETE)
             replicas = self._context.replicas_of(partition)
             self._metadata[partition] = UpdateMetadataPartition(
                 state, replicas, self._context.offline_replicas(partition)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -466,7 +465,7 @@ class KafkaController:
             topic_id = assignment.topic_id
             if topic_id is None:
                 topic_id = random_uuid()
-                await self.store.set_topic(topic, replace(assignment, topic_id=topic_id), stat.version)
+                await self.store.set_topic(topic, assignment._replace(topic_id=topic_id), stat.version)
             self.context.put_topic(topic, topic_id, assignment)
             added += self.context.partitions_of(topic)
         return added

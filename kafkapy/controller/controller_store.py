@@ -7,7 +7,6 @@ gave it, so a controller that was replaced without noticing cannot write any mor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, TypeVar
 
 from kafkapy.metadata.store import (
@@ -131,7 +130,7 @@ class ControllerStore:
         path = broker_path(broker.id)
         await self.store.create(path, encode_broker(broker), ephemeral=True)
         _, stat = await self.store.get(path)
-        return replace(broker, epoch=stat.created_transaction)
+        return broker._replace(epoch=stat.created_transaction)
 
     async def live_brokers(self) -> dict[int, BrokerRegistration]:
         """Every registered broker."""
@@ -226,7 +225,7 @@ class ControllerStore:
             operations.append(Create(partition_state_path(partition), encode_partition_state(state)))
         for chunk in _chunks(operations, MAX_OPERATIONS):
             await self.commit(chunk)
-        return {partition: replace(state, version=0) for partition, state in states.items()}
+        return {partition: state._replace(version=0) for partition, state in states.items()}
 
     async def update_partition_states(
         self, states: Mapping[TopicPartition, PartitionState]
@@ -253,7 +252,7 @@ class ControllerStore:
             [SetData(partition_state_path(p), encode_partition_state(state), state.version) for p, state in states]
         )
         versions = [result.version for result in results if isinstance(result, Stat)]
-        return {p: replace(state, version=v) for (p, state), v in zip(states, versions, strict=True)}
+        return {p: state._replace(version=v) for (p, state), v in zip(states, versions, strict=True)}
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

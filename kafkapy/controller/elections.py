@@ -7,11 +7,10 @@ leader and the new ISR, or None when nobody may lead.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Elected:
+class Elected(NamedTuple):
     """The outcome of an election."""
 
     leader: int

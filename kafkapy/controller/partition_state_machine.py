@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -184,8 +183,7 @@ class PartitionStateMachine:
                 continue
             if elected.unclean:
                 logger.warning("Partition %s gets the unclean leader %d", partition, elected.leader)
-            changed[partition] = replace(
-                state,
+            changed[partition] = state._replace(
                 leader=elected.leader,
                 isr=elected.isr,
                 leader_epoch=state.leader_epoch + 1,

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.metadata.broker_requests import EPOCH_DURING_DELETE
-from kafkapy.metadata.znodes import PartitionState
+from kafkapy.metadata.znodes import NO_LEADER, PartitionState
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("state.change.logger")
@@ -138,9 +137,8 @@ class ReplicaStateMachine:
                     continue
                 # The last one in sync stays in the ISR: it alone may lead when it comes back.
                 isr = tuple(each for each in state.isr if each not in gone) or state.isr
-                changed[partition] = replace(
-                    state,
-                    leader=PartitionState.NO_LEADER if state.leader in gone else state.leader,
+                changed[partition] = state._replace(
+                    leader=NO_LEADER if state.leader in gone else state.leader,
                     isr=isr,
                     leader_epoch=state.leader_epoch + 1,
                     controller_epoch=self._context.epoch,

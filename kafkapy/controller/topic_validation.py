@@ -7,8 +7,7 @@ does, where the ZooKeeper path would make partitions that never get a leader.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkapy import errors
 from kafkapy.config.topic import validate_overrides
@@ -25,8 +24,7 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """Partitions that one request may create (KRaft's limit), so that a number from the wire cannot exhaust memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPlan:
+class TopicPlan(NamedTuple):
     """A topic that passed all checks, ready to be written."""
 
     name: str

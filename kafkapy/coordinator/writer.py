@@ -7,7 +7,6 @@ kafkapy.testing.coordinator.MemoryWriter one that lives in memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkapy import errors
@@ -35,8 +34,7 @@ class LoadedBatch(NamedTuple):
     """Of a marker: whether the transaction was committed. None for a batch of records."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedChunk:
+class LoadedChunk(NamedTuple):
     """Some batches in their order, and where to read on."""
 
     batches: list[LoadedBatch]

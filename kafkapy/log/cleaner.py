@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkapy._speedups.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.log_cleaner import CleaningStopped, LogCleaning
@@ -167,8 +167,7 @@ class Cleaner:
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerSettings:
+class CleanerSettings(NamedTuple):
     """What the cleaner threads are made from. Immutable. Bytes."""
 
     threads: int

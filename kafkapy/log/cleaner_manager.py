@@ -11,8 +11,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkapy._speedups.memory_records import iter_batches
 from kafkapy._speedups.partition_log import PartitionLog
@@ -27,8 +27,7 @@ LOG_END = 2
 NEVER = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogToClean:
+class LogToClean(NamedTuple):
     """A log with its dirty part. Immutable; made by `log_to_clean`. Offsets; bytes; ms."""
 
     tp: TopicPartition

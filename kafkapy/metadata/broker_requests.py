@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkapy.errors import ErrorCode
@@ -20,8 +21,7 @@ EPOCH_DURING_DELETE = -2
 """As the leader epoch in StopReplica: no check, the topic is being deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsrPartition:
+class LeaderAndIsrPartition(NamedTuple):
     """One partition a broker is to lead or follow."""
 
     state: PartitionState
@@ -46,8 +46,7 @@ class LeaderAndIsr:
     """These are all partitions of the broker: the first request after the controller or the broker has started."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateMetadataPartition:
+class UpdateMetadataPartition(NamedTuple):
     """One partition as clients are to see it."""
 
     state: PartitionState
@@ -55,8 +54,7 @@ class UpdateMetadataPartition:
     offline_replicas: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateMetadata:
+class UpdateMetadata(NamedTuple):
     """The state of brokers and of some partitions, for the metadata cache."""
 
     controller_id: int
@@ -67,16 +65,14 @@ class UpdateMetadata:
     live_brokers: Mapping[int, BrokerRegistration]
 
 
-@dataclass(frozen=True, slots=True)
-class StopReplicaPartition:
+class StopReplicaPartition(NamedTuple):
     """One partition a broker is to stop hosting. With `delete` its log goes too."""
 
     leader_epoch: int
     delete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StopReplica:
+class StopReplica(NamedTuple):
     """Stop hosting these partitions."""
 
     controller_id: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kafkapy.metadata.broker_requests import LEADER_DURING_DELETE, UpdateMetadata
@@ -21,8 +21,7 @@ from kafkapy.types import ZERO_UUID, Endpoint, Node, TopicPartition
 NO_CONTROLLER: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadata(NamedTuple):
     """One partition as clients see it. Immutable. `leader` is -1 when there is none."""
 
     partition: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from kafkapy.metadata.store import (
     ANY_VERSION,
@@ -131,7 +130,7 @@ class MemoryStore(MetadataStore):
         if isinstance(operation, Check):
             return None
         if isinstance(operation, SetData):
-            changed = replace(stat, version=stat.version + 1, modified_transaction=self._transaction)
+            changed = stat._replace(version=stat.version + 1, modified_transaction=self._transaction)
             self._nodes[path] = (bytes(operation.value), changed)
             undo.append(lambda: self._nodes.update({path: found}))
             events.append(WatchEvent(WatchEventType.CHANGED, path))

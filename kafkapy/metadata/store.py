@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 __all__ = [
     "ANY_VERSION",
@@ -91,8 +90,7 @@ class StoreUnavailableError(MetadataStoreError):
     """The store cannot be reached, is held by another process, or met an I/O error. Nothing is known of the write."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(NamedTuple):
     """What the store knows of a node besides its value."""
 
     version: int
@@ -116,8 +114,7 @@ class WatchEventType(Enum):
     """A child was created or deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(NamedTuple):
     """Something changed at `path`. Read the node to see what it is now."""
 
     type: WatchEventType
@@ -145,8 +142,7 @@ class Watch:
         self._cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(NamedTuple):
     """Create a node. A sequential one gets ten digits appended that grow with every such create below the parent."""
 
     path: str
@@ -155,8 +151,7 @@ class Create:
     sequential: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SetData:
+class SetData(NamedTuple):
     """Replace a node's value if its version is the expected one."""
 
     path: str
@@ -164,16 +159,14 @@ class SetData:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     """Delete a node without children if its version is the expected one."""
 
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """Go on only if the node exists with that version."""
 
     path: str

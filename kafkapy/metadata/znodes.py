@@ -19,9 +19,8 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
@@ -96,8 +95,7 @@ def _field(value: Mapping[str, Any], key: str, kind: type, what: str) -> Any:
 # --- brokers ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(NamedTuple):
     """What a live broker says of itself in its node. Immutable."""
 
     id: int
@@ -169,8 +167,7 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str], what: str) -> Endpo
 # --- topics and partitions ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaAssignment:
+class ReplicaAssignment(NamedTuple):
     """The brokers that hold a partition, the preferred leader first; and what a reassignment adds and removes."""
 
     replicas: tuple[int, ...]
@@ -183,19 +180,19 @@ class ReplicaAssignment:
         return bool(self.adding or self.removing)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAssignment:
+class TopicAssignment(NamedTuple):
     """A topic as its node has it. `topic_id` is None for topics of brokers older than 2.8."""
 
     topic_id: UUID | None
     partitions: Mapping[int, ReplicaAssignment]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """Leader and in-sync replicas of a partition as its state node has them. Immutable."""
+NO_LEADER: Final = -1
+"""The leader of a partition that has none."""
 
-    NO_LEADER = -1
+
+class PartitionState(NamedTuple):
+    """Leader and in-sync replicas of a partition as its state node has them. Immutable."""
 
     leader: int
     leader_epoch: int
@@ -380,8 +377,7 @@ def decode_cluster_id(data: bytes) -> str:
     return str(_field(_decode(data, "the cluster's node"), "id", str, "the cluster's node"))
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     """A block of producer ids that one broker may hand out: `first` to `last`, both included."""
 
     broker_id: int

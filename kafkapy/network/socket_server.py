@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy._speedups.acceptor import Acceptor
 from kafkapy._speedups.connection import ConnectionRegistry
@@ -60,8 +60,7 @@ def usable_cores(most: int) -> int:
     return min(most, len(os.sched_getaffinity(0)))
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerLimits:
+class ListenerLimits(NamedTuple):
     """listener.name.<name>.max.connections and .max.connection.creation.rate (per second, 0: unlimited)."""
 
     max_connections: int = MAX_INT

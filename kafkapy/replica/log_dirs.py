@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkapy.errors import ErrorCode
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from kafkapy._speedups.partition_log import PartitionLog
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirPartition:
+class LogDirPartition(NamedTuple):
     """A partition in a log directory: bytes of its segments, and how far its log end is behind the high watermark; that
     of a future log behind the log end, -1 when that is not known."""
 
@@ -42,8 +40,7 @@ class HostedLog(NamedTuple):
         return -1 if self.current is None else self.current.log_end_offset - end
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirDescription:
+class LogDirDescription(NamedTuple):
     """A log directory. `total_bytes` and `usable_bytes` are of its volume, -1 when that cannot be asked."""
 
     path: str
@@ -53,8 +50,7 @@ class LogDirDescription:
     usable_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveProducer:
+class ActiveProducer(NamedTuple):
     """A producer that a partition remembers; times in ms since the epoch, -1 for what it does not have."""
 
     producer_id: int

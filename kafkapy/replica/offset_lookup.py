@@ -6,8 +6,7 @@ Called on worker threads where a look-up reads batches from the disk.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkapy import errors
 from kafkapy.log.timestamps import offset_for_timestamp, offset_of_max_timestamp
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 NO_TIMESTAMP: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class FoundOffset:
+class FoundOffset(NamedTuple):
     """An offset, the timestamp (ms) of the record there where one was looked at, and its leader epoch; -1 for none."""
 
     timestamp: int

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +218,7 @@ def test_leader_epochs_of_requests_are_checked(with_broker: Runner) -> None:
 
 async def lead(broker: Any, **changes: Any) -> Any:
     known = broker.replicas.partitions[T0]
-    state: PartitionState = replace(known.assignment.state, **changes)
+    state: PartitionState = known.assignment.state._replace(**changes)
     request = LeaderAndIsr(
         0, broker.controller.epoch, 1, {"t": known.topic_id}, {T0: LeaderAndIsrPartition(state, (0, 7))}
     )
@@ -236,7 +235,7 @@ def test_stale_and_contradicting_requests_of_controllers_are_refused(with_broker
         response = await broker.replicas.stop_replicas(stop)
         assert response.partition_errors == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
         assert broker.table.log("t", 0).is_leader
-        old = replace(stop, controller_epoch=0)
+        old = stop._replace(controller_epoch=0)
         assert (await broker.replicas.stop_replicas(old)).error is ErrorCode.STALE_CONTROLLER_EPOCH
         other_id = LeaderAndIsr(
             0,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionConfig:
+class TransactionConfig(NamedTuple):
     """Immutable; the defaults are Kafka's. Times in ms."""
 
     max_timeout_ms: int = 900_000

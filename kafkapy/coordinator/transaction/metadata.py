@@ -7,7 +7,6 @@ into a record, and the record into the shard. So there is no pending state; who 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kafkapy.coordinator.transaction.state import TransactionState
@@ -31,8 +30,7 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionMetadata:
+class TransactionMetadata(NamedTuple):
     """One transactional id. Immutable; times in ms since the epoch, -1 for none.
 
     `next_producer_id` is the id that takes over when a transaction has ended with the last epoch of this one, and
@@ -160,7 +158,7 @@ class TransactionMetadata:
             raise ValueError(f"{self.transactional_id}: {state.label} cannot follow {self.state.label}")
         # Both hold until the next transition only: one that wants them says so.
         fresh = {"next_producer_id": NO_PRODUCER_ID, "previous_producer_id": NO_PRODUCER_ID}
-        made = replace(self, state=state, **(fresh | changes))
+        made = self._replace(state=state, **(fresh | changes))
         if made.producer_id < 0 or not 0 <= made.producer_epoch <= MAX_EPOCH:
             raise ValueError(f"{self.transactional_id}: {made.producer} is no producer")
         return made

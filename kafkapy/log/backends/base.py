@@ -12,15 +12,13 @@ worked example.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 __all__ = ["LogStorage", "SegmentFile", "StorageBackend"]
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
+class SegmentFile(NamedTuple):
     """A segment that exists: immutable, made by LogStorage.segments."""
 
     base_offset: int

@@ -7,9 +7,8 @@ connection and drops them when `decisions_epoch` changes; so a produce or fetch 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import KafkaError
@@ -29,8 +28,7 @@ class AuthorizationResult(Enum):
     DENIED = "denied"
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """One question: an operation on one resource.
 
     `log_if_allowed` and `log_if_denied` say whether the answer belongs into the authorizer's log; filtering a list for
@@ -81,8 +79,7 @@ class AuthorizableRequestContext(Protocol):
         """The correlation id of the request's header."""
 
 
-@dataclass(frozen=True, slots=True)
-class AclBinding:
+class AclBinding(NamedTuple):
     """One ACL: on which resources, for whom, from where, what, allowed or denied. `host` is an address or ``*``."""
 
     resource_type: ResourceType
@@ -94,8 +91,7 @@ class AclBinding:
     permission_type: AclPermissionType
 
 
-@dataclass(frozen=True, slots=True)
-class AclBindingFilter:
+class AclBindingFilter(NamedTuple):
     """Which ACLs are meant. None, ANY, and MATCH as pattern type, stand for "whatever"."""
 
     resource_type: ResourceType = ResourceType.ANY
@@ -107,8 +103,7 @@ class AclBindingFilter:
     permission_type: AclPermissionType = AclPermissionType.ANY
 
 
-@dataclass(frozen=True, slots=True)
-class AclDeleteResult:
+class AclDeleteResult(NamedTuple):
     """What one filter deleted, or the error that kept it from deleting."""
 
     deleted: tuple[AclBinding, ...] = ()

@@ -94,8 +94,6 @@ def test_topics_one_may_not_see_do_not_match_an_expression(
 def test_a_broker_may_serve_the_classic_protocol_only(
     group_client: Any, group_name: str, groups_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
-
     coordinator = groups_broker.context.coordinators.group
-    monkeypatch.setattr(coordinator, "config", replace(coordinator.config, consumer_protocol=False))
+    monkeypatch.setattr(coordinator, "config", coordinator.config._replace(consumer_protocol=False))
     assert beat(group_client, group_name).error_code == ErrorCode.UNSUPPORTED_VERSION
