@@ -6,17 +6,12 @@ Source: kafka.server.BrokerServer, where the group and the transaction coordinat
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.coordinator.clock import LoopClock
 from kafkapy.coordinator.group.config import GroupConfig
-from kafkapy.coordinator.group.coordinator import GroupCoordinator
-from kafkapy.coordinator.group.shard import GroupEvent
-from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.transaction.config import TransactionConfig
-from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
-from kafkapy.coordinator.transaction.markers import LocalMarkerWriter, Marker
-from kafkapy.coordinator.transaction.verification import TransactionVerification
 from kafkapy.coordinator.writer import PartitionLogWriter
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.metadata.znodes import decode_topic, topic_path
@@ -25,6 +20,12 @@ from kafkapy.types import TopicPartition
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
+    from kafkapy.coordinator.group.coordinator import GroupCoordinator
+    from kafkapy.coordinator.group.shard import GroupEvent
+    from kafkapy.coordinator.result import Later
+    from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
+    from kafkapy.coordinator.transaction.markers import LocalMarkerWriter, Marker
+    from kafkapy.coordinator.transaction.verification import TransactionVerification
     from kafkapy.metadata.cache import MetadataCache
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.replica_manager import ReplicaManager
@@ -38,13 +39,9 @@ PARTITION_COUNT_KEYS: Final = {
 class Coordinators:
     """Owns the coordinators. Made, started and stopped by KafkaServer on the control loop.
 
-    `start` comes before the controller's first LeaderAndIsr, so that no partition is missed.
+    Each is imported and made when it is first needed: by a request, or by a partition of its topic that this broker
+    leads. `start` comes before the controller's first LeaderAndIsr, so that no partition is missed.
     """
-
-    group: GroupCoordinator
-    transaction: TransactionCoordinator
-    markers: LocalMarkerWriter
-    verification: TransactionVerification
 
     def __init__(
         self,
@@ -67,12 +64,22 @@ class Coordinators:
         self._notify = notify
         self._assignors = assignors
         self._partition_counts: Mapping[str, int] = {}
+        self._group_config = GroupConfig.from_broker_config(config)
+        self._transaction_config = TransactionConfig.from_broker_config(config)
 
     async def start(self) -> None:
-        """Make the coordinators, and have them follow what this broker leads."""
+        """Follow what this broker leads."""
         self._partition_counts = {topic: await self._count(topic) for topic in PARTITION_COUNT_KEYS}
-        self.group = GroupCoordinator(
-            GroupConfig.from_broker_config(self.config),
+        self._replica_manager.leadership_listeners.append(self._leadership_changed)
+        self._replica_manager.deletion_listeners.append(self._topic_deleted)
+
+    @cached_property
+    def group(self) -> GroupCoordinator:
+        """The group coordinator."""
+        from kafkapy.coordinator.group.coordinator import GroupCoordinator
+
+        return GroupCoordinator(
+            self._group_config,
             self.writer,
             self.clock,
             partition_count=lambda: self.partition_count(GROUP_METADATA_TOPIC),
@@ -81,17 +88,24 @@ class Coordinators:
             assignors=self._assignors,
             metadata=lambda: self._metadata_cache.snapshot,
         )
-        self._replica_manager.leadership_listeners.append(self.group.runtime.on_leadership_change)
-        self._replica_manager.deletion_listeners.append(lambda topic: self.group.topics_deleted([topic]))
-        self._start_transactions()
 
-    def _start_transactions(self) -> None:
-        config = TransactionConfig.from_broker_config(self.config)
-        self.markers = LocalMarkerWriter(
+    @cached_property
+    def markers(self) -> LocalMarkerWriter:
+        """What writes transaction markers into the partitions that this broker leads."""
+        from kafkapy.coordinator.transaction.markers import LocalMarkerWriter
+
+        config = self._transaction_config
+        return LocalMarkerWriter(
             self.writer, self.clock, self._complete_offsets, timeout_ms=lambda: config.request_timeout_ms
         )
-        self.transaction = TransactionCoordinator(
-            config,
+
+    @cached_property
+    def transaction(self) -> TransactionCoordinator:
+        """The transaction coordinator, started."""
+        from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
+
+        coordinator = TransactionCoordinator(
+            self._transaction_config,
             self.writer,
             self.clock,
             self.markers,
@@ -99,29 +113,61 @@ class Coordinators:
             partition_count=lambda: self.partition_count(TRANSACTION_STATE_TOPIC),
             is_gone=self._is_gone,
         )
-        self.verification = TransactionVerification(
+        coordinator.start()
+        return coordinator
+
+    @cached_property
+    def verification(self) -> TransactionVerification:
+        """What asks the transaction coordinator before a transaction's first batch is taken."""
+        from kafkapy.coordinator.transaction.verification import TransactionVerification
+
+        config = self._transaction_config
+        return TransactionVerification(
             self.transaction,
             self.clock,
-            enabled=self.config.get_bool("transaction.partition.verification.enable"),
+            enabled=self.verifies_transactions,
             backoff_ms=config.add_backoff_ms,
             backoff_max_ms=min(config.add_backoff_max_ms, config.request_timeout_ms),
         )
-        self.transaction.start()
-        self._replica_manager.leadership_listeners.append(self.transaction.on_leadership_change)
+
+    @property
+    def verifies_transactions(self) -> bool:
+        """transaction.partition.verification.enable as it is now."""
+        return self.config.get_bool("transaction.partition.verification.enable")
+
+    def make_all(self) -> None:
+        """Make those that are not yet, for whoever looks at them from another thread."""
+        _ = self.group, self.verification
 
     def update_config(self, config: BrokerConfig) -> None:
         """Take over what may change while the broker runs."""
         self.config = config
-        self.verification.enabled = config.get_bool("transaction.partition.verification.enable")
+        if self._made("verification"):
+            self.verification.enabled = self.verifies_transactions
 
     def stop(self) -> None:
         """Write what is unwritten; whoever waits for a coordinator is told to look for another one."""
-        if hasattr(self, "transaction"):
+        if self._made("verification"):
             self.verification.close()
+        if self._made("transaction"):
             self.transaction.stop()
+        if self._made("markers"):
             self.markers.close()
-        if hasattr(self, "group"):
+        if self._made("group"):
             self.group.stop()
+
+    def _made(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def _leadership_changed(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
+        if partition.topic == GROUP_METADATA_TOPIC:
+            self.group.runtime.on_leadership_change(partition, leader_epoch, leads)
+        elif partition.topic == TRANSACTION_STATE_TOPIC:
+            self.transaction.on_leadership_change(partition, leader_epoch, leads)
+
+    def _topic_deleted(self, topic: str) -> None:
+        if self._made("group"):
+            self.group.topics_deleted([topic])
 
     def partition_count(self, topic: str) -> int:
         """How many partitions an internal topic has, or will have when it is created."""

@@ -84,6 +84,11 @@ STOP_ANSWERING_S: Final = 5.0
 """How long a stop waits for requests in flight."""
 
 
+IMPORTS_AFTER_S: Final = 1.0
+IMPORTS_EVERY_S: Final = 0.02
+"""When a broker that has started imports what its start did without, and the pause between two handlers."""
+
+
 class BrokerState(Enum):
     """Where a broker is in its life, with Kafka's numbers."""
 
@@ -293,7 +298,7 @@ class KafkaServer:
         advertised = self.config.advertise(self.socket_server.bound_endpoints())
         rack = self.config.get_optional_str("broker.rack")
         await self.context.coordinators.start()
-        dynamic.follow_groups(self.context.coordinators.group.overrides.put)
+        dynamic.follow_groups(lambda *changed: self.context.coordinators.group.overrides.put(*changed))
         self._on_stop("controller", controller.stop)
         await controller.start(BrokerRegistration(node_id, advertised, rack))
         dynamic.broker_listeners.append(self._broker_config_changed)
@@ -387,7 +392,7 @@ class KafkaServer:
         channel = self.socket_server.request_channel
         threads = self.config.get_int("num.io.threads")
         asks = DataPlaneAsks(self.context, self._log_config_of, threads, self.conversions)
-        plane.verify_transactions = self.context.coordinators.verification.enabled
+        plane.verify_transactions = self.context.coordinators.verifies_transactions
         self._on_stop("data-plane asks", lambda: loop.run_in_executor(None, asks.close))
         dispatch = self.context.apis.dispatch
 
@@ -407,6 +412,18 @@ class KafkaServer:
         self._start_metrics()
         self.socket_server.enable_request_processing()
         self._on_stop("requests in flight", self._answer_what_is_in_flight)
+        imports = loop.create_task(self._complete_imports(), name="imports")
+        self._on_stop("imports", lambda: _cancelled(imports))
+
+    async def _complete_imports(self) -> None:
+        """Import the handlers and coordinators that no request has asked for yet: the first one shall not wait for it,
+        and files that an upgrade puts in the place of ours must not become part of this process.
+        """
+        await asyncio.sleep(IMPORTS_AFTER_S)
+        for key in SERVED:
+            self.context.apis.handler(key)
+            await asyncio.sleep(IMPORTS_EVERY_S)
+        self.context.coordinators.make_all()
 
     def _start_metrics(self) -> None:
         addresses = self.config.get_list("metrics.listeners")
@@ -414,6 +431,7 @@ class KafkaServer:
             from kafkapy.broker.metrics import BrokerCollector
             from kafkapy.broker.metrics_listener import MetricsListener
 
+            self.context.coordinators.make_all()  # scrapes come on threads of their own
             self.metrics_listener = MetricsListener(addresses, BrokerCollector(self))
             self.metrics_listener.start()
             self._on_stop("metrics listener", self.metrics_listener.stop)
@@ -447,7 +465,7 @@ class KafkaServer:
         self.context.log_manager.cleaner.reconfigure()
         self.context.replica_manager.update_config(config)
         self.context.coordinators.update_config(config)
-        self.socket_server.request_channel.plane.verify_transactions = self.context.coordinators.verification.enabled
+        self.socket_server.request_channel.plane.verify_transactions = self.context.coordinators.verifies_transactions
         self.socket_server.update_limits(SocketServerConfig.from_broker_config(config))
 
     def _log_config(self, topic: str) -> LogConfig:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafkapy.broker import coordinators
 from kafkapy.broker.server import KafkaServer
+from kafkapy.coordinator.transaction import verification
 from kafkapy.errors import ErrorCode
 from kafkapy.plugins import PluginManager, hookimpl
 from kafkapy.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -86,19 +86,19 @@ def test_how_long_a_partition_is_asked_for_again_is_configured(
 ) -> None:
     made: list[dict[str, Any]] = []
 
-    class Spy(coordinators.TransactionVerification):
+    class Spy(verification.TransactionVerification):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             made.append(named)
             super().__init__(*arguments, **named)
 
-    monkeypatch.setattr(coordinators, "TransactionVerification", Spy)
+    monkeypatch.setattr(verification, "TransactionVerification", Spy)
     keys = {
         "add_partitions_to_txn_retry_backoff_ms": "7",
         "add_partitions_to_txn_retry_backoff_max_ms": longest,
         "request_timeout_ms": "45000",
     }
-    with KafkaServer(make_config(tmp_path, **keys)):
-        pass
+    with KafkaServer(make_config(tmp_path, **keys)) as server:
+        assert server.context.coordinators.verification.enabled
     assert [(each["backoff_ms"], each["backoff_max_ms"]) for each in made] == [(7, used)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +123,34 @@ def test_a_timestamp_is_found_after_a_restart(tmp_path: Path, make_config: Any, 
         topic = ListOffsetsRequest.Topic(name="orders", partitions=[asked])
         response = connect(server)(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5)
         assert response.topics[0].partitions[0].offset == 1
+
+
+def test_a_start_imports_no_handler_and_completes_that_when_it_runs(tmp_path: Path) -> None:
+    code = f"""
+import sys, time
+from kafkapy.broker import server as broker_server
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.properties import Properties
+
+broker_server.IMPORTS_AFTER_S = 0.3
+keys = {{"broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": {str(tmp_path)!r},
+        "kafkapy.metadata.store": "embedded"}}
+raw = Properties()
+for name, value in keys.items():
+    raw.set(name, value)
+
+def late():
+    places = ("kafkapy.broker.handlers.", "kafkapy.coordinator.group.co")
+    return [name for name in sys.modules if name.startswith(places)]
+
+with broker_server.KafkaServer(BrokerConfig.from_properties(raw)) as broker:
+    assert late() == ["kafkapy.coordinator.group.config"], late()
+    deadline = time.monotonic() + 60
+    while "group" not in vars(broker.context.coordinators) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    missing = {{f"kafkapy.broker.handlers.{{key.module}}" for key in broker_server.SERVED}} - set(late())
+    assert not missing, missing
+    assert "kafkapy.coordinator.group.coordinator" in late()
+"""
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert outcome.returncode == 0, outcome.stderr
