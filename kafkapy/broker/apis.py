@@ -66,7 +66,12 @@ class KafkaApis:
         if served is None:
             request.close(f"API key {key} is not served")
             return
-        handler = self.handler(key)
+        try:
+            handler = self.handler(key)
+        except Exception:  # whatever keeps a module from being imported must not keep other requests from being served
+            logger.exception("What serves API key %d cannot be imported", key)
+            request.close(f"API key {key} cannot be served")
+            return
         unsupported = not served.low <= version <= served.high
         if unsupported and key != ApiKeys.API_VERSIONS:
             request.close(f"{handler.REQUEST.NAME} version {version} is not served, only {served.versions}")

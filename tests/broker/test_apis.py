@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pkgutil
 import struct
+import sys
 from typing import Any
 
 import pytest
@@ -39,6 +40,18 @@ def test_what_cannot_be_served_closes_its_connection_only(connect: Any, what: st
     bad, good = connect(), connect()
     bad.send_frame(data)
     assert bad.is_closed(), what
+    assert good(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+
+
+def test_a_handler_that_cannot_be_imported_closes_its_connection_only(
+    connect: Any, broker: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(broker.context.apis._handlers, ApiKeys.DESCRIBE_CLUSTER, raising=False)
+    monkeypatch.setitem(sys.modules, "kafkapy.broker.handlers.describe_cluster", None)
+    bad, good = connect(), connect()
+    with caplog.at_level(logging.CRITICAL, "kafka.server.KafkaApis"):
+        bad.send_frame(encode_request(60, 1, 1, "test", DescribeClusterRequest()))
+        assert bad.is_closed()
     assert good(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
 
 
