@@ -8,6 +8,8 @@ Imports no pyspark.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +30,13 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Sets what makes reads and writes of this connector fast, and returns the builder. Call it before settings of your
-    own, which then go before these."""
+    own, which then go before these.
+
+    Where the builder's master is local and PYSPARK_PYTHON is not set, Spark's Python processes are this Python. Spark
+    itself takes the first python3 on the PATH, which has no connector when your virtual environment is not activated.
+    """
+    if builder._options.get("spark.master", "").startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.config(map=dict(SETTINGS))
 
 

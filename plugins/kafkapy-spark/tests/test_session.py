@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+PLUGIN = Path(__file__).parents[1]
 
 
 class Noted:
@@ -117,3 +122,43 @@ def test_programs_for_format_kafka_run_as_they_are(
     with alias_kafka(spark):
         rows.write.format("kafka").options(topic=copy, **servers).save()
     assert len(records(copy)) == 15
+
+
+LOCAL_SESSION = """
+import sys
+from pyspark.sql import SparkSession
+import kafkapy_spark
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = kafkapy_spark.configure(builder).getOrCreate()
+reader = spark.read.format("kafkapy").schema("value binary")
+reader.option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "t").load()
+workers = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
+print(workers == [sys.executable])
+"""
+
+
+def test_a_local_session_runs_this_python_where_the_path_has_another(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    environment |= {"PATH": f"{tmp_path}:{environment['PATH']}", "PYTHONPATH": f"{PLUGIN}:{PLUGIN.parents[1]}"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOCAL_SESSION], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_a_session_elsewhere_keeps_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = pytest.importorskip("pyspark.sql")
+    from kafkapy_spark import configure
+
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    configure(sql.SparkSession.Builder().master("spark://there:7077"))
+    assert "PYSPARK_PYTHON" not in os.environ
+    monkeypatch.setenv("PYSPARK_PYTHON", "mine")
+    configure(sql.SparkSession.Builder().master("local"))
+    assert os.environ["PYSPARK_PYTHON"] == "mine"
