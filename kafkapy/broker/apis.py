@@ -26,8 +26,6 @@ logger = logging.getLogger("kafka.server.KafkaApis")
 request_logger = logging.getLogger("kafka.request.logger")
 TRACE: Final = 5
 
-_SERVED: Final = {int(key): served for key, served in SERVED.items()}
-
 
 class Handler(Protocol):
     """What a module in `handlers/` declares; `error_response` and `TRAILING_BYTES` (bytes behind the request's last
@@ -62,7 +60,7 @@ class KafkaApis:
     def dispatch(self, request: NetworkRequest) -> None:
         """Serve one request: reply to it now, start a task that will, or close its connection."""
         key, version = request.api_key, request.api_version
-        served = _SERVED.get(key)
+        served = SERVED.get(key)
         if served is None:
             request.close(f"API key {key} is not served")
             return
@@ -183,4 +181,3 @@ def error_response(handler: Handler, request: Request, error: Exception) -> Resp
 
 def _milliseconds(ns: int) -> str:
     return f"{ns / 1e6:.3f}"
-

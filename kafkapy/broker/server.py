@@ -421,7 +421,10 @@ class KafkaServer:
         """
         await asyncio.sleep(IMPORTS_AFTER_S)
         for key in SERVED:
-            self.context.apis.handler(key)
+            try:
+                self.context.apis.handler(key)
+            except Exception:  # its requests are refused; the others shall not wait for their modules
+                logger.exception("What serves API key %d cannot be imported", key)
             await asyncio.sleep(IMPORTS_EVERY_S)
         self.context.coordinators.make_all()
 

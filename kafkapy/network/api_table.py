@@ -27,16 +27,16 @@ class ServedApi(NamedTuple):
         return VersionRange(self.low, self.high)
 
 
-DATA_PLANE_APIS: Final = {
+DATA_PLANE_APIS: Final[Mapping[int, ServedApi]] = {
     ApiKeys.PRODUCE: ServedApi(0, 13, 9),
     ApiKeys.FETCH: ServedApi(0, 18, 12),
 }
 """The versions of Produce and Fetch that the data plane decodes."""
 
 
-def api_table(handlers: Mapping[ApiKeys, ServedApi]) -> ApiTableEntries:
+def api_table(handlers: Mapping[int, ServedApi]) -> ApiTableEntries:
     """The table for these handlers' versions, with Produce and Fetch added as the data plane serves them."""
     return {
         int(key): (served.low, served.high, served.first_flexible, key in DATA_PLANE_APIS)
-        for key, served in (dict(handlers) | DATA_PLANE_APIS).items()
+        for key, served in {**handlers, **DATA_PLANE_APIS}.items()
     }

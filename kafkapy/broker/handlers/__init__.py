@@ -19,7 +19,7 @@ from typing import Final
 from kafkapy.network.api_table import ServedApi
 from kafkapy.protocol.registry import ApiKeys
 
-SERVED: Final[Mapping[ApiKeys, ServedApi]] = {
+SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.LIST_OFFSETS: ServedApi(0, 11, 6),
     ApiKeys.METADATA: ServedApi(0, 13, 9),
     ApiKeys.OFFSET_COMMIT: ServedApi(0, 10, 8),

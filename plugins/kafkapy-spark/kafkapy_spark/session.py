@@ -35,7 +35,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     Where the builder's master is local and PYSPARK_PYTHON is not set, Spark's Python processes are this Python. Spark
     itself takes the first python3 on the PATH, which has no connector when your virtual environment is not activated.
     """
-    if builder._options.get("spark.master", "").startswith("local"):
+    if str(getattr(builder, "_options", {}).get("spark.master", "")).startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.config(map=dict(SETTINGS))
 
