@@ -5,8 +5,9 @@
  * Produce (api key 0): receive the frame, CRC-32C over it (three interleaved streams of the CPU's instruction), write it to the page cache
  * with pwrite at the end of a growing file (fresh pages), answer a Produce version 7 reply with error 0. The file is emptied when no connection is
  * left, so outside of what is measured.
- * Fetch (api key 1): a Fetch version 11 reply header, then whole batches of a file, up to max_bytes, with sendfile. The file is filled at start
- * with 256 MiB of empty batches of BATCH_BYTES that the load generator can walk, base offsets counting up by one.
+ * Fetch (api key 1): a Fetch version 11 reply header, then whole batches of a file, up to max_bytes, with sendfile. Two files are filled at start
+ * with 256 MiB of empty batches of BATCH_BYTES that the load generator can walk, base offsets counting up by one. The second one is eight
+ * partitions, an eighth of it each, and is read when the topic's name ends in 8: or eight consumers would find each other's pages in the CPU's caches.
  * No parsing beyond what the reply needs, no index, no locks. One epoll_wait, one recv, one pwrite and one send for a small request.
  */
 #define _GNU_SOURCE
@@ -15,7 +16,7 @@
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
 
-enum { RECEIVE = 2 << 20, READABLE_FILE = 256 << 20, EVENTS = 1024 };
+enum { RECEIVE = 2 << 20, READABLE_FILE = 256 << 20, EVENTS = 1024, PARTS_OF_FILE = 8 };
 
 typedef struct {
     int fd;
@@ -23,12 +24,13 @@ typedef struct {
     size_t got;
     uint8_t header[256];
     size_t header_size, header_sent;
+    int file;
     off_t file_at;
     size_t file_left;
     int waits_for_room;
 } client;
 
-static int log_fd, read_fd, poller, clients;
+static int log_fd, read_fd, parted_fd, poller, clients;
 static off_t log_end;
 static uint64_t next_offset;
 static volatile uint32_t checksum;
@@ -64,7 +66,7 @@ static void flush_reply(client *c) {
         c->header_sent += (size_t)n;
     }
     while (c->file_left) {
-        ssize_t n = sendfile(c->fd, read_fd, &c->file_at, c->file_left);
+        ssize_t n = sendfile(c->fd, c->file, &c->file_at, c->file_left);
         if (n <= 0) { wait_for_room(c, 1); return; }
         c->file_left -= (size_t)n;
     }
@@ -99,15 +101,18 @@ static void serve(client *c, size_t size) {
         size_t topic = (size_t)get16(p);
         const uint8_t *partition = p + 2 + topic + 4;
         uint64_t offset = (uint64_t)get32(partition + 8) << 32 | get32(partition + 12);
-        size_t first = (size_t)offset % batch_count, whole = max_bytes / batch_size;
+        int parted = topic > 0 && p[1 + topic] == '8';
+        size_t own = parted ? batch_count / PARTS_OF_FILE : batch_count, place = parted ? get32(partition) % PARTS_OF_FILE * own : 0;
+        size_t first = (size_t)offset % own, whole = max_bytes / batch_size;
         if (whole < 1) whole = 1;
-        if (first + whole > batch_count) whole = batch_count - first;
+        if (first + whole > own) whole = own - first;
         uint8_t *w = h + 8 + 4 + 2 + 4;                   /* throttle, error, session */
         put32(w, 1); memcpy(w + 4, p, 2 + topic); w += 6 + topic;
         put32(w, 1); memcpy(w + 4, partition, 4); w += 8 + 2;
-        put64(w, batch_count); put64(w + 8, batch_count); w += 24;
+        put64(w, own); put64(w + 8, own); w += 24;
         put32(w, (uint32_t)-1); put32(w + 4, (uint32_t)-1); w += 8;
-        c->file_at = (off_t)(first * batch_size);
+        c->file_at = (off_t)((place + first) * batch_size);
+        c->file = parted ? parted_fd : read_fd;
         c->file_left = whole * batch_size;
         put32(w, (uint32_t)c->file_left); w += 4;
         c->header_size = (size_t)(w - h);
@@ -152,6 +157,7 @@ int main(int argc, char **argv) {
     if (batch_size < BATCH_HEADER) fail("impossible batch size", (long long)batch_size);
     log_fd = open_file(argv[1], "produced");
     read_fd = open_file(argv[1], "fetched");
+    parted_fd = open_file(argv[1], "fetched8");
     batch_count = READABLE_FILE / batch_size;
     uint8_t *batch = calloc(1, batch_size);
     put32(batch + BATCH_LENGTH_AT, (uint32_t)(batch_size - BATCH_LOG_OVERHEAD));
@@ -159,6 +165,8 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < batch_count; i++) {
         put64(batch, i);
         if (pwrite(read_fd, batch, batch_size, (off_t)(i * batch_size)) != (ssize_t)batch_size) fail("cannot write", errno);
+        put64(batch, i % (batch_count / PARTS_OF_FILE));
+        if (pwrite(parted_fd, batch, batch_size, (off_t)(i * batch_size)) != (ssize_t)batch_size) fail("cannot write", errno);
     }
     int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -113,6 +113,8 @@ typedef struct {
     size_t reply_capacity, got;
     int32_t correlation;
     int64_t due_ns;
+    size_t keep;                  /* how much of the reply is copied out of the kernel, 0 for all of it; the rest is thrown away there */
+    unsigned replies;             /* asked for so far */
     int partition;
     int64_t offset;               /* fetch: next offset wanted; produce: the last base offset given */
     size_t offset_at;             /* fetch: where the offset stands in the request */
@@ -190,7 +192,13 @@ static inline int push(connection *c) {
 /* 1 when the reply is whole. Its correlation id must be the request's. */
 static inline int pull(connection *c) {
     for (;;) {
-        ssize_t n = recv(c->fd, c->reply + c->got, c->reply_capacity - c->got, MSG_DONTWAIT);
+        ssize_t n;
+        if (c->keep == 0)
+            n = recv(c->fd, c->reply + c->got, c->reply_capacity - c->got, MSG_DONTWAIT);
+        else if (c->got < c->keep)
+            n = recv(c->fd, c->reply + c->got, c->keep - c->got, MSG_DONTWAIT);
+        else
+            n = recv(c->fd, NULL, FRAME_SIZE + (size_t)get32(c->reply) - c->got, MSG_DONTWAIT | MSG_TRUNC);
         if (n == 0) fail("the broker closed the connection", c->correlation);
         if (n < 0) {
             if (errno == EAGAIN) return 0;
@@ -201,7 +209,7 @@ static inline int pull(connection *c) {
         size_t size = get32(c->reply);
         if (size < 4 || size > LARGEST_REPLY) fail("impossible reply size", (long long)size);
         if (c->got > size + FRAME_SIZE) fail("bytes after the reply", (long long)c->got);
-        if (size + FRAME_SIZE > c->reply_capacity) {
+        if (c->keep == 0 && size + FRAME_SIZE > c->reply_capacity) {
             c->reply_capacity = size + FRAME_SIZE;
             c->reply = realloc(c->reply, c->reply_capacity);
             if (c->reply == NULL) fail("no memory", (long long)size);

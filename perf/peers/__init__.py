@@ -24,6 +24,8 @@ __all__ = ["ALL", "KAFKAPY", "LIMIT", "Peer", "PeerMissingError", "by_name"]
 
 # Topics come and go between the measurements; their files are to be gone soon, too. All else is as by default.
 SOON_DELETED = {"log.segment.delete.delay.ms": "100"}
+# While another one is measured; it is not to be fenced for it.
+STANDS_STILL = {"broker.session.timeout.ms": "60000"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def _apache(release: str) -> Peer:
         return apache_kafka.RELEASES[release]
 
     def make(data_dir: Path, overrides: dict[str, str]) -> Any:
-        return apache_kafka.ApacheKafka(release, data_dir, overrides)
+        return apache_kafka.ApacheKafka(release, data_dir, STANDS_STILL | overrides)
 
     return Peer(f"apache-{release}", f"Apache Kafka {apache_kafka.RELEASES[release]}", prepare, make, is_apache=True)
 

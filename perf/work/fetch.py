@@ -13,6 +13,7 @@ from work.session import Metrics, Session, rates
 
 BATCH_BYTES = 16 << 10
 LIMIT_BYTES = 1 << 30
+WHOLE = {16 << 10: 1, 1 << 20: 16}  # by size of a fetch: of so many replies one is copied out of the kernel whole
 PARTITIONS = {1: 1, 8: 8}  # partitions for that many consumers: each reads one of its own
 
 
@@ -47,6 +48,7 @@ def _reader(
             limit_bytes=LIMIT_BYTES,
             pids=measure.pids(broker.pid),
             poll=measure.polls(pinned),
+            whole=WHOLE[size],
         )
         return rates(measure.run_native("load", "fetch", *named, pinned=pinned))
 
@@ -68,7 +70,7 @@ def _cells(session: Session, pinned: bool, all_consumers: tuple[int, ...], sizes
             for name, broker in brokers.items():
                 try:
                     if name == LIMIT.name:
-                        ends[name] = broker.batches
+                        ends[name] = broker.batches // PARTITIONS[consumers]
                     else:
                         ends[name] = _fill(session, broker, f"r{consumers}", PARTITIONS[consumers], total)
                 except Exception as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from peers import LIMIT, Peer
 
 Metrics = dict[str, float]
 WARM_UP_S = 5.0
-WARM_UP_CPU_S = 8.0  # of a broker with a just-in-time compiler
-WARM_UP_LIMIT_S = 40.0
+WARM_UP_CPU_S = 40.0  # of a broker with a just-in-time compiler, on one core with it
+WARM_UP_LIMIT_S = 60.0
+SETTLE_S = 0.1  # for what a broker that stood still has to catch up with
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Session:
     errors: list[str] = field(default_factory=list)
     work: str = ""
     cold: dict[str, tuple[int, float, float]] = field(default_factory=dict)  # name: pid, warming since, CPU used then
+    pids: dict[str, int] = field(default_factory=dict)  # of the brokers that run side by side
 
     @property
     def brokers(self) -> list[Peer]:
@@ -106,12 +110,27 @@ class Session:
                             brokers[peer.name] = peers.started(peer, folder / peer.name, own)
                     except Exception as error:
                         self.fail(peer.name, "start", error)
+                self.pids = {name: broker.pid for name, broker in brokers.items()}
                 self.cold = {name: (broker.pid, 0.0, 0.0) for name, broker in brokers.items() if name != LIMIT.name}
                 yield brokers
             finally:
+                self.pids = {}
                 for broker in brokers.values():
                     broker.kill()
                     broker.remove()
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """The other brokers stand still meanwhile: compiling and collecting garbage, they would take from the core of
+        the one that is measured."""
+        others = [pid for other, pid in self.pids.items() if other != name]
+        stopped = [member for pid in others for member in measure.process_tree(pid)]
+        try:
+            _signal(stopped, signal.SIGSTOP)
+            time.sleep(SETTLE_S)
+            yield
+        finally:
+            _signal(stopped, signal.SIGCONT)
 
     def is_warm(self, name: str) -> bool:
         """Warm once, warm until the brokers are stopped."""
@@ -140,7 +159,8 @@ class Session:
         for turn in range(-1 if warm_up else 0, self.rounds):
             for name in list(left):
                 try:
-                    metrics = left[name]()
+                    with self.alone(name) if turn >= 0 else nullcontext():
+                        metrics = left[name]()
                     while turn < 0 and not self.smoke and not self.is_warm(name):
                         left[name]()
                 except Exception as error:
@@ -150,6 +170,13 @@ class Session:
                 if turn >= 0:
                     self.add(peers.by_name(name), cell, metrics, mode)
         self.say(f"{self.work}  {cell} ({mode}): {time.monotonic() - begin:.1f} s")
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    """One that has ended is an error of its own rounds, and keeps no other from going on."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def rates(measured: dict[str, Any]) -> Metrics:

@@ -21,6 +21,7 @@ import client
 import measure
 import pytest
 import report
+from work.session import Session
 
 from kafkapy._speedups.record_batch import check_crc
 
@@ -183,6 +184,25 @@ def test_the_generator_reads_on_from_batch_to_batch(broker):
     assert asked[:60] == [i % 50 for i in range(60)]
 
 
+@pytest.mark.parametrize("whole", [1, 4])
+def test_the_generator_may_throw_most_of_most_replies_away(broker, whole):
+    """Replies of eight batches and a part of another; what is thrown away is counted and skipped as if it were read."""
+    asked: list[int] = []
+    made = [bytearray(client.record_batch([b"x" * 400] * 3)) for _ in range(9)]
+
+    def answer(request: bytes) -> bytes:
+        asked.append(int.from_bytes(request[-26:-18], "big"))
+        for number, batch in enumerate(made):
+            batch[0:8] = (asked[-1] + 3 * number).to_bytes(8, "big")
+        return fetch_reply(request, records=b"".join(made)[:-100])
+
+    measured = fetch(broker(answer), whole=whole, end_offset=240)
+    assert measured["requests"] == len(asked) > 20
+    assert asked[:20] == [24 * (i % 10) for i in range(20)]
+    assert measured["bytes"] == len(asked) * 8 * len(made[0])
+
+
+@pytest.mark.parametrize("whole", [1, 1000])
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -192,9 +212,15 @@ def test_the_generator_reads_on_from_batch_to_batch(broker):
         ({"records": bytes(30)}, "fetch brought nothing"),
     ],
 )
-def test_the_generator_refuses_wrong_fetch_replies(broker, wrong, said):
+def test_the_generator_refuses_wrong_fetch_replies(broker, wrong, said, whole):
+    asked: list[int] = []
+
+    def answer(request: bytes) -> bytes:
+        asked.append(0)
+        return fetch_reply(request, **(wrong if len(asked) > 6 else {}))
+
     with pytest.raises(measure.LoadError) as refused:
-        fetch(broker(lambda request: fetch_reply(request, **wrong)))
+        fetch(broker(answer), whole=whole)
     assert said in str(refused.value)
 
 
@@ -227,6 +253,30 @@ def test_the_tailing_consumer_gets_all_that_was_produced(broker, tmp_path):
     assert measured["requests"] == measured["received"] == measured["end_to_end_us"]["count"] == len(log)
     for stored in log:
         assert check_crc(stored)
+
+
+def test_the_others_stand_still_while_one_is_measured(tmp_path):
+    def stands_still(process: subprocess.Popen[bytes]) -> bool:
+        """Stopped, by its word in /proc; a stop arrives when the process runs next, so it may take a moment."""
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    brokers = {name: subprocess.Popen(["sleep", "60"]) for name in ("one", "other", "gone")}
+    session = Session([], 1, True, tmp_path, pids={name: each.pid for name, each in brokers.items()})
+    try:
+        with pytest.raises(KeyError), session.alone("one"):
+            deadline = time.monotonic() + 10
+            while not stands_still(brokers["other"]):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert not stands_still(brokers["one"])
+            brokers["gone"].kill()
+            brokers["gone"].wait()
+            raise KeyError
+        assert not stands_still(brokers["other"])
+    finally:
+        for each in brokers.values():
+            each.kill()
+            each.wait()
 
 
 def test_percentiles_are_nearest_ranks():
