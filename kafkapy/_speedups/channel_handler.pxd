@@ -18,6 +18,7 @@ from kafkapy._speedups.data_plane cimport DataPlaneState
 from kafkapy._speedups.frame_reader cimport FrameReader
 from kafkapy._speedups.mailbox cimport Mail, Mailbox
 from kafkapy._speedups.memory_pool cimport MemoryPoolState
+from kafkapy._speedups.pending_request cimport PendingRequest
 from kafkapy._speedups.purgatory cimport PurgatoryState
 from kafkapy._speedups.request_channel cimport RequestChannelState
 from kafkapy._speedups.request_header cimport ApiTableState
@@ -47,7 +48,9 @@ cdef cppclass ProcessorState:
     vector[KafkaChannel*] closed            # to be freed at the end of the turn
     vector[Mail] mails
     vector[uint64_t] wakes
-    int64_t now_ns                          # of this turn
+    PendingRequest* kept                    # memory of a request that is done, for the next one
+    void* kept_fetch                        # the same of a Fetch (fetch_request.pyx)
+    int64_t now_ns                          # the last look at the clock
     int64_t stop_at_ns                      # atomic; 0: run; else stop, at the latest then (monotonic)
     int64_t started_ns                      # atomic
     int64_t connections                     # atomic, for the metrics

@@ -47,7 +47,7 @@ from kafkapy._speedups.frame_reader cimport (
     reader_stash,
 )
 from kafkapy._speedups.memory_pool cimport buffer_take, pool_available, pool_reserve
-from kafkapy._speedups.pending_request cimport PendingRequest, pending_new, pending_ref, pending_unref
+from kafkapy._speedups.pending_request cimport PendingRequest, pending_new, pending_ref, pending_unref, pending_unref_keep
 from kafkapy._speedups.posix cimport atomic_count, atomic_load, atomic_store, monotonic_ns
 from kafkapy._speedups.produce_request cimport produce_handle, produce_resume
 from kafkapy._speedups.purgatory cimport purgatory_add, purgatory_remove
@@ -112,7 +112,10 @@ cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexc
     channel.request = NULL
     purgatory_remove(&p.purgatory, &pending.wait)
     p.in_flight.erase(pending.frame.token)
-    pending_unref(pending)
+    if p.kept != NULL:
+        pending_unref(pending)
+    elif pending_unref_keep(pending):
+        p.kept = pending
 
 
 cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
@@ -170,7 +173,8 @@ cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) n
 
 cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil:
     cdef ApiCounters* counters = &p.plane.apis[api]
-    cdef int64_t took = monotonic_ns() - received_ns
+    p.now_ns = monotonic_ns()
+    cdef int64_t took = p.now_ns - received_ns
     cdef int slot = bits_of(<uint64_t>(took // 1000))
     atomic_count(&counters.total_ns, took)
     atomic_count(&counters.total_histogram[slot if slot < 31 else 31], 1)
@@ -210,7 +214,7 @@ cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
     channel_count_total(p, channel.send_api, channel.send_received_ns)
     if channel.record != NULL:
-        request_record_post(p.plane.events, channel.record, channel.send.size, monotonic_ns() - channel.send_received_ns)
+        request_record_post(p.plane.events, channel.record, channel.send.size, p.now_ns - channel.send_received_ns)
         channel.record = NULL
     send_free(channel.send)
     channel.send = NULL
@@ -286,7 +290,7 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         channel_count_total(p, api, pending.frame.received_ns)
         record = record_of(p, pending)
         if record != NULL:
-            request_record_post(p.plane.events, record, 0, monotonic_ns() - pending.frame.received_ns)
+            request_record_post(p.plane.events, record, 0, p.now_ns - pending.frame.received_ns)
         channel_forget_request(p, channel)
         channel_finish(p, channel)
     else:
@@ -316,6 +320,10 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
 
 cdef bint own_the_frame(ProcessorState* p, PendingRequest* pending, WholeFrame* frame) noexcept nogil:
     """A copy of a frame that lies where the next read or frame will overwrite it. False when memory is out."""
+    if <size_t>frame.size <= sizeof(pending.small):
+        memcpy(pending.small, frame.data, frame.size)
+        frame.data = pending.small
+        return True
     pending.memory = buffer_take(p.pool, frame.size, &pending.capacity)
     if pending.memory == NULL:
         return False
@@ -339,13 +347,14 @@ cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus s
 
 
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
-    cdef PendingRequest* pending = pending_new(p.plane, p.mailbox, p.pool, channel.info)
+    cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.kept_fetch)
     cdef bint in_place = False
     cdef bint here
     cdef HeaderStatus status
     cdef ApiCounters* counters
     cdef Outcome outcome
-    cdef int64_t started = monotonic_ns()
+    cdef int64_t started = p.now_ns
+    p.kept = NULL
     channel.request = pending
     if frame.place == PLACE_OWNED:
         pending.memory = frame.memory
@@ -384,7 +393,8 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
         produce_handle(p.plane, &pending.frame, &outcome)
     else:
         fetch_handle(p.plane, &pending.frame, &outcome)
-    pending.local_ns = monotonic_ns() - started
+    p.now_ns = monotonic_ns()
+    pending.local_ns = p.now_ns - started
     atomic_count(&counters.local_ns, pending.local_ns)
     if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK):
         # Before carry_out: an ask may be with Python a moment later.

@@ -101,6 +101,7 @@ cdef struct Frame:
     wake_function wake
     void* wake_owner
     AuthorizationCache* authorization
+    void** kept_fetch               # where the Processor keeps the memory of a Fetch that is done for the next one; owned by fetch_request.pyx
     int16_t listener_index          # which listener it came by
     bint privileged                 # inter-broker listener
 

@@ -99,6 +99,7 @@ cdef enum:
     ZSTD_VERSION = 10                   # first version whose clients know the codec (KIP-110)
     TOPIC_ID_SIZE = 16
     MAX_REGISTRATIONS = 8
+    KEPT_PARTITIONS = 64
     NS_PER_MS = 1000000
 
 cdef const char* UNSUPPORTED = b"a Fetch request of a version that is not served"
@@ -109,7 +110,11 @@ cdef const char* NO_REPLY = b"a Fetch reply cannot be built: no memory, or more 
 # ---- the state ------------------------------------------------------------------------------------------------------------------
 
 cdef FetchState* state_new(Frame* frame) noexcept nogil:
-    cdef FetchState* state = new FetchState()
+    cdef FetchState* state = <FetchState*>frame.kept_fetch[0]
+    if state == NULL:
+        state = new FetchState()
+    else:
+        frame.kept_fetch[0] = NULL
     state.frame = frame[0]
     state.stage = FETCH_AUTHORIZE
     state.context = CONTEXT_SESSIONLESS
@@ -123,6 +128,26 @@ cdef FetchState* state_new(Frame* frame) noexcept nogil:
 cdef void state_free(FetchState* state) noexcept nogil:
     fetch_partitions_release(state)
     session_unref(state.session)
+    del state
+
+
+cdef void state_keep(FetchState* state) noexcept nogil:
+    """Frees it too, but keeps its memory for the next request. In the Processor's thread only."""
+    if state.frame.kept_fetch[0] != NULL or state.partitions.capacity() > KEPT_PARTITIONS or state.forgotten.capacity() > KEPT_PARTITIONS:
+        state_free(state)
+        return
+    fetch_partitions_release(state)
+    session_unref(state.session)
+    state.ordered.clear()
+    state.asked.clear()
+    state.ask.questions.clear()
+    state.waiting.clear()
+    state.waits_for.clear()
+    state.frame.kept_fetch[0] = state
+
+
+cdef void fetch_forget_kept(void* kept) noexcept nogil:
+    cdef FetchState* state = <FetchState*>kept
     del state
 
 
@@ -471,7 +496,7 @@ cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noe
         outcome.message = NO_REPLY
     else:
         outcome.kind = OUTCOME_REPLY
-    state_free(state)
+    state_keep(state)
 
 
 # ---- from stage to stage --------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ cdef cppclass FetchState:
     int32_t session_epoch
     FetchSession* session           # referenced; incremental only
     vector[FetchPartition] partitions   # as asked (full), or the whole session's (incremental)
+    vector[FetchPartition*] ordered     # as they are answered
     vector[ForgottenPartition] forgotten
     unordered_set[string] asked
     Ask ask

@@ -40,6 +40,7 @@ cdef cppclass IndexFile:
     bint last_known
     bint touched                    # the file is not just its `entries`
     bint preallocated               # the file is `capacity` long
+    int64_t found_last              # number of the entry that the last look-up by offset found: one who reads on finds the next one
 
 cdef cppclass OffsetIndexState:
     int64_t base_offset
@@ -60,8 +61,8 @@ cdef int offset_index_append(OffsetIndexState* index, int64_t offset, int64_t po
 cdef int time_index_append(TimeIndexState* index, int64_t timestamp, int64_t offset, bint force) noexcept nogil
 # The position to start scanning for `offset` from. Maps the file when it must: not under the log's mutex.
 cdef int64_t offset_index_lookup(OffsetIndexState* index, int64_t offset) noexcept nogil
-# The same, and in `following` the position of the entry behind it, -1 when there is none.
-cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_t* following) noexcept nogil
+# The same, and the positions of the two entries behind it, -1 where there is none.
+cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_t* following, int64_t* second) noexcept nogil
 # The offset of the last entry with a timestamp <= the one given (the base offset when there is none).
 cdef int64_t time_index_lookup(TimeIndexState* index, int64_t timestamp) noexcept nogil
 # The newest entry, false when empty.

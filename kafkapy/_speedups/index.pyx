@@ -38,6 +38,7 @@ cdef void setup_file(IndexFile* file, const string& path, int32_t entry_size, in
     file.last_known = True
     file.touched = False
     file.preallocated = False
+    file.found_last = -1
 
 
 cdef void unmap(IndexFile* file) noexcept nogil:
@@ -154,10 +155,22 @@ cdef int append_entry(IndexFile* file, int64_t key, int32_t value) noexcept nogi
     return 0
 
 
-cdef int64_t largest_not_above(IndexFile* file, int64_t key) noexcept nogil:
-    """Number of the last entry whose key is <= key, -1 when there is none. Mutex held, file mapped when it has entries."""
+cdef int64_t largest_not_above(IndexFile* file, int64_t key, int64_t guess) noexcept nogil:
+    """Number of the last entry whose key is <= key, -1 when there is none. Mutex held, file mapped when it has entries. `guess` is looked at
+    first: any number."""
     cdef int64_t low = 0, high = total(file) - 1, middle, found = -1
     cdef IndexEntry entry
+    if low <= guess <= high:
+        get_entry(file, guess, &entry)
+        if entry.key <= key:
+            found = guess
+            low = guess + 1
+            if low <= high:
+                get_entry(file, low, &entry)
+                if entry.key > key:
+                    return found
+        else:
+            high = guess - 1
     while low <= high:
         middle = low + (high - low) // 2
         get_entry(file, middle, &entry)
@@ -232,23 +245,28 @@ cdef int time_index_append(TimeIndexState* index, int64_t timestamp, int64_t off
 
 
 cdef int64_t offset_index_lookup(OffsetIndexState* index, int64_t offset) noexcept nogil:
-    cdef int64_t following
-    return offset_index_bounds(index, offset, &following)
+    cdef int64_t following, second
+    return offset_index_bounds(index, offset, &following, &second)
 
 
-cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_t* following) noexcept nogil:
+cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_t* following, int64_t* second) noexcept nogil:
     cdef int64_t found, position = 0
     cdef IndexEntry entry
     following[0] = -1
+    second[0] = -1
     pthread_mutex_lock(&index.file.mutex)
     if readable(&index.file):
-        found = largest_not_above(&index.file, offset - index.base_offset)
+        found = largest_not_above(&index.file, offset - index.base_offset, index.file.found_last + 1)
+        index.file.found_last = found
         if found >= 0:
             get_entry(&index.file, found, &entry)
             position = entry.value
         if found + 1 < total(&index.file):
             get_entry(&index.file, found + 1, &entry)
             following[0] = entry.value
+        if found + 2 < total(&index.file):
+            get_entry(&index.file, found + 2, &entry)
+            second[0] = entry.value
     pthread_mutex_unlock(&index.file.mutex)
     return position if position >= 0 else 0
 
@@ -258,7 +276,7 @@ cdef int64_t time_index_lookup(TimeIndexState* index, int64_t timestamp) noexcep
     cdef IndexEntry entry
     pthread_mutex_lock(&index.file.mutex)
     if readable(&index.file):
-        found = largest_not_above(&index.file, timestamp)
+        found = largest_not_above(&index.file, timestamp, -1)
         if found >= 0:
             get_entry(&index.file, found, &entry)
             offset = index.base_offset + entry.value
@@ -320,7 +338,7 @@ cdef void keep_entries(IndexFile* file, int64_t count) noexcept nogil:
 cdef void offset_index_truncate(OffsetIndexState* index, int64_t offset) noexcept nogil:
     pthread_mutex_lock(&index.file.mutex)
     if readable(&index.file):
-        keep_entries(&index.file, largest_not_above(&index.file, offset - index.base_offset - 1) + 1)
+        keep_entries(&index.file, largest_not_above(&index.file, offset - index.base_offset - 1, -1) + 1)
     else:
         drop_unreadable(&index.file)
     pthread_mutex_unlock(&index.file.mutex)

@@ -42,7 +42,7 @@ from kafkapy._speedups.partition_log cimport (
 )
 from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport CompletedTransaction
-from kafkapy._speedups.segment cimport SegmentState, segment_find, segment_open, segment_ref, segment_unref
+from kafkapy._speedups.segment cimport SegmentState, segment_find, segment_find_dense, segment_open, segment_ref, segment_unref
 
 
 cdef void collect_aborted_locked(LogState* log, int64_t start, int64_t upper, ReadResult* result) noexcept nogil:
@@ -147,6 +147,8 @@ cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint mi
             status = SCAN_ERROR
             error = -opened
         elif start >= 0:
+            status = SCAN_FOUND
+        elif end_known and segment_find_dense(segment, sought, end, max_bytes, &start):
             status = SCAN_FOUND
         else:
             status = segment_find(segment, sought, end, &found)

@@ -23,7 +23,8 @@ cdef cppclass PendingRequest:
     Frame frame
     int64_t frame_size          # without the 4-byte size
     bint unsupported_version    # ApiVersions in a version that is not known
-    uint8_t* memory             # what frame points into, when owned; NULL while it lies in the Processor's scratch buffer
+    uint8_t small[256]          # what frame points into, when it is as small as that
+    uint8_t* memory             # else, when owned; NULL while it lies in the Processor's scratch buffer
     size_t capacity
     int64_t reserved            # bytes in the pool
     void* parked                # of produce_request or fetch_request; NULL: not parked
@@ -34,7 +35,11 @@ cdef cppclass PendingRequest:
     int64_t local_ns            # so far, for the request log: being handled
     int64_t remote_ns           # parked
 
-cdef PendingRequest* pending_new(DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection) noexcept nogil
+# In the memory of `kept`, when it is not NULL. `kept_fetch`: see Frame.
+cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,
+                                 void** kept_fetch) noexcept nogil
 cdef void pending_ref(PendingRequest* p) noexcept nogil
 # May cancel a parked request, which locks partition mutexes: not with the GIL.
 cdef void pending_unref(PendingRequest* p) noexcept nogil
+# The same, and true when that was the last reference and the memory, still the caller's, may be used for another request.
+cdef bint pending_unref_keep(PendingRequest* p) noexcept nogil

@@ -9,8 +9,11 @@ from kafkapy._speedups.posix cimport atomic_add
 from kafkapy._speedups.produce_request cimport produce_cancel
 
 
-cdef PendingRequest* pending_new(DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection) noexcept nogil:
-    cdef PendingRequest* p = new PendingRequest()
+cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,
+                                 void** kept_fetch) noexcept nogil:
+    cdef PendingRequest* p = kept
+    if p == NULL:
+        p = new PendingRequest()
     p.references = 1
     p.plane = plane
     p.mailbox = mailbox
@@ -21,9 +24,22 @@ cdef PendingRequest* pending_new(DataPlaneState* plane, Mailbox* mailbox, Memory
     p.frame.wake = mailbox_wake
     p.frame.wake_owner = mailbox
     p.frame.authorization = &connection.authorization
+    p.frame.kept_fetch = kept_fetch
     p.frame.listener_index = connection.listener_index
     p.frame.privileged = connection.privileged
+    p.frame_size = 0
+    p.unsupported_version = False
+    p.memory = NULL
+    p.capacity = 0
+    p.reserved = 0
+    p.parked = NULL
+    p.ask = NULL
     p.wait.token = p.frame.token
+    p.wait.place = 0
+    p.parked_ns = 0
+    p.taken_ns = 0
+    p.local_ns = 0
+    p.remote_ns = 0
     return p
 
 
@@ -32,8 +48,13 @@ cdef void pending_ref(PendingRequest* p) noexcept nogil:
 
 
 cdef void pending_unref(PendingRequest* p) noexcept nogil:
+    if pending_unref_keep(p):
+        del p
+
+
+cdef bint pending_unref_keep(PendingRequest* p) noexcept nogil:
     if atomic_add(&p.references, -1) > 0:
-        return
+        return False
     if p.parked != NULL:
         if p.frame.api_key == API_PRODUCE:
             produce_cancel(p.plane, p.parked)
@@ -42,4 +63,4 @@ cdef void pending_unref(PendingRequest* p) noexcept nogil:
     buffer_give_back(p.pool, p.memory, p.capacity)
     pool_release(p.pool, p.reserved)
     connection_unref(p.connection)
-    del p
+    return True

@@ -39,6 +39,7 @@ from kafkapy._speedups.connection cimport (
 )
 from kafkapy._speedups.connection_quotas cimport quota_exceeded
 from kafkapy._speedups.data_plane cimport API_FETCH
+from kafkapy._speedups.fetch_request cimport fetch_forget_kept
 from kafkapy._speedups.frame_reader cimport reader_close, reader_open
 from kafkapy._speedups.mailbox cimport (
     MAIL_CLOSE_CONNECTION,
@@ -70,6 +71,7 @@ from kafkapy._speedups.selector cimport (
     selector_next_expiry,
     selector_open,
     selector_poll,
+    selector_timer_rang,
     selector_touch,
 )
 from kafkapy._speedups.send cimport send_free
@@ -266,8 +268,8 @@ cdef void end_stop(ProcessorState* p) noexcept nogil:
         channel_close(p, dereference(it).second, CLOSED_AT_STOP)
 
 
-cdef int64_t time_to_wait(ProcessorState* p) noexcept nogil:
-    """Ns until something is due; -1: nothing is."""
+cdef int64_t next_due(ProcessorState* p) noexcept nogil:
+    """When something is due (monotonic ns); 0: now, -1: nothing is."""
     cdef int64_t due = purgatory_next_deadline(&p.purgatory)
     cdef int64_t other = selector_next_expiry(&p.selector)
     if not p.ready.empty() or not p.mailbox.own_wakes.empty():
@@ -278,10 +280,7 @@ cdef int64_t time_to_wait(ProcessorState* p) noexcept nogil:
         other = atomic_load(&p.stop_at_ns)
         if due < 0 or other < due:
             due = other
-    if due < 0:
-        return -1
-    other = due - monotonic_ns()
-    return other if other > 0 else 0
+    return due
 
 
 cdef void turn(ProcessorState* p) noexcept nogil:
@@ -289,12 +288,13 @@ cdef void turn(ProcessorState* p) noexcept nogil:
     cdef size_t k
     cdef KafkaChannel* channel
     cdef bint mail = False
-    selector_poll(&p.selector, time_to_wait(p))
-    p.now_ns = monotonic_ns()
+    p.now_ns = selector_poll(&p.selector, next_due(p))
     for i in range(p.selector.ready):
         channel = <KafkaChannel*>p.selector.events[i].data.ptr
         if channel == NULL:
             mail = True
+        elif <void*>channel == <void*>&p.selector:
+            selector_timer_rang(&p.selector)
         else:
             channel_event(p, channel, p.selector.events[i].events)
     if mail:
@@ -347,6 +347,7 @@ cdef class Processor:
         self.channel = channel
         self.state = new ProcessorState()
         self.state.selector.epoll_fd = -1
+        self.state.selector.timer_fd = -1
         self.state.plane = channel.plane.state
         self.state.requests = channel.state
         self.state.registry = channel.registry.state
@@ -371,6 +372,8 @@ cdef class Processor:
                 channels_free_closed(self.state)
                 pool_remove_listener(self.state.pool, self.state.mailbox.event_fd)
                 mailbox_give_back(self.state.mailbox)
+                fetch_forget_kept(self.state.kept_fetch)
+                del self.state.kept
             selector_close(&self.state.selector)
             if self.state.reader.scratch != NULL:
                 reader_close(&self.state.reader)

@@ -10,6 +10,7 @@ cdef class RequestDriver:
     cdef int16_t listener_index
     cdef bint privileged
     cdef uint64_t next_token
+    cdef void* kept_fetch
     cdef void fill_frame(self, Frame* frame, int16_t api_key, int16_t api_version, int32_t correlation_id, uint8_t* body, int64_t size) noexcept
 
 cdef class Exchange:

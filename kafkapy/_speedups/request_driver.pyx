@@ -32,7 +32,7 @@ from kafkapy._speedups.fetch_conversion cimport (
     fetch_records_to_convert,
     fetch_refuse_records,
 )
-from kafkapy._speedups.fetch_request cimport fetch_cancel, fetch_handle, fetch_resume
+from kafkapy._speedups.fetch_request cimport fetch_cancel, fetch_forget_kept, fetch_handle, fetch_resume
 from kafkapy._speedups.fetch_state cimport ASK_CONVERT
 from kafkapy._speedups.posix cimport atomic_add, atomic_count, atomic_load, monotonic_ns
 from kafkapy._speedups.partition_log cimport LogState
@@ -99,6 +99,7 @@ cdef class RequestDriver:
 
     def __dealloc__(self):
         del self.authorization
+        fetch_forget_kept(self.kept_fetch)
 
     def handle(self, int16_t api_key, int16_t api_version, int32_t correlation_id, client_id, bytes body):
         """Hands a request over; ValueError for an API the data plane does not serve. The Exchange says what came of it."""
@@ -194,6 +195,7 @@ cdef class RequestDriver:
         frame.token = self.next_token
         self.next_token += 1
         frame.authorization = self.authorization
+        frame.kept_fetch = &self.kept_fetch
         frame.listener_index = self.listener_index
         frame.privileged = self.privileged
 

@@ -20,6 +20,7 @@ cdef cppclass SegmentState:
     int64_t created_ms              # wall clock, for roll by time when the batches carry no timestamp
     int64_t first_batch_timestamp   # ms, -1 when empty or not read yet; roll by time counts from here
     int64_t bytes_since_index       # appended since the last index entry
+    int64_t dense_from              # atomic; every batch from this position on has an index entry of its own
     int64_t roll_jitter_ms          # taken off segment.ms
     bint sealed                     # no longer active and its indexes cut to size
     FileRecordsState* records
@@ -45,6 +46,8 @@ cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int6
 cdef void segment_after_append(SegmentState* s) noexcept nogil
 # The batch that holds `offset`, or the first one behind it, below `limit` bytes. Without the log's mutex.
 cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil
+# Whether the index alone tells where that batch stands, and that it is no larger than `most` bytes: then no byte of the data is read.
+cdef bint segment_find_dense(SegmentState* s, int64_t offset, int64_t limit, int64_t most, int64_t* position) noexcept nogil
 # The first batch below `limit` bytes with a max timestamp >= timestamp and a last offset >= start_offset.
 cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64_t start_offset, int64_t limit, BatchPosition* out) noexcept nogil
 # Why the segment must be closed before `size` more bytes up to `last_offset` with that max timestamp, or 0.

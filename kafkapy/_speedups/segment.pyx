@@ -1,6 +1,6 @@
 """One log segment (see segment.pxd)."""
 
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.file_records cimport (
@@ -46,7 +46,9 @@ from kafkapy._speedups.index cimport (
     time_index_new,
     time_index_truncate,
 )
-from kafkapy._speedups.posix cimport atomic_add, atomic_load
+from kafkapy._speedups.posix cimport atomic_add, atomic_load, atomic_store
+from kafkapy._speedups.record_batch cimport BATCH_LENGTH_AT, LOG_OVERHEAD
+from kafkapy._speedups.wire cimport load_int32
 
 
 cdef void segment_ref(SegmentState* s) noexcept nogil:
@@ -73,6 +75,7 @@ cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, 
     s.created_ms = created_ms
     s.first_batch_timestamp = -1
     s.bytes_since_index = 0
+    s.dense_from = INT64_MAX
     s.roll_jitter_ms = 0
     s.sealed = sealed
     s.path = path
@@ -107,9 +110,15 @@ cdef int segment_open(SegmentState* s) noexcept nogil:
     return <int>fd
 
 
+cdef bint is_one_batch(const uint8_t* data, int64_t size) noexcept nogil:
+    """Replicas append what a fetch brought, many batches at once: their index entry is the first one's position and the last one's offset."""
+    return size >= LOG_OVERHEAD and load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD == size
+
+
 cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
                         int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
     cdef int64_t position = s.size
+    cdef bint dense = False
     cdef int failure = file_append(s.fd, data, size, position)
     if failure:
         return failure
@@ -119,9 +128,13 @@ cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int6
     if position == 0:
         s.first_batch_timestamp = max_timestamp
     if s.bytes_since_index > index_interval_bytes:
-        offset_index_append(s.offset_index, last_offset, position)
+        dense = offset_index_append(s.offset_index, last_offset, position) == 0 and is_one_batch(data, size)
         time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, False)
         s.bytes_since_index = 0
+    if not dense:
+        atomic_store(&s.dense_from, INT64_MAX)
+    elif s.dense_from > position:
+        atomic_store(&s.dense_from, position)
     s.bytes_since_index += size
     s.size = position + size
     return 0
@@ -141,12 +154,12 @@ cdef bint begins_at_or_below(SegmentState* s, int64_t position, int64_t limit, i
 
 
 cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil:
-    cdef int64_t position = 0, following = -1
+    cdef int64_t position = 0, following = -1, second
     cdef ScanStatus status
     if segment_open(s) < 0:
         return SCAN_ERROR
     if offset > s.base_offset:
-        position = offset_index_bounds(s.offset_index, offset, &following)
+        position = offset_index_bounds(s.offset_index, offset, &following, &second)
         if following - position > SCAN_CHUNK and following < limit:
             # An entry holds the last offset of its batch: who reads on after a batch as large as the index interval is
             # led to that batch, and finds the next one where the entry behind leads.
@@ -158,6 +171,19 @@ cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, Bat
         # A damaged index entry led into the middle of a batch or too far; the data itself is the truth.
         status = scan_for_offset(s.fd, 0, limit, offset, out)
     return status
+
+
+cdef bint segment_find_dense(SegmentState* s, int64_t offset, int64_t limit, int64_t most, int64_t* position) noexcept nogil:
+    cdef int64_t dense_from = atomic_load(&s.dense_from)
+    cdef int64_t before, second
+    if dense_from >= limit or offset <= s.base_offset:
+        return False
+    # An entry holds the last offset of its batch. The batch sought is the first whose last offset is not below `offset`: with an entry for
+    # every batch it is the one behind the last entry below.
+    before = offset_index_bounds(s.offset_index, offset - 1, position, &second)
+    if before < dense_from or position[0] <= before or position[0] >= limit:
+        return False
+    return (second if 0 <= second < limit else limit) - position[0] <= most
 
 
 cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64_t start_offset, int64_t limit,
@@ -209,6 +235,7 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
         return failure
     s.size = position
     s.bytes_since_index = 0
+    atomic_store(&s.dense_from, INT64_MAX)
     s.sealed = False
     if position > 0:
         segment_read_max_timestamp(s)

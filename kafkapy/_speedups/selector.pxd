@@ -68,6 +68,8 @@ cdef cppclass KafkaChannel:
 
 cdef cppclass SelectorState:
     int epoll_fd
+    int timer_fd                # wakes the selector; asked for an earlier time only, so that few waits cost a system call
+    int64_t timer_ns            # monotonic, when it does; 0: never
     int64_t max_idle_ns         # -1: never
     KafkaChannel* oldest
     KafkaChannel* newest
@@ -85,8 +87,10 @@ cdef int selector_open(SelectorState* s, int wake_fd, int64_t max_idle_ns) noexc
 cdef void selector_close(SelectorState* s) noexcept nogil
 cdef int selector_add(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil
 cdef void selector_remove(SelectorState* s, KafkaChannel* channel) noexcept nogil
-# Waits until timeout_ns has passed (-1: no limit) or something is ready; fills events and ready. The eventfd is the event with a NULL pointer.
-cdef void selector_poll(SelectorState* s, int64_t timeout_ns) noexcept nogil
+# Waits until due_ns (monotonic; 0: not at all, -1: no limit) or until something is ready, sometimes earlier; fills events and ready. The eventfd is the
+# event with a NULL pointer, the timer the one with the selector's. Gives the time (monotonic ns) after the wait.
+cdef int64_t selector_poll(SelectorState* s, int64_t due_ns) noexcept nogil
+cdef void selector_timer_rang(SelectorState* s) noexcept nogil
 cdef void selector_want(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil
 cdef void selector_touch(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil
 # The least recently used channel if it has been idle for too long, else NULL.

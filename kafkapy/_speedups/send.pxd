@@ -31,6 +31,7 @@ cdef enum:
 
 cdef inline Send* send_new() noexcept nogil:
     cdef Send* send = new Send()
+    send.pieces.reserve(4)
     send.current = 0
     send.size = 0
     send.remaining = 0

@@ -16,6 +16,7 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL, MSG_DONTWAIT, MSG_MORE
     int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
     ssize_t recv(int fd, void* into, size_t size, int flags)
+    ssize_t send(int fd, const void* data, size_t size, int flags)
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
 
 
@@ -39,11 +40,12 @@ cdef int64_t plain_read(Transport* t, uint8_t* into, size_t size) noexcept nogil
 cdef int64_t plain_write(Transport* t, iovec* pieces, int count, bint more) noexcept nogil:
     cdef msghdr message
     cdef ssize_t n
+    cdef int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if more else 0)
     memset(&message, 0, sizeof(message))
     message.msg_iov = pieces
     message.msg_iovlen = count
     while True:
-        n = sendmsg(t.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if more else 0))
+        n = send(t.fd, pieces.iov_base, pieces.iov_len, flags) if count == 1 else sendmsg(t.fd, &message, flags)
         if n >= 0:
             return n
         if errno != EINTR:
@@ -128,6 +130,15 @@ cdef int64_t send_gathered(Transport* t, Send* send) noexcept nogil:
     return t.functions.write(t, pieces, count, i < send.pieces.size())
 
 
+cdef int64_t send_memory(Transport* t, Send* send) noexcept nogil:
+    """One piece of memory that is gathered with no other: most replies are of one, or of one before a large file region."""
+    cdef Piece* piece = &send.pieces[send.current]
+    cdef iovec one
+    one.iov_base = piece.data + piece.position
+    one.iov_len = piece.remaining
+    return t.functions.write(t, &one, 1, send.current + 1 < send.pieces.size())
+
+
 cdef void set_cork(Transport* t, bint on) noexcept nogil:
     if t.corked != on:
         t.corked = on
@@ -159,7 +170,10 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
             return 0
         piece = &send.pieces[send.current]
         if gathered(send, send.current):
-            n = send_gathered(t, send)
+            if piece.data != NULL and (send.current + 1 == send.pieces.size() or not gathered(send, send.current + 1)):
+                n = send_memory(t, send)
+            else:
+                n = send_gathered(t, send)
         else:
             if send.current + 1 < send.pieces.size():
                 # A sendfile pushes out what it has; the little that follows would travel in a packet of its own.

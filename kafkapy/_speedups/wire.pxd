@@ -10,7 +10,7 @@ A `ByteBuffer` is the writing side: a growable malloc'ed array. Its error is sti
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 cdef extern from * nogil:
@@ -18,7 +18,18 @@ cdef extern from * nogil:
     #define kp_bswap16 __builtin_bswap16
     #define kp_bswap32 __builtin_bswap32
     #define kp_bswap64 __builtin_bswap64
+
+    #include <stdlib.h>
+    /* Out of line, so that what is written over and over stays small: requests are few and far between for the CPU's instruction cache. */
+    static __attribute__((noinline, cold, unused)) void* kp_grown(void* data, size_t* capacity, size_t size, size_t more) {
+        size_t wanted = *capacity ? *capacity * 2 : 256;
+        while (wanted - size < more) wanted *= 2;
+        data = realloc(data, wanted);
+        if (data) *capacity = wanted;
+        return data;
+    }
     """
+    void* grown "kp_grown"(void* data, size_t* capacity, size_t size, size_t more)
     uint16_t bswap16 "kp_bswap16"(uint16_t)
     uint32_t bswap32 "kp_bswap32"(uint32_t)
     uint64_t bswap64 "kp_bswap64"(uint64_t)
@@ -251,21 +262,15 @@ cdef inline void buffer_free(ByteBuffer* b) noexcept nogil:
 
 
 cdef inline uint8_t* extend(ByteBuffer* b, size_t n) noexcept nogil:
-    """Room for n more bytes, already counted in `size`; NULL with `error` set when memory is out."""
-    cdef size_t capacity
+    """Room for n more bytes, already counted in `size`; NULL with `error` set when memory is out. After an error some writes may
+    still find room; the error stays."""
     cdef uint8_t* data
-    if b.error:
-        return NULL
     if n > b.capacity - b.size:
-        capacity = b.capacity * 2 if b.capacity else 256
-        while capacity - b.size < n:
-            capacity *= 2
-        data = <uint8_t*>realloc(b.data, capacity)
+        data = <uint8_t*>grown(b.data, &b.capacity, b.size, n) if not b.error else NULL
         if data == NULL:
             b.error = 1
             return NULL
         b.data = data
-        b.capacity = capacity
     b.size += n
     return b.data + (b.size - n)
 
