@@ -29,7 +29,18 @@ from kafkapy.clients.consumer.consumer import KafkaConsumer
 from kafkapy.errors import KafkaTimeoutError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkapy.types import TopicPartition
 
-__all__ = ["COLUMNS", "MAX_TABLE_BYTES", "SCHEMA", "TableBuilder", "array_of", "checksum", "read", "send", "stream"]
+__all__ = [
+    "COLUMNS",
+    "MAX_TABLE_BYTES",
+    "SCHEMA",
+    "TableBuilder",
+    "append",
+    "array_of",
+    "checksum",
+    "read",
+    "send",
+    "stream",
+]
 
 Place = int | datetime | Literal["earliest", "latest"]
 """A place in a partition: an offset, the first record at or after a time, the first record, or behind the last one."""
@@ -307,12 +318,23 @@ def send(producer: RecordSender, table: Any, topic: str | None = None) -> BulkFu
     Serializers and interceptors are not called. ValueError for other columns, types that do not fit, a row without a
     topic. For the rest raises what RecordSender.send does; the rows before the one that fails are on their way.
     """
+    spans = RecordSpans()
+    _send(producer, table, topic, spans)
+    return bulk_future(spans)
+
+
+def append(producer: RecordSender, table: Any, topic: str | None = None) -> None:
+    """Has a record sent for each row as `send` does, where nobody asks what became of which: that takes no memory.
+
+    Whether one was lost, `producer.accumulator.failure` says once the records before it are through (`flush`)."""
+    _send(producer, table, topic, None)
+
+
+def _send(producer: RecordSender, table: Any, topic: str | None, spans: RecordSpans | None) -> None:
     rows = _sendable(table if isinstance(table, pa.Table) else _table_of(table), topic is None)
     now_ms = int(time.time() * 1000)
-    spans = RecordSpans()
     for batch in rows.to_batches():
         _rows_of(batch).send(producer, topic, now_ms, spans)
-    return bulk_future(spans)
 
 
 def checksum(table: Any) -> int:

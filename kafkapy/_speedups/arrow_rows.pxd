@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from kafkapy._speedups.record_accumulator cimport RecordAccumulator
+from kafkapy._speedups.record_spans cimport RecordSpans
 from kafkapy._speedups.wire cimport ByteBuffer
 
 # Arrow's buffers; NULL `valid`: no row is null, NULL `data` of a column that is not there.
@@ -36,3 +38,6 @@ cdef class ArrowRows:
     cdef str topic_of(self, int64_t row, str default)
     cdef int32_t partition_of(self, int64_t row) except? -1
     cdef uint64_t checksum_of(self) noexcept nogil
+    cdef list queues_of(self, RecordAccumulator accumulator, str topic)
+    cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last, int64_t now_ms,
+                           RecordSpans spans, ByteBuffer* headers) except -1

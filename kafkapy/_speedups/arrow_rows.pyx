@@ -16,9 +16,10 @@ from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from kafkapy._speedups.crc32c cimport crc32c_of
-from kafkapy._speedups.partition_queue cimport ANY_PARTITION
+from kafkapy._speedups.partition_queue cimport ANY_PARTITION, PartitionQueue, TopicQueue
 from kafkapy._speedups.producer_batch cimport ProducerBatch
-from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN
+from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN, RecordAccumulator
+from kafkapy._speedups.record_batch cimport MIN_RECORD_SIZE, RecordView
 from kafkapy._speedups.record_sender cimport RecordSender
 from kafkapy._speedups.record_spans cimport RecordSpans
 from kafkapy._speedups.wire cimport buffer_free, buffer_init, write_raw, write_varint
@@ -189,7 +190,87 @@ cdef class ArrowRows:
             out += mixed((<uint64_t>key_crc << 32 | value_crc) ^ mixed(sizes))
         return out
 
-    def send(self, RecordSender sender not None, str topic, int64_t now_ms, RecordSpans spans not None):
+    cdef list queues_of(self, RecordAccumulator accumulator, str topic):
+        """The TopicQueue of each of `topics`, or the one of `topic`; None for a topic that is not known yet."""
+        return [accumulator.topics.get(name) for name in ([topic] if topic is not None else self.topics or ())]
+
+    cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last, int64_t now_ms,
+                           RecordSpans spans, ByteBuffer* headers) except -1:
+        """Appends rows from `row` on while each is a record without a fault and goes into a batch that is open: the first that is not or does
+        not, or `last`. Neither runs Python code, but to wake the sender at the end, nor gives the GIL to anybody."""
+        cdef BytesColumn keys = self.key
+        cdef BytesColumn values = self.value
+        cdef NumberColumn partitions = self.partition
+        cdef NumberColumn timestamps = self.timestamp
+        cdef RecordView record
+        cdef TopicQueue topic
+        cdef PartitionQueue queue
+        cdef int64_t key_size, value_size, size, timestamp
+        cdef int64_t at
+        cdef int32_t number
+        cdef int appended = 1
+        cdef bint sticky
+        if not accumulator.open:
+            return row
+        record.headers = NULL
+        record.headers_size = 0
+        record.header_count = 0
+        while row < last and appended == 1:
+            number = 0
+            if not one_topic:
+                at = row + self.topic.first
+                if not is_valid(self.topic.valid, at):
+                    break
+                memcpy(&number, self.topic.data + at * sizeof(int32_t), sizeof(int32_t))
+            if queues[number] is None:
+                break
+            topic = <TopicQueue>queues[number]
+            record.key = bytes_at(&keys, row, &key_size)
+            record.value = bytes_at(&values, row, &value_size)
+            size = max(key_size, 0) + max(value_size, 0)
+            if size > accumulator.small:
+                break
+            sticky = False
+            at = row + partitions.first
+            if partitions.present and is_valid(partitions.valid, at):
+                memcpy(&number, partitions.data + at * sizeof(int32_t), sizeof(int32_t))
+                if not 0 <= number < len(topic.partitions):
+                    break
+                queue = <PartitionQueue>topic.partitions[number]
+            elif topic.partitions:
+                sticky = record.key == NULL or accumulator.ignore_keys
+                queue = topic.choose(record.key, key_size, accumulator.ignore_keys)
+            else:
+                break
+            if accumulator.transactional and not queue.in_transaction and not queue.joining:
+                break
+            timestamp = now_ms
+            at = row + timestamps.first
+            if timestamps.present and is_valid(timestamps.valid, at):
+                memcpy(&timestamp, timestamps.data + at * sizeof(int64_t), sizeof(int64_t))
+                if timestamp < 0:
+                    break
+            if self.header_lists.present:
+                record.header_count = self.encode_headers(row, headers)
+                record.headers = headers.data
+                record.headers_size = <int64_t>headers.size
+                if size + record.headers_size > accumulator.small:
+                    break
+            record.key_size = <int32_t>key_size
+            record.value_size = <int32_t>value_size
+            appended = accumulator.append_tail(queue, &record, timestamp)
+            if not appended:
+                break
+            if spans is not None:
+                spans.add(queue.tail, queue.tail.record_count - 1)
+            if sticky:
+                topic.appended(queue, size + record.headers_size + MIN_RECORD_SIZE)
+            row += 1
+        if appended == 2:
+            accumulator.ask_wake()
+        return row
+
+    def send(self, RecordSender sender not None, str topic, int64_t now_ms, RecordSpans spans=None):
         """Appends every row, to `topic` where it is not None, and adds where they went to `spans`.
 
         Waits and raises as RecordSender.send does; ValueError for a row that names no topic or a partition below 0. The rows before one that
@@ -204,9 +285,21 @@ cdef class ArrowRows:
         cdef int32_t partition, header_count
         cdef int32_t index = 0
         cdef int refusal
+        cdef list queues = None
         buffer_init(&headers)
         try:
-            for row in range(self.rows):
+            row = 0
+            while row < self.rows:
+                if sender.partitioner is None:
+                    if queues is None:
+                        queues = self.queues_of(sender.accumulator, topic)
+                    at = row
+                    row = self.send_open(sender.accumulator, queues, topic is not None, row, min(row + TURN, self.rows), now_ms, spans, &headers)
+                    if row > at:
+                        # No bytecode is run here, so nobody else would get the GIL.
+                        with nogil:
+                            pass
+                        continue
                 name = self.topic_of(row, topic)
                 partition = self.partition_of(row)
                 key = bytes_at(&self.key, row, &key_size)
@@ -243,13 +336,15 @@ cdef class ArrowRows:
                         sender.refuse()
                     elif refusal == NO_PARTITION:
                         deadline = sender.await_topic(name, None if partition == ANY_PARTITION else partition, deadline)
+                        queues = None
                     elif refusal == NOT_IN_TRANSACTION:
                         sender.join_transaction(sender.accumulator.asked)
                     elif refusal == NO_ROOM:
                         deadline = sender.await_room(max(key_size, 0) + max(value_size, 0), deadline)
-                spans.add(batch, index)
-                if row % TURN == TURN - 1:
-                    # No bytecode is run here, so nobody else would get the GIL.
+                if spans is not None:
+                    spans.add(batch, index)
+                row += 1
+                if row % TURN == 0:
                     with nogil:
                         pass
         finally:

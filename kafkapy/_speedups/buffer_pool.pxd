@@ -18,3 +18,5 @@ cdef class BufferPool:
     # A buffer, or NULL: there is no room, in the pool or in the machine. `forced` takes it whatever the pool holds.
     cdef uint8_t* allocate(self, int64_t size, bint forced) noexcept
     cdef void release(self, uint8_t* data, int64_t size) noexcept
+    # Buffers of another size are kept from now on, those that were kept given up.
+    cdef void resize(self, int64_t buffer_size) noexcept

@@ -15,9 +15,14 @@ cdef class BufferPool:
         self.waiting = 0
 
     def __dealloc__(self):
+        self.resize(self.buffer_size)
+
+    cdef void resize(self, int64_t buffer_size) noexcept:
         cdef size_t i
         for i in range(self.kept.size()):
             free(self.kept[i])
+        self.kept.clear()
+        self.buffer_size = buffer_size
 
     cdef uint8_t* allocate(self, int64_t size, bint forced) noexcept:
         cdef uint8_t* data

@@ -4,9 +4,11 @@ Sources: RecordAccumulator's deques, TxnPartitionEntry (sequences) and BuiltInPa
 org.apache.kafka.clients.producer.internals. Everything is protected by the GIL.
 """
 
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.murmur2 cimport partition_of_key
 from kafkapy._speedups.producer_batch cimport ProducerBatch
 
 cdef enum:
@@ -14,6 +16,7 @@ cdef enum:
     ANY_PARTITION = -1
 
 
+@cython.final
 cdef class PartitionQueue:
     cdef readonly TopicQueue topic
     cdef readonly int32_t partition
@@ -40,6 +43,7 @@ cdef class PartitionQueue:
     cdef int remember(self, ProducerBatch batch) except -1
 
 
+@cython.final
 cdef class TopicQueue:
     cdef readonly str name
     cdef public object topic_id             # uuid.UUID, or None when the brokers have no topic ids
@@ -54,7 +58,11 @@ cdef class TopicQueue:
     cdef vector[int64_t] load_table         # ... their cumulated weights; empty: all alike
     cdef uint64_t random_state
 
-    cdef PartitionQueue choose(self, const uint8_t* key, int64_t key_size, bint ignore_keys)
+    cdef inline PartitionQueue choose(self, const uint8_t* key, int64_t key_size, bint ignore_keys):
+        if key != NULL and not ignore_keys:
+            return <PartitionQueue>self.partitions[partition_of_key(key, <Py_ssize_t>key_size, <int32_t>len(self.partitions))]
+        return self.sticky_queue()
+
     cdef PartitionQueue sticky_queue(self)
     cdef void appended(self, PartitionQueue queue, int64_t size) noexcept
     cdef void switch(self) noexcept

@@ -3,7 +3,6 @@
 cimport cython
 from libc.stdint cimport uint32_t
 
-from kafkapy._speedups.murmur2 cimport partition_of_key
 from kafkapy._speedups.producer_batch cimport NO_SEQUENCE
 
 from collections import deque
@@ -227,11 +226,6 @@ cdef class TopicQueue:
             raise IllegalStateError(f"no partition of {self.name} is known")
         self.switch()
         return self.sticky
-
-    cdef PartitionQueue choose(self, const uint8_t* key, int64_t key_size, bint ignore_keys):
-        if key != NULL and not ignore_keys:
-            return self.partitions[partition_of_key(key, <Py_ssize_t>key_size, <int32_t>len(self.partitions))]
-        return self.sticky_queue()
 
     cdef PartitionQueue sticky_queue(self):
         cdef PartitionQueue queue

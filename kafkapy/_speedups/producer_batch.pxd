@@ -7,10 +7,12 @@ back to the pool once the batch is complete and no request lends it (`lent`).
 Everything is protected by the GIL. Nothing here runs Python code but `run_callbacks`, and what makes a result out of a batch.
 """
 
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.buffer_pool cimport BufferPool
-from kafkapy._speedups.record_batch cimport RecordView
+from kafkapy._speedups.record_batch cimport BATCH_HEADER_SIZE, RecordView
+from kafkapy._speedups.record_encoding cimport put_record, record_body_size, varlong_size
 from kafkapy._speedups.wire cimport ByteBuffer
 
 cdef enum BatchState:
@@ -23,6 +25,7 @@ cdef enum:
     NO_SEQUENCE = -1
 
 
+@cython.final
 cdef class ProducerBatch:
     cdef readonly str topic
     cdef readonly int32_t partition
@@ -59,10 +62,37 @@ cdef class ProducerBatch:
     cdef list callbacks
     cdef object event
 
-    # The index of the record, or -1: the batch is closed or has no room for it.
-    cdef int32_t append(self, RecordView* record, int64_t timestamp) noexcept
-    cdef bint is_full(self) noexcept
-    cdef int64_t size_in_bytes(self) noexcept
+    cdef inline int32_t append(self, RecordView* record, int64_t timestamp) noexcept:
+        """The index of the record, or -1: the batch is closed or has no room for it."""
+        cdef int64_t body, size
+        if self.closed:
+            return -1
+        if self.record_count == 0:
+            self.base_timestamp = timestamp
+        record.timestamp_delta = timestamp - self.base_timestamp
+        record.offset_delta = self.record_count
+        body = record_body_size(record)
+        size = body + varlong_size(body)
+        # The first record is always taken: the buffer was made for it. The limit of the others is within the buffer.
+        if size > <int64_t>(self.payload.capacity - self.payload.size) or (
+            self.record_count and BATCH_HEADER_SIZE + <int64_t>self.payload.size + size > self.limit
+        ):
+            return -1
+        put_record(self.payload.data + self.payload.size, record, body)
+        self.payload.size += <size_t>size
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        if size > self.max_record_size:
+            self.max_record_size = size
+        self.record_count += 1
+        return self.record_count - 1
+
+    cdef inline bint is_full(self) noexcept:
+        return self.closed or BATCH_HEADER_SIZE + <int64_t>self.payload.size >= self.limit
+
+    cdef inline int64_t size_in_bytes(self) noexcept:
+        return BATCH_HEADER_SIZE + <int64_t>self.payload.size
+
     cdef void lend(self) noexcept
     cdef void give_back(self) noexcept
     cdef void free_memory(self) noexcept

@@ -10,8 +10,6 @@ from kafkapy._speedups.record_batch cimport (
     BATCH_OK,
     NO_TIMESTAMP,
     record_read,
-    record_size,
-    record_write,
 )
 from kafkapy._speedups.wire cimport Cursor, buffer_init, cursor_init, remaining
 
@@ -88,34 +86,6 @@ cdef class ProducerBatch:
     def last_offset(self):
         """The offset of the last record; -1 while that is not known."""
         return self.base_offset + self.record_count - 1 if self.base_offset >= 0 else -1
-
-    cdef int32_t append(self, RecordView* record, int64_t timestamp) noexcept:
-        cdef int64_t size
-        if self.closed:
-            return -1
-        if self.record_count == 0:
-            self.base_timestamp = timestamp
-        record.timestamp_delta = timestamp - self.base_timestamp
-        record.offset_delta = self.record_count
-        size = record_size(record)
-        # The first record is always taken: the buffer was made for it. The limit of the others is within the buffer.
-        if size > <int64_t>(self.payload.capacity - self.payload.size) or (
-            self.record_count and BATCH_HEADER_SIZE + <int64_t>self.payload.size + size > self.limit
-        ):
-            return -1
-        record_write(&self.payload, record)
-        if timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-        if size > self.max_record_size:
-            self.max_record_size = size
-        self.record_count += 1
-        return self.record_count - 1
-
-    cdef bint is_full(self) noexcept:
-        return self.closed or BATCH_HEADER_SIZE + <int64_t>self.payload.size >= self.limit
-
-    cdef int64_t size_in_bytes(self) noexcept:
-        return BATCH_HEADER_SIZE + <int64_t>self.payload.size
 
     # --- memory ---------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,13 @@ The sender is woken when a batch has become full or a queue has got its first ba
 `timer_set` (it looks again before the linger of a new batch is over) and `saturated` (a response comes before it could send more).
 """
 
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.buffer_pool cimport BufferPool
 from kafkapy._speedups.partition_queue cimport PartitionQueue, TopicQueue
 from kafkapy._speedups.producer_batch cimport ProducerBatch
+from kafkapy._speedups.record_batch cimport RecordView
 from kafkapy._speedups.record_future cimport FutureRecordMetadata
 
 cdef enum Refusal:
@@ -22,6 +24,11 @@ cdef enum Refusal:
     NO_ROOM = 4             # in the buffer
 
 
+cdef inline int64_t bytes_of(const RecordView* record) noexcept nogil:
+    return max(<int64_t>record.key_size, 0) + max(<int64_t>record.value_size, 0) + record.headers_size
+
+
+@cython.final
 cdef class RecordAccumulator:
     cdef readonly BufferPool pool
     cdef readonly dict topics               # name -> TopicQueue
@@ -50,9 +57,22 @@ cdef class RecordAccumulator:
     cdef public int16_t producer_epoch
     cdef public object backoff_ms           # list of ms by the number of attempts - 1; the last one for all further
     cdef readonly PartitionQueue asked      # of the last NOT_IN_TRANSACTION
+    cdef readonly object failure            # why the first record that failed for good did; None
     # --- counters ---
     cdef readonly int64_t records_appended
     cdef readonly int64_t bytes_appended    # encoded, before compression
+
+    cdef inline int append_tail(self, PartitionQueue queue, RecordView* record, int64_t timestamp) noexcept:
+        """append_raw to the open batch of a queue. 0: there is none, or it has no room for the record. One of more than `small` bytes may be too
+        large for a request, which is not looked at here."""
+        cdef ProducerBatch batch = queue.tail
+        if batch is None or batch.append(record, timestamp) < 0:
+            return 0
+        self.records_appended += 1
+        self.bytes_appended += bytes_of(record)
+        if self.wake_asked or (self.saturated if batch.is_full() else batch.record_count > 1 or self.timer_set):
+            return 1
+        return 2
 
     # 0: there is no room for a batch, nothing was done. 1: the record is the last one in queue.tail. 2: the same, and the caller calls ask_wake()
     # once it has taken from the queue what it needs, for that runs Python code. Sizes in bytes, -1 for null; `headers` as a record has them.

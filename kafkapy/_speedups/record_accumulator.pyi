@@ -33,6 +33,7 @@ class RecordAccumulator:
     producer_epoch: int
     backoff_ms: list[int]
     asked: PartitionQueue | None
+    failure: BaseException | None
     records_appended: int
     bytes_appended: int
     def __init__(
@@ -46,6 +47,7 @@ class RecordAccumulator:
         ignore_keys: bool = False,
         adaptive: bool = True,
     ) -> None: ...
+    def set_batch_size(self, batch_size: int) -> None: ...
     def append(
         self,
         topic: str,

@@ -45,15 +45,14 @@ cdef class RecordAccumulator:
 
     def __init__(self, int64_t buffer_memory, int64_t batch_size, int64_t linger_ms, int64_t max_request_size, list backoff_ms not None,
                  *, bint ignore_keys=False, bint adaptive=True):
-        self.batch_size = max(batch_size, BATCH_HEADER_SIZE + 1)
-        self.pool = BufferPool(buffer_memory, self.batch_size)
+        self.pool = BufferPool(buffer_memory, max(batch_size, 1))
         self.linger_ms = linger_ms
         self.max_request_size = max_request_size
-        self.small = min(self.batch_size, max_request_size) // 2
+        self.topics = {}
+        self.set_batch_size(batch_size)
         self.backoff_ms = backoff_ms
         self.ignore_keys = ignore_keys
         self.adaptive = adaptive
-        self.topics = {}
         self.incomplete = set()
         self.listed = deque()
         self.room_waiters = []
@@ -62,16 +61,26 @@ cdef class RecordAccumulator:
         self.producer_id = -1
         self.producer_epoch = -1
 
+    def set_batch_size(self, int64_t batch_size):
+        """Batches are of so many bytes from now on; those that are open stay as they are."""
+        cdef TopicQueue queues
+        self.batch_size = max(batch_size, BATCH_HEADER_SIZE + 1)
+        self.small = min(self.batch_size, self.max_request_size) // 2
+        self.pool.resize(self.batch_size)
+        for queues in list(self.topics.values()):
+            queues.sticky_limit = self.batch_size
+
     # --- appending ------------------------------------------------------------------------------------------------
 
     cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size, const uint8_t* value,
                         int64_t value_size, const uint8_t* headers, int64_t headers_size, int32_t header_count) except -2:
         cdef RecordView record
         cdef ProducerBatch batch
-        cdef int64_t most
-        if queue.tail is None or key_size + value_size + headers_size > self.small:
+        cdef int64_t size = max(key_size, 0) + max(value_size, 0) + headers_size
+        cdef int64_t most = BATCH_HEADER_SIZE + MOST_OVERHEAD + size
+        cdef int appended
+        if queue.tail is None or size > self.small:
             # Only here can a record be too large: what fits an open batch was compared with its limit.
-            most = BATCH_HEADER_SIZE + MOST_OVERHEAD + max(key_size, 0) + max(value_size, 0) + headers_size
             if most > self.max_request_size or most > INT32_MAX:
                 raise RecordTooLargeError(
                     f"a record of {most} bytes when serialized is larger than max.request.size allows ({self.max_request_size})"
@@ -86,17 +95,17 @@ cdef class RecordAccumulator:
         record.headers_size = headers_size
         record.header_count = header_count
         while True:
-            batch = queue.tail
-            if batch is not None:
-                if batch.append(&record, timestamp) >= 0:
-                    break
-                batch.closed = True
+            appended = self.append_tail(queue, &record, timestamp)
+            if appended:
+                return appended
+            if queue.tail is not None:
+                queue.tail.closed = True
                 queue.tail = None
             batch = new_batch(
                 queue.topic.name,
                 queue.partition,
                 self.pool,
-                max(self.batch_size, BATCH_HEADER_SIZE + MOST_OVERHEAD + max(key_size, 0) + max(value_size, 0) + headers_size),
+                max(self.batch_size, most),
                 self.batch_size,
                 now_ms(),
                 False,
@@ -114,11 +123,6 @@ cdef class RecordAccumulator:
             if not queue.listed:
                 queue.listed = True
                 self.listed.append(queue)
-        self.records_appended += 1
-        self.bytes_appended += max(key_size, 0) + max(value_size, 0) + headers_size
-        if self.wake_asked or (self.saturated if batch.is_full() else batch.record_count > 1 or self.timer_set):
-            return 1
-        return 2
 
     cdef int ask_wake(self) except -1:
         if not self.wake_asked and self.wake is not None:
@@ -461,6 +465,8 @@ cdef class RecordAccumulator:
         queue.muted = False
         if not batch.fail(error, record_errors):
             return False
+        if self.failure is None:
+            self.failure = record_errors[min(record_errors)] if record_errors else error
         self.incomplete.discard(batch)
         batch.run_callbacks()
         return True

@@ -9,8 +9,10 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from kafkapy._speedups.crc32c cimport crc32c_of
+from kafkapy._speedups.record_encoding cimport put_record, record_body_size, varlong_size
 from kafkapy._speedups.wire cimport (
     cursor_init,
+    extend,
     load_int16,
     load_int32,
     load_int64,
@@ -23,10 +25,6 @@ from kafkapy._speedups.wire cimport (
     store_int32,
     store_int64,
     take,
-    write_int8,
-    write_raw,
-    write_varint,
-    write_varlong,
 )
 
 cdef enum:
@@ -177,51 +175,16 @@ cdef BatchStatus record_read(Cursor* cursor, RecordView* out) noexcept nogil:
     return BATCH_OK if remaining(&c) == 0 else BATCH_BAD_STRUCTURE
 
 
-cdef inline int64_t varint_size(int32_t value) noexcept nogil:
-    cdef uint32_t v = (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
-    cdef int64_t size = 1
-    while v >= 0x80:
-        v >>= 7
-        size += 1
-    return size
-
-
-cdef inline int64_t varlong_size(int64_t value) noexcept nogil:
-    cdef uint64_t v = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    cdef int64_t size = 1
-    while v >= 0x80:
-        v >>= 7
-        size += 1
-    return size
-
-
-cdef inline int64_t record_body_size(const RecordView* record) noexcept nogil:
-    return (
-        1 + varlong_size(record.timestamp_delta) + varint_size(record.offset_delta)
-        + varint_size(record.key_size) + (record.key_size if record.key_size > 0 else 0)
-        + varint_size(record.value_size) + (record.value_size if record.value_size > 0 else 0)
-        + varint_size(record.header_count) + record.headers_size
-    )
-
-
 cdef int64_t record_size(const RecordView* record) noexcept nogil:
     cdef int64_t body = record_body_size(record)
     return body + varlong_size(body)
 
 
 cdef void record_write(ByteBuffer* out, const RecordView* record) noexcept nogil:
-    write_varint(out, <int32_t>record_body_size(record))
-    write_int8(out, 0)
-    write_varlong(out, record.timestamp_delta)
-    write_varint(out, record.offset_delta)
-    write_varint(out, record.key_size)
-    if record.key_size > 0:
-        write_raw(out, record.key, record.key_size)
-    write_varint(out, record.value_size)
-    if record.value_size > 0:
-        write_raw(out, record.value, record.value_size)
-    write_varint(out, record.header_count)
-    write_raw(out, record.headers, <size_t>record.headers_size)
+    cdef int64_t body = record_body_size(record)
+    cdef uint8_t* at = extend(out, <size_t>(body + varlong_size(body)))
+    if at != NULL:
+        put_record(at, record, body)
 
 
 cdef inline bint timestamp_out_of_bounds(int64_t timestamp, const ValidationRules* rules) noexcept nogil:

@@ -30,9 +30,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -68,8 +69,8 @@ def fill(bootstrap: str, topic: str, partitions: int, rows: int, codec: str) -> 
 
 
 @contextmanager
-def session(jars: list[Path]) -> Iterator[Any]:
-    """Spark with both connectors."""
+def session(jars: list[Path], settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[Any]:
+    """Spark with both connectors, and settings of its own."""
     from pyspark.sql import SparkSession
 
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find limit_source
@@ -82,6 +83,8 @@ def session(jars: list[Path]) -> Iterator[Any]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
     )
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
     spark = builder.getOrCreate()

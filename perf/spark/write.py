@@ -2,7 +2,7 @@
 away at most.
 
     python perf/spark/write.py [--rows 4000000] [--rounds 2] [--jobs keyed,values] [--sinks kafkapy,kafka,limit]
-                               [--json FILE]
+                               [--conf KEY=VALUE]... [--json FILE]
 
 One kafkapy broker (storage in memory, in a process of its own), one Spark session (local[2]) for all sinks; after a
 round that is not counted each job is run with the one and the other in turn: A B A B. Rows come from local Parquet
@@ -42,6 +42,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import measure
 from peers import spark_kafka
 from peers.apache_kafka import PeerMissingError
 from read import session
@@ -56,6 +57,8 @@ STREAM = "stream"
 BATCHES = 20
 """Micro-batches of a measurement."""
 BATCH_ROWS = 100
+ROUND_BYTES = 1 << 30
+"""More than what a write makes the broker keep: memory that the machine is to have before (measure.back_pages)."""
 FORMATS = {"kafkapy": "kafkapy", "once": "kafkapy", "kafka": "kafka", "limit": "limit-sink"}
 
 
@@ -138,6 +141,7 @@ class Bench:
         topic = self.made()
         frame = self.frame(job, topic)
         writer = frame.write.format(FORMATS[sink]).mode("append").options(**self.options(sink, job, topic))
+        measure.back_pages(self.directory, ROUND_BYTES)
         used, began = processor_s(os.getpid()), time.perf_counter()
         writer.save()
         took, used = time.perf_counter() - began, processor_s(os.getpid()) - used
@@ -201,6 +205,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--jobs", default=",".join((*WRITE_JOBS, STREAM)))
     parser.add_argument("--sinks", default="kafkapy,kafka,limit")
+    parser.add_argument("--conf", action="append", default=[], help="KEY=VALUE, a setting of the session")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     sinks, jobs = options.sinks.split(","), options.jobs.split(",")
@@ -221,7 +226,7 @@ def main() -> None:
         BrokerProcess(overrides={"kafkapy.storage.backend": "memory"}) as broker,
     ):
         rows = fill(Path(directory), options.rows, 2)
-        with session(jars) as spark:
+        with session(jars, dict(each.split("=", 1) for each in options.conf)) as spark:
             from limit_sink import LimitSink
 
             spark.dataSource.register(LimitSink)

@@ -94,6 +94,34 @@ def test_what_is_not_bytes_is_refused_and_changes_nothing(key: Any, value: Any, 
     assert accumulator.pool.available == accumulator.pool.total
 
 
+def test_batches_of_another_size() -> None:
+    accumulator = made(batch_size=1000, memory=10_000)
+    futures = [sent(accumulator, bytes(400)) for _ in range(3)]
+    pool = accumulator.pool
+    assert pool.available == 8000
+    accumulator.set_batch_size(3000)
+    futures += [sent(accumulator, bytes(400)) for _ in range(8)]
+    assert pool.available == 5000, "the open one took what it had room for; the others are in one of the new size"
+    drained = [batch for _ in range(3) for batch in accumulator.drain(NODE, 1 << 20, LATER)]
+    assert [batch.record_count for batch in drained] == [2, 2, 7]
+    for batch in drained:
+        accumulator.succeed(batch, 0, -1)
+    assert all(future.succeeded() for future in futures)
+    assert (pool.available, pool.kept_bytes) == (10_000, 3000)
+    accumulator.set_batch_size(1000)
+    assert (pool.available, pool.kept_bytes) == (10_000, 0)
+
+
+def test_rows_without_a_key_stick_to_a_partition_for_a_batch_of_the_new_size() -> None:
+    accumulator = made(8, batch_size=1000, memory=1 << 20)
+    sent(accumulator)
+    accumulator.set_batch_size(50_000)
+    for _ in range(100):
+        sent(accumulator, bytes(400))
+    drained = [batch for _ in range(4) for batch in accumulator.drain(NODE, 1 << 20, LATER)]
+    assert {batch.partition for batch in drained} == {drained[0].partition}
+
+
 def test_an_unknown_topic_or_partition_gives_no_future() -> None:
     accumulator = made(2)
     assert accumulator.append("other", None, 1, None, b"v") is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,8 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkapy._speedups.record_future import BulkFuture
-from kafkapy.arrow import checksum, send
+from kafkapy.arrow import append, checksum
 from kafkapy.clients.producer.producer import KafkaProducer
 from kafkapy_spark.sink_options import SinkOptions
 from kafkapy_spark.throttle import Pace, Rate
@@ -33,7 +31,11 @@ _WRITE_CONFIGS: Final[Mapping[str, object]] = {
     "buffer.memory": 64 << 20,
 }
 """Unless the user has set them. A task has all its rows at hand: with Kafka's 16 KiB for a batch it takes twice the
-processor time, in the brokers too. The buffer is room for 256 partitions; with more of them batches are smaller."""
+processor time, in the brokers too."""
+
+MIN_BATCH_BYTES: Final = 16 << 10
+MAX_BATCH_BYTES: Final = 512 << 10
+"""Two of them are a request."""
 
 _idle: dict[str, list[KafkaProducer]] = {}
 
@@ -73,6 +75,7 @@ class RecordWriter:
         if not options.timestamp_column and "timestamp" in wanted:
             wanted.remove("timestamp")
         self._columns = [(name, names.index(name)) for name in wanted]
+        self._fits_batches = options.topic is not None and "batch.size" not in options.kafka
         configs = {**_WRITE_CONFIGS, **options.kafka}
         # A child that is forked has its parent's table, and none of its threads.
         self._place = None if producer_keys else json.dumps([os.getpid(), options.kafka], sort_keys=True)
@@ -100,23 +103,38 @@ class RecordWriter:
         """Sends a record for each row and waits until the brokers have them all.
 
         Raises the first error: NullTopicError; ValueError for a row that is no record; else what KafkaProducer.send
-        and its futures raise.
+        raises, or its future.
         """
         accumulator = self.producer.accumulator
         rows, size = accumulator.records_appended, accumulator.bytes_appended
-        sent: deque[BulkFuture] = deque()
         total = 0
         for batch in batches:
             for chosen in self._paced(self._chosen(batch)):
-                sent.append(send(self.producer, chosen, self._topic))
+                if self._fits_batches:
+                    self._fit_batches()
+                append(self.producer, chosen, self._topic)
                 if self._checks:
                     total += checksum(chosen)
-            while sent and sent[0].is_done:
-                _check(sent.popleft())
+            self._check()
         self.producer.flush()
-        for each in sent:
-            _check(each)
+        self._check()
         return Written(accumulator.records_appended - rows, accumulator.bytes_appended - size, total % 2**64)
+
+    def _fit_batches(self) -> None:
+        """Batches become so large that every partition's open one takes half of the buffer at most: where the buffer is
+        full, all of them are sent as they are, however little is in them."""
+        assert self._topic is not None
+        accumulator = self.producer.accumulator
+        share = accumulator.pool.total // (2 * len(self.producer.partitions_for(self._topic)))
+        most = min(MAX_BATCH_BYTES, accumulator.max_request_size)
+        size = min(max(share, MIN_BATCH_BYTES), most)
+        if size != accumulator.batch_size:
+            accumulator.set_batch_size(size)
+        self._fits_batches = False
+
+    def _check(self) -> None:
+        if self.producer.accumulator.failure is not None:
+            raise self.producer.accumulator.failure
 
     def _paced(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The batch, in parts that come when they may be sent."""
@@ -141,11 +159,6 @@ def _size(batch: pa.RecordBatch) -> int:
     """Bytes of keys and values."""
     found = (pc.sum(pc.binary_length(batch.column(name))).as_py() for name in batch.schema.names if name in SIZED)
     return sum(size or 0 for size in found)
-
-
-def _check(future: BulkFuture) -> None:
-    if future.exception is not None:
-        raise future.exception
 
 
 def _close_oldest() -> None:

@@ -27,17 +27,26 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 
+SMALL_ROWS: Final[Mapping[str, str]] = {
+    # Spark adds up the bytes of an Arrow batch after each row, unless no batch can be too large.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
 
-def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+
+def configure(builder: SparkSession.Builder, *, small_rows: bool = False) -> SparkSession.Builder:
     """Sets what makes reads and writes of this connector fast, and returns the builder. Call it before settings of your
     own, which then go before these.
+
+    small_rows  no row that is written has 100 KB or more: ten thousand of them (spark.sql.execution.arrow.
+                maxRecordsPerBatch) are to have less than 2 GiB. Spark then hands rows over faster; with larger rows a
+                write would fail for lack of memory.
 
     Where the builder's master is local and PYSPARK_PYTHON is not set, Spark's Python processes are this Python. Spark
     itself takes the first python3 on the PATH, which has no connector when your virtual environment is not activated.
     """
     if str(getattr(builder, "_options", {}).get("spark.master", "")).startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return builder.config(map=dict(SETTINGS))
+    return builder.config(map={**SETTINGS, **(SMALL_ROWS if small_rows else {})})
 
 
 def read(

@@ -145,6 +145,33 @@ def test_the_order_of_a_key_is_that_of_the_rows(options: Any, topic: Any, record
         assert values == sorted(values)
 
 
+def test_batches_are_as_large_as_the_buffer_allows_for_all_partitions(options: Any, topic: Any, records: Any) -> None:
+    rows = batch(key=[b"%d" % number for number in range(5000)], value=[b"v"] * 5000)
+
+    def batch_size(**given: Any) -> int:
+        with RecordWriter(options(**given), rows.schema) as writer:
+            assert writer.write([rows.slice(0, 0), rows]).rows == 5000
+            assert writer.producer.accumulator.pool.available == writer.producer.accumulator.pool.total
+            return writer.producer.accumulator.batch_size
+
+    few, many = topic(2), topic(100)
+    for name, size in ((few, 512 << 10), (many, (64 << 20) // 200), (few, 512 << 10)):
+        assert batch_size(topic=name) == size, "with the same producer"
+    assert batch_size(topic=many, kafka__buffer__memory=1 << 20) == 16 << 10
+    assert batch_size(topic=few, kafka__max__request__size=100_000) == 100_000
+    assert batch_size(topic=few, kafka__batch__size=5000) == 5000
+    assert len(records(few)) == 20_000
+    assert len(records(many)) == 10_000
+
+
+def test_without_the_option_topic_batches_have_one_size(options: Any, topic: Any, records: Any) -> None:
+    name = topic(2)
+    with RecordWriter(options(), pa.schema({"topic": pa.string(), "value": pa.string()})) as writer:
+        writer.write([batch(topic=[name] * 10, value=["v"] * 10)])
+        assert writer.producer.accumulator.batch_size == 256 << 10
+    assert len(records(name)) == 10
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,37 @@ def test_settings_come_before_the_users_own() -> None:
     assert builder._options["spark.sql.python.filterPushdown.enabled"] == "false"
 
 
+def test_the_size_of_arrow_batches_is_left_alone_unless_rows_are_small() -> None:
+    sql = pytest.importorskip("pyspark.sql")
+    from kafkapy_spark import configure
+
+    key = "spark.sql.execution.arrow.maxBytesPerBatch"
+    assert key not in configure(sql.SparkSession.Builder())._options
+    small = configure(sql.SparkSession.Builder(), small_rows=True)._options
+    assert int(small[key]) == 2**31 - 1
+    assert small["spark.python.unix.domain.socket.enabled"] == "true"
+
+
+@pytest.mark.spark
+def test_small_rows_are_all_written(spark: Any, broker: Any, topic: Any) -> None:
+    from kafkapy_spark import read
+    from kafkapy_spark.session import SMALL_ROWS
+
+    before = {key: spark.conf.get(key) for key in SMALL_ROWS}
+    try:
+        for key, value in SMALL_ROWS.items():
+            spark.conf.set(key, value)
+        rows = spark.range(25_000).selectExpr("cast(id as string) as value")
+        name, servers = topic(2), broker.bootstrap_servers
+        options = {"kafka.bootstrap.servers": servers, "topic": name}
+        rows.write.format("kafkapy").mode("append").options(**options).save()
+        found = read(spark, servers, name, schema="value string").selectExpr("cast(value as long) as id")
+        assert found.selectExpr("count(id)", "count(distinct id)", "max(id)").first()[:] == (25_000, 25_000, 24_999)
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_read_has_as_many_tasks_as_run_at_a_time(streaming: bool) -> None:
     from kafkapy_spark import read, read_stream
