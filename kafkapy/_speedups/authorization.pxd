@@ -9,11 +9,16 @@ from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.data_plane cimport AuthorizationCache, DataPlaneState
+from kafkapy._speedups.posix cimport atomic_load
 
 cdef enum AuthorizedResource:
     RESOURCE_TOPIC = 0
     RESOURCE_TRANSACTIONAL_ID = 1
     RESOURCE_CLUSTER = 2
+
+cdef enum:
+    EVERYTHING_ALLOWED = -1         # in place of the authorizer's epoch
+    MAX_CACHED_DECISIONS = 10000    # per connection
 
 cdef enum Decision:
     DECISION_DENIED = 0
@@ -22,6 +27,18 @@ cdef enum Decision:
 
 # At the start of each request: drops what another epoch decided, and a cache that hostile names have made too large. Never between a question
 # and its answer, or a request with more questions than the cache may hold would ask for ever.
-cdef void authorization_begin(DataPlaneState* plane, AuthorizationCache* cache) noexcept nogil
-cdef Decision authorization_check(DataPlaneState* plane, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
-                                  unordered_set[string]* asked, vector[string]* questions) noexcept nogil
+cdef inline void authorization_begin(AuthorizationCache* cache) noexcept nogil:
+    if cache != NULL and cache.decisions.size() > MAX_CACHED_DECISIONS:
+        cache.decisions.clear()
+
+
+cdef inline Decision authorization_check(DataPlaneState* plane, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
+                                         unordered_set[string]* asked, vector[string]* questions) noexcept nogil:
+    cdef int64_t epoch = atomic_load(&plane.authorizer_epoch)
+    if epoch == EVERYTHING_ALLOWED:
+        return DECISION_ALLOWED
+    return authorization_look_up(epoch, cache, operation, resource, name, size, asked, questions)
+
+
+cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
+                                    unordered_set[string]* asked, vector[string]* questions) noexcept nogil

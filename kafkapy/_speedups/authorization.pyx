@@ -8,25 +8,11 @@
 from cython.operator cimport dereference
 from libcpp.unordered_map cimport unordered_map
 
-from kafkapy._speedups.posix cimport atomic_load
 
-cdef enum:
-    EVERYTHING_ALLOWED = -1
-    MAX_CACHED_DECISIONS = 10000        # per connection
-
-
-cdef void authorization_begin(DataPlaneState* plane, AuthorizationCache* cache) noexcept nogil:
-    if cache != NULL and cache.decisions.size() > MAX_CACHED_DECISIONS:
-        cache.decisions.clear()
-
-
-cdef Decision authorization_check(DataPlaneState* plane, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
-                                  unordered_set[string]* asked, vector[string]* questions) noexcept nogil:
-    cdef int64_t epoch = atomic_load(&plane.authorizer_epoch)
+cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
+                                    unordered_set[string]* asked, vector[string]* questions) noexcept nogil:
     cdef string key
     cdef unordered_map[string, bint].iterator found
-    if epoch == EVERYTHING_ALLOWED:
-        return DECISION_ALLOWED
     if cache == NULL:
         return DECISION_DENIED
     if cache.epoch != epoch:

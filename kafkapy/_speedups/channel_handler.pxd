@@ -14,7 +14,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.connection cimport ConnectionRegistryState
-from kafkapy._speedups.data_plane cimport DataPlaneState
+from kafkapy._speedups.data_plane cimport DataPlaneState, LeftMemory
 from kafkapy._speedups.frame_reader cimport FrameReader
 from kafkapy._speedups.mailbox cimport Mail, Mailbox
 from kafkapy._speedups.memory_pool cimport MemoryPoolState
@@ -49,8 +49,9 @@ cdef cppclass ProcessorState:
     vector[Mail] mails
     vector[uint64_t] wakes
     PendingRequest* kept                    # memory of a request that is done, for the next one
-    void* kept_fetch                        # the same of a Fetch (fetch_request.pyx)
+    LeftMemory left                         # the same of what else a request needs
     int64_t now_ns                          # the last look at the clock
+    bint now_is_now                         # nothing to speak of was done since
     int64_t stop_at_ns                      # atomic; 0: run; else stop, at the latest then (monotonic)
     int64_t started_ns                      # atomic
     int64_t connections                     # atomic, for the metrics

@@ -48,7 +48,7 @@ from kafkapy._speedups.frame_reader cimport (
 )
 from kafkapy._speedups.memory_pool cimport buffer_take, pool_available, pool_reserve
 from kafkapy._speedups.pending_request cimport PendingRequest, pending_new, pending_ref, pending_unref, pending_unref_keep
-from kafkapy._speedups.posix cimport atomic_count, atomic_load, atomic_store, monotonic_ns
+from kafkapy._speedups.posix cimport atomic_count, atomic_count_alone, atomic_load, atomic_store, monotonic_ns, recv
 from kafkapy._speedups.produce_request cimport produce_handle, produce_resume
 from kafkapy._speedups.purgatory cimport purgatory_add, purgatory_remove
 from kafkapy._speedups.request_channel cimport channel_push
@@ -80,12 +80,11 @@ from kafkapy._speedups.selector cimport (
     selector_touch,
     selector_want,
 )
-from kafkapy._speedups.send cimport Send, send_free
+from kafkapy._speedups.send cimport Send, send_free, send_leave
 from kafkapy._speedups.transport cimport transport_send
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_PEEK, MSG_DONTWAIT, SHUT_WR
-    ssize_t recv(int fd, void* into, size_t size, int flags)
     int shutdown(int fd, int how)
 
 cdef extern from * nogil:
@@ -110,8 +109,10 @@ cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexc
     if pending == NULL:
         return
     channel.request = NULL
-    purgatory_remove(&p.purgatory, &pending.wait)
-    p.in_flight.erase(pending.frame.token)
+    if pending.wait.place:
+        purgatory_remove(&p.purgatory, &pending.wait)
+    if not p.in_flight.empty():
+        p.in_flight.erase(pending.frame.token)
     if p.kept != NULL:
         pending_unref(pending)
     elif pending_unref_keep(pending):
@@ -197,7 +198,7 @@ cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef char why[160]
     cdef int status = transport_send(&channel.transport, channel.send, &written)
     if written:
-        atomic_count(&channel.info.bytes_out, written)
+        atomic_count_alone(&channel.info.bytes_out, written)
         selector_touch(&p.selector, channel, p.now_ns)
     if status < 0:
         if status == -EPIPE or status == -ECONNRESET or status == -ETIMEDOUT:
@@ -216,7 +217,7 @@ cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     if channel.record != NULL:
         request_record_post(p.plane.events, channel.record, channel.send.size, p.now_ns - channel.send_received_ns)
         channel.record = NULL
-    send_free(channel.send)
+    send_leave(channel.send, &p.left.send)
     channel.send = NULL
     if channel.interest & EPOLLOUT:
         selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
@@ -347,7 +348,7 @@ cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus s
 
 
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
-    cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.kept_fetch)
+    cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
     cdef bint in_place = False
     cdef bint here
     cdef HeaderStatus status
@@ -382,7 +383,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     counters = &p.plane.apis[pending.frame.api_key]
     atomic_count(&counters.requests, 1)
     atomic_count(&counters.request_bytes, frame.size + 4)
-    atomic_count(&channel.info.requests, 1)
+    atomic_count_alone(&channel.info.requests, 1)
     atomic_store(&channel.info.in_flight, 1)
     channel.mute |= MUTE_REQUEST
     if not here:
@@ -434,7 +435,7 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
             channel_log_closing(p, channel, LEVEL_WARNING, b"memory is out")
             channel_close(p, channel, CLOSED_BY_BROKER)
         break
-    if not channel.closed and reader_stash(&p.reader, channel) < 0:
+    if not channel.closed and p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:
         channel_close(p, channel, CLOSED_BY_BROKER)
     p.reader.start = p.reader.end = 0
 
@@ -455,7 +456,7 @@ cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
             if n != -EAGAIN:
                 channel_close(p, channel, CLOSED_BY_PEER)
             return
-        atomic_count(&channel.info.bytes_in, n)
+        atomic_count_alone(&channel.info.bytes_in, n)
         selector_touch(&p.selector, channel, p.now_ns)
         channel_handle_frames(p, channel)
         if channel.closed or channel.mute:

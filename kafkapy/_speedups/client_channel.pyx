@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.client_frames cimport RequestFrame, ResponseFrame
-from kafkapy._speedups.posix cimport atomic_add, atomic_count, eventfd_write, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport atomic_add, atomic_count, epoll_wait, eventfd_write, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.selector cimport (
     EPOLL_CTL_ADD,
     EPOLL_CTL_DEL,
@@ -17,7 +17,6 @@ from kafkapy._speedups.selector cimport (
     EPOLLOUT,
     epoll_ctl,
     epoll_event,
-    epoll_wait,
 )
 from kafkapy._speedups.send cimport send_free, send_new
 from kafkapy._speedups.spare_memory cimport spare_take

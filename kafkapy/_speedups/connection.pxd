@@ -12,7 +12,7 @@ from libcpp.unordered_map cimport unordered_map
 from kafkapy._speedups.connection_quotas cimport ConnectionQuotas, ConnectionQuotasState
 from kafkapy._speedups.data_plane cimport AuthorizationCache
 from kafkapy._speedups.event_queue cimport EventQueue, EventQueueState
-from kafkapy._speedups.posix cimport pthread_mutex_t
+from kafkapy._speedups.posix cimport atomic_add, pthread_mutex_t
 
 cdef enum LogLevel:                 # Python's logging levels
     LEVEL_DEBUG = 10
@@ -74,8 +74,17 @@ cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& p
                                      int local_port, int16_t listener_index, bint privileged) noexcept nogil
 # The socket is closed: takes it out of the registry and the quotas, and tells Python if it asked.
 cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil
-cdef void connection_ref(ConnectionInfo* info) noexcept nogil
-cdef void connection_unref(ConnectionInfo* info) noexcept nogil
+cdef inline void connection_ref(ConnectionInfo* info) noexcept nogil:
+    atomic_add(&info.references, 1)
+
+
+cdef inline void connection_unref(ConnectionInfo* info) noexcept nogil:
+    if atomic_add(&info.references, -1) == 0:
+        connection_free(info)
+
+
+# The last reference is gone.
+cdef void connection_free(ConnectionInfo* info) noexcept nogil
 # Python wants EVENT_CONNECTION_CLOSED for it; posted at once when the connection is closed already.
 cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* info) noexcept nogil
 

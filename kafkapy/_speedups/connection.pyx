@@ -12,7 +12,6 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.connection_quotas cimport quota_release
 from kafkapy._speedups.event_queue cimport EVENT_CONNECTION_CLOSED, EVENT_LOG_LINE, event_post
 from kafkapy._speedups.posix cimport (
-    atomic_add,
     atomic_count,
     atomic_load,
     monotonic_ns,
@@ -92,13 +91,8 @@ cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, in
     connection_unref(info)
 
 
-cdef void connection_ref(ConnectionInfo* info) noexcept nogil:
-    atomic_add(&info.references, 1)
-
-
-cdef void connection_unref(ConnectionInfo* info) noexcept nogil:
-    if atomic_add(&info.references, -1) == 0:
-        del info
+cdef void connection_free(ConnectionInfo* info) noexcept nogil:
+    del info
 
 
 cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* info) noexcept nogil:

@@ -88,6 +88,11 @@ cdef cppclass Ask:
     vector[string] questions
 
 # One request as the Processor hands it over. Valid until the outcome is final (reply, no reply, close) or cancelled.
+cdef struct LeftMemory:
+    # What a request that is done leaves for the next one of the same thread; NULL: nothing.
+    void* fetch                     # owned by fetch_request.pyx
+    Send* send
+
 cdef struct Frame:
     int16_t api_key
     int16_t api_version
@@ -101,7 +106,7 @@ cdef struct Frame:
     wake_function wake
     void* wake_owner
     AuthorizationCache* authorization
-    void** kept_fetch               # where the Processor keeps the memory of a Fetch that is done for the next one; owned by fetch_request.pyx
+    LeftMemory* left                # its Processor's; for who handles it in that thread
     int16_t listener_index          # which listener it came by
     bint privileged                 # inter-broker listener
 

@@ -1,6 +1,9 @@
 """Decodes a Fetch body."""
 
+from libc.stdlib cimport free
+
 from kafkapy._speedups.fetch_state cimport FetchPartition, FetchState
+from kafkapy._speedups.segment cimport segment_unref
 
 # Fills the state from state.frame. False when the bytes are not exactly one Fetch of that version; what was decoded is then still to be freed.
 cdef bint fetch_decode(FetchState* state) noexcept nogil
@@ -9,4 +12,15 @@ cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil
 # Drops all references that the partitions and forgotten partitions hold.
 cdef void fetch_partitions_release(FetchState* state) noexcept nogil
 # Gives back what the last read left: segment and aborted transactions.
-cdef void fetch_read_release(FetchPartition* partition) noexcept nogil
+cdef inline void fetch_read_release(FetchPartition* partition) noexcept nogil:
+    if partition.read.segment != NULL:
+        segment_unref(partition.read.segment)
+        partition.read.segment = NULL
+    if partition.read.aborted != NULL:
+        free(partition.read.aborted)
+        partition.read.aborted = NULL
+    if partition.converted != NULL:
+        free(partition.converted)
+        partition.converted = NULL
+    partition.converted_size = 0
+    partition.converted_end = -1

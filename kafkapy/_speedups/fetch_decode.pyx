@@ -19,19 +19,18 @@
 Strings and arrays are compact from v12 on.
 """
 
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, uint8_t, uint32_t
-from libc.stdlib cimport free
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, uint8_t, uint32_t
 from libc.string cimport memset
 
-from kafkapy._speedups.fetch_session cimport FINAL_EPOCH, INVALID_SESSION_ID, FetchTopic, fetch_topic_new, fetch_topic_ref, fetch_topic_unref
+from kafkapy._speedups.fetch_session cimport FINAL_EPOCH, INVALID_SESSION_ID, FetchTopic, fetch_topic_again, fetch_topic_new, fetch_topic_ref, fetch_topic_unref
 from kafkapy._speedups.fetch_state cimport ForgottenPartition
 from kafkapy._speedups.partition_log cimport log_unref
-from kafkapy._speedups.segment cimport segment_unref
 from kafkapy._speedups.wire cimport (
     Cursor,
     cursor_init,
+    load_int32,
+    load_int64,
     read_array_length,
-    read_int8,
     read_int32,
     read_int64,
     read_string,
@@ -65,18 +64,6 @@ cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil:
     partition.converted_end = -1
 
 
-cdef void fetch_read_release(FetchPartition* partition) noexcept nogil:
-    if partition.read.segment != NULL:
-        segment_unref(partition.read.segment)
-        partition.read.segment = NULL
-    free(partition.read.aborted)
-    partition.read.aborted = NULL
-    free(partition.converted)
-    partition.converted = NULL
-    partition.converted_size = 0
-    partition.converted_end = -1
-
-
 cdef void fetch_partitions_release(FetchState* state) noexcept nogil:
     cdef size_t i
     for i in range(state.partitions.size()):
@@ -90,18 +77,25 @@ cdef void fetch_partitions_release(FetchState* state) noexcept nogil:
     state.forgotten.clear()
 
 
-cdef FetchTopic* read_topic(Cursor* c, int version) noexcept nogil:
+cdef FetchTopic* read_topic(FetchState* state, Cursor* c) noexcept nogil:
     """A new topic, or NULL with the cursor's error set."""
+    cdef int version = state.frame.api_version
     cdef const uint8_t* at
     cdef int32_t size = 0
     if version >= TOPIC_ID_VERSION:
         at = take(c, TOPIC_ID_SIZE)
-        return fetch_topic_new(NULL, 0, at) if at != NULL else NULL
+        return new_topic(state, NULL, 0, at) if at != NULL else NULL
     at = read_string(c, version >= FLEXIBLE_VERSION, &size)
     if c.error or size < 0:
         c.error = 1
         return NULL
-    return fetch_topic_new(at, size, NULL)
+    return new_topic(state, at, size, NULL)
+
+
+cdef FetchTopic* new_topic(FetchState* state, const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil:
+    if state.partitions.empty():
+        return fetch_topic_again(&state.last_topic, name, size, topic_id)
+    return fetch_topic_new(name, size, topic_id)
 
 
 cdef bint read_partitions(FetchState* state, Cursor* c, FetchTopic* topic) noexcept nogil:
@@ -109,21 +103,36 @@ cdef bint read_partitions(FetchState* state, Cursor* c, FetchTopic* topic) noexc
     cdef bint flexible = version >= FLEXIBLE_VERSION
     cdef int32_t count = read_array_length(c, flexible)
     cdef FetchPartition partition
+    cdef const uint8_t* at
     cdef int32_t i
     if c.error or count < 0 or <size_t>count > MAX_PARTITIONS - state.partitions.size():
         return False
     fetch_partition_init(&partition)
+    partition.request.current_leader_epoch = -1
+    partition.request.last_fetched_epoch = -1
+    partition.request.log_start_offset = -1
     for i in range(count):
-        partition.request.partition = read_int32(c)
-        partition.request.current_leader_epoch = read_int32(c) if version >= 9 else -1
-        partition.request.fetch_offset = read_int64(c)
-        partition.request.last_fetched_epoch = read_int32(c) if version >= 12 else -1
-        partition.request.log_start_offset = read_int64(c) if version >= 5 else -1
-        partition.request.max_bytes = read_int32(c)
+        at = take(c, 4 + 4 * (version >= 9) + 8 + 4 * (version >= 12) + 8 * (version >= 5) + 4)
+        if at == NULL:
+            return False
+        partition.request.partition = load_int32(at)
+        at += 4
+        if version >= 9:
+            partition.request.current_leader_epoch = load_int32(at)
+            at += 4
+        partition.request.fetch_offset = load_int64(at)
+        at += 8
+        if version >= 12:
+            partition.request.last_fetched_epoch = load_int32(at)
+            at += 4
+        if version >= 5:
+            partition.request.log_start_offset = load_int64(at)
+            at += 8
+        partition.request.max_bytes = load_int32(at)
         if flexible:
             skip_tagged_fields(c)
-        if c.error:
-            return False
+            if c.error:
+                return False
         partition.topic = fetch_topic_ref(topic)
         state.partitions.push_back(partition)
     return True
@@ -155,7 +164,7 @@ cdef bint read_topics(FetchState* state, Cursor* c, bint forgotten) noexcept nog
     if c.error or count < 0 or count > MAX_PARTITIONS:
         return False
     for i in range(count):
-        topic = read_topic(c, version)
+        topic = read_topic(state, c)
         if topic == NULL:
             return False
         good = read_forgotten(state, c, topic) if forgotten else read_partitions(state, c, topic)
@@ -195,16 +204,29 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
     cdef int32_t size = 0
     cdef Cursor c
     cursor_init(&c, state.frame.body, state.frame.body_size)
-    state.replica_id = read_int32(&c) if version < REPLICA_STATE_VERSION else -1
-    state.max_wait_ms = read_int32(&c)
-    state.min_bytes = read_int32(&c)
-    state.max_bytes = read_int32(&c) if version >= 3 else <int32_t>INT32_MAX
-    state.isolation_level = read_int8(&c) if version >= 4 else 0
+    cdef const uint8_t* at = take(&c, 4 * (version < REPLICA_STATE_VERSION) + 8 + 4 * (version >= 3) + (version >= 4) + 8 * (version >= SESSION_VERSION))
+    if at == NULL:
+        return False
+    state.replica_id = -1
+    if version < REPLICA_STATE_VERSION:
+        state.replica_id = load_int32(at)
+        at += 4
+    state.max_wait_ms = load_int32(at)
+    state.min_bytes = load_int32(at + 4)
+    at += 8
+    state.max_bytes = <int32_t>INT32_MAX
+    if version >= 3:
+        state.max_bytes = load_int32(at)
+        at += 4
+    state.isolation_level = 0
+    if version >= 4:
+        state.isolation_level = <int8_t>at[0]
+        at += 1
     state.session_id = INVALID_SESSION_ID
     state.session_epoch = FINAL_EPOCH
     if version >= SESSION_VERSION:
-        state.session_id = read_int32(&c)
-        state.session_epoch = read_int32(&c)
+        state.session_id = load_int32(at)
+        state.session_epoch = load_int32(at + 4)
     if not read_topics(state, &c, False):
         return False
     if version >= SESSION_VERSION and not read_topics(state, &c, True):
@@ -229,6 +251,7 @@ def decode(int16_t version, bytes body):
     cdef FetchState state
     cdef FetchPartition* partition
     cdef size_t i
+    state.last_topic = NULL
     state.frame.api_version = version
     state.frame.body = <uint8_t*><const uint8_t*>body
     state.frame.body_size = len(body)
@@ -260,6 +283,7 @@ def decode(int16_t version, bytes body):
         }
     finally:
         fetch_partitions_release(&state)
+        fetch_topic_unref(state.last_topic)
 
 
 cdef bytes topic_key(FetchTopic* topic):

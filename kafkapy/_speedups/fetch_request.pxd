@@ -6,5 +6,5 @@ from kafkapy._speedups.data_plane cimport DataPlaneState, Frame, Outcome
 cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil
 cdef void fetch_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
 cdef void fetch_cancel(DataPlaneState* plane, void* parked) noexcept nogil
-# Frees what Frame.kept_fetch points to; NULL is nothing.
+# Frees what LeftMemory.fetch points to; NULL is nothing.
 cdef void fetch_forget_kept(void* kept) noexcept nogil

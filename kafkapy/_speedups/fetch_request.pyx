@@ -15,7 +15,7 @@ from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp
 from libcpp.unordered_set cimport unordered_set
 from posix.unistd cimport pread
 
@@ -51,7 +51,7 @@ from kafkapy._speedups.fetch_context cimport fetch_context_open
 from kafkapy._speedups.fetch_conversion cimport CONVERTED_BELOW, MAX_WAIT_MS, fetch_ask_for_conversion, fetch_read_on
 from kafkapy._speedups.fetch_decode cimport fetch_decode, fetch_partitions_release, fetch_read_release
 from kafkapy._speedups.fetch_response cimport fetch_response_build
-from kafkapy._speedups.fetch_session cimport FetchTopic, session_unref
+from kafkapy._speedups.fetch_session cimport FetchTopic, fetch_topic_unref, session_unref
 from kafkapy._speedups.fetch_state cimport (
     CONTEXT_SESSIONLESS,
     FETCH_AUTHORIZE,
@@ -61,6 +61,7 @@ from kafkapy._speedups.fetch_state cimport (
     FetchPartition,
     FetchState,
 )
+from kafkapy._speedups.log_read cimport read_batches
 from kafkapy._speedups.partition_log cimport (
     READ_COMMITTED,
     READ_LOG_END,
@@ -73,7 +74,6 @@ from kafkapy._speedups.partition_log cimport (
     ReadResult,
     Waiter,
     log_follower_position,
-    log_read,
     log_remove_waiters,
     log_unref,
     log_wait,
@@ -88,7 +88,7 @@ from kafkapy._speedups.partition_table cimport (
 )
 from kafkapy._speedups.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.record_batch cimport BATCH_LENGTH_AT, CODEC_ZSTD, LOG_OVERHEAD
-from kafkapy._speedups.segment cimport SegmentState, segment_unref
+from kafkapy._speedups.segment cimport segment_unref
 from kafkapy._speedups.wire cimport load_int32
 
 cdef enum:
@@ -110,11 +110,12 @@ cdef const char* NO_REPLY = b"a Fetch reply cannot be built: no memory, or more 
 # ---- the state ------------------------------------------------------------------------------------------------------------------
 
 cdef FetchState* state_new(Frame* frame) noexcept nogil:
-    cdef FetchState* state = <FetchState*>frame.kept_fetch[0]
+    cdef FetchState* state = <FetchState*>frame.left.fetch
     if state == NULL:
         state = new FetchState()
+        state.last_topic = NULL
     else:
-        frame.kept_fetch[0] = NULL
+        frame.left.fetch = NULL
     state.frame = frame[0]
     state.stage = FETCH_AUTHORIZE
     state.context = CONTEXT_SESSIONLESS
@@ -128,27 +129,31 @@ cdef FetchState* state_new(Frame* frame) noexcept nogil:
 cdef void state_free(FetchState* state) noexcept nogil:
     fetch_partitions_release(state)
     session_unref(state.session)
+    fetch_topic_unref(state.last_topic)
     del state
 
 
 cdef void state_keep(FetchState* state) noexcept nogil:
     """Frees it too, but keeps its memory for the next request. In the Processor's thread only."""
-    if state.frame.kept_fetch[0] != NULL or state.partitions.capacity() > KEPT_PARTITIONS or state.forgotten.capacity() > KEPT_PARTITIONS:
+    if state.frame.left.fetch != NULL or state.partitions.capacity() > KEPT_PARTITIONS or state.forgotten.capacity() > KEPT_PARTITIONS:
         state_free(state)
         return
     fetch_partitions_release(state)
     session_unref(state.session)
     state.ordered.clear()
-    state.asked.clear()
+    if not state.asked.empty():
+        state.asked.clear()
     state.ask.questions.clear()
     state.waiting.clear()
     state.waits_for.clear()
-    state.frame.kept_fetch[0] = state
+    state.frame.left.fetch = state
 
 
 cdef void fetch_forget_kept(void* kept) noexcept nogil:
     cdef FetchState* state = <FetchState*>kept
-    del state
+    if state != NULL:
+        fetch_topic_unref(state.last_topic)
+        del state
 
 
 cdef bint from_follower(FetchState* state) noexcept nogil:
@@ -289,7 +294,6 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     cdef LeaderHint hint
     cdef ReadResult* read = &partition.read
     fetch_read_release(partition)
-    memset(read, 0, sizeof(ReadResult))
     read.leader_id = -1
     read.leader_epoch = -1
     status = look_up(plane, partition)
@@ -314,8 +318,8 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
         return
     if may_be_cut(state, partition, max_bytes):
         min_one_batch = False
-    log_read(partition.log, partition.request.fetch_offset, max_bytes, min_one_batch, isolation_of(state), partition.request.current_leader_epoch,
-             partition.request.last_fetched_epoch, read)
+    read_batches(partition.log, partition.request.fetch_offset, max_bytes, min_one_batch, isolation_of(state), partition.request.current_leader_epoch,
+                 partition.request.last_fetched_epoch, True, read)
     if read.error != ERROR_NONE:
         fetch_read_release(partition)
         no_data(read, read.error)
@@ -421,8 +425,8 @@ cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
             continue
         if partition_changed(state, partition, &answer) and not answer:
             fetch_read_release(partition)
-            log_read(partition.log, partition.request.fetch_offset, max(partition.request.max_bytes, 0), True, isolation_of(state),
-                     partition.request.current_leader_epoch, partition.request.last_fetched_epoch, &partition.read)
+            read_batches(partition.log, partition.request.fetch_offset, max(partition.request.max_bytes, 0), True, isolation_of(state),
+                         partition.request.current_leader_epoch, partition.request.last_fetched_epoch, True, &partition.read)
             if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0:
                 answer = True
             else:
@@ -526,7 +530,7 @@ cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome*
         if answer:
             read_all(plane, state, False)
     if answer:
-        if not fetch_ask_for_conversion(state, outcome):
+        if state.frame.api_version >= CONVERTED_BELOW or not fetch_ask_for_conversion(state, outcome):
             finish(plane, state, outcome)
         return
     outcome.kind = OUTCOME_PARKED
@@ -574,7 +578,7 @@ cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) no
         outcome.message = MALFORMED
         state_free(state)
         return
-    authorization_begin(plane, frame.authorization)
+    authorization_begin(frame.authorization)
     fetch_context_open(plane, state)
     run(plane, state, False, outcome)
 

@@ -42,7 +42,7 @@ from kafkapy._speedups.fetch_session cimport (
 )
 from kafkapy._speedups.fetch_state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
 from kafkapy._speedups.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.send cimport send_free, send_new, send_take_buffer, send_take_region
+from kafkapy._speedups.send cimport send_again, send_free, send_lay_out, send_take_buffer, send_take_region
 from kafkapy._speedups.wire cimport (
     ByteBuffer,
     buffer_free,
@@ -225,13 +225,31 @@ cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) no
             atomic_count(&answered[0][i].log.counters.bytes_out, answered_bytes(state, answered[0][i]))
 
 
+cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
+    cdef int16_t version = state.frame.api_version
+    cdef uint8_t* at = extend(out, 4 + 4 + (version >= FLEXIBLE_VERSION) + 4 * (version >= 1) + (2 + 4) * (version >= SESSION_VERSION))
+    if at == NULL:
+        return
+    store_int32(at, 0)                  # the frame's size, when it is known
+    store_int32(at + 4, state.frame.correlation_id)
+    at += 8
+    if version >= FLEXIBLE_VERSION:
+        at[0] = 0
+        at += 1
+    if version >= 1:
+        store_int32(at, 0)              # throttle time
+        at += 4
+    if version >= SESSION_VERSION:
+        store_int16(at, state.error)
+        store_int32(at + 2, state.session_id)
+
+
 cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexcept nogil:
     cdef int16_t version = state.frame.api_version
     cdef bint flexible = version >= FLEXIBLE_VERSION
     cdef vector[FetchPartition*]* ordered = &state.ordered
     cdef vector[int32_t] leaders
     cdef ByteBuffer out
-    cdef ByteBuffer endpoints
     cdef Send* send
     cdef FetchPartition* partition
     cdef int32_t topics = 0
@@ -255,18 +273,9 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
     for i in range(ordered.size()):
         if i == 0 or not fetch_topic_same(ordered[0][i].topic, ordered[0][i - 1].topic):
             topics += 1
-    send = send_new()
-    buffer_init(&out)
-    buffer_init(&endpoints)
-    write_int32(&out, 0)
-    write_int32(&out, state.frame.correlation_id)
-    if flexible:
-        write_unsigned_varint(&out, 0)
-    if version >= 1:
-        write_int32(&out, 0)            # throttle time
-    if version >= SESSION_VERSION:
-        write_int16(&out, state.error)
-        write_int32(&out, state.session_id)
+    send = send_again(&state.frame.left.send)
+    send_lay_out(send, &out)
+    write_head(state, &out)
     write_array_length(&out, topics, flexible)
     first = 0
     while first < ordered.size():
@@ -288,14 +297,10 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
             write_unsigned_varint(&out, 0)
         first = last
     if flexible:
-        if leaders.size() and endpoints_write(plane, state.frame.listener_index, &leaders, &endpoints):
-            write_unsigned_varint(&out, 1)
-            write_unsigned_varint(&out, NODE_ENDPOINTS_TAG)
-            write_unsigned_varint(&out, <unsigned int>endpoints.size)
-            write_raw(&out, endpoints.data, endpoints.size)
+        if leaders.size():
+            write_endpoints(plane, state, &leaders, &out)
         else:
             write_unsigned_varint(&out, 0)
-    buffer_free(&endpoints)
     if out.error:
         buffer_free(&out)
         send_free(send)
@@ -306,6 +311,20 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
         return NULL
     store_int32(send.pieces[0].data, <int32_t>(send.size - FRAME_SIZE_BYTES))
     return send
+
+
+cdef void write_endpoints(DataPlaneState* plane, FetchState* state, vector[int32_t]* leaders, ByteBuffer* out) noexcept nogil:
+    """The reply's tagged fields: where the leaders are, as far as that is known."""
+    cdef ByteBuffer endpoints
+    buffer_init(&endpoints)
+    if endpoints_write(plane, state.frame.listener_index, leaders, &endpoints):
+        write_unsigned_varint(out, 1)
+        write_unsigned_varint(out, NODE_ENDPOINTS_TAG)
+        write_unsigned_varint(out, <unsigned int>endpoints.size)
+        write_raw(out, endpoints.data, endpoints.size)
+    else:
+        write_unsigned_varint(out, 0)
+    buffer_free(&endpoints)
 
 
 cdef void note_leader(vector[int32_t]* leaders, int32_t node_id) noexcept nogil:

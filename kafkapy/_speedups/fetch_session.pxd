@@ -11,7 +11,7 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.posix cimport pthread_mutex_t
+from kafkapy._speedups.posix cimport atomic_add, pthread_mutex_t
 
 cdef enum:
     INVALID_SESSION_ID = 0
@@ -71,8 +71,21 @@ cdef cppclass FetchSessionCacheState:
     uint64_t random
 
 cdef FetchTopic* fetch_topic_new(const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil
-cdef FetchTopic* fetch_topic_ref(FetchTopic* topic) noexcept nogil
-cdef void fetch_topic_unref(FetchTopic* topic) noexcept nogil
+# The same in the memory of `last`, referenced there too, when nobody else has that topic any more.
+cdef FetchTopic* fetch_topic_again(FetchTopic** last, const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil
+
+cdef inline FetchTopic* fetch_topic_ref(FetchTopic* topic) noexcept nogil:
+    atomic_add(&topic.references, 1)
+    return topic
+
+
+cdef inline void fetch_topic_unref(FetchTopic* topic) noexcept nogil:
+    if topic != NULL and atomic_add(&topic.references, -1) == 0:
+        fetch_topic_free(topic)
+
+
+# The last reference is gone.
+cdef void fetch_topic_free(FetchTopic* topic) noexcept nogil
 cdef bint fetch_topic_same(FetchTopic* a, FetchTopic* b) noexcept nogil
 
 cdef int32_t next_session_epoch(int32_t epoch) noexcept nogil

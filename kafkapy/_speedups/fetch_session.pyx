@@ -15,6 +15,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from kafkapy._speedups.posix cimport (
     atomic_add,
+    atomic_load,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -34,24 +35,33 @@ cdef FetchTopic* fetch_topic_new(const uint8_t* name, size_t size, const uint8_t
     """Copies the name (may be empty) and the id (NULL in requests by name)."""
     cdef FetchTopic* topic = new FetchTopic()
     topic.references = 1
+    fill_topic(topic, name, size, topic_id)
+    return topic
+
+
+cdef void fill_topic(FetchTopic* topic, const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil:
     topic.by_id = topic_id != NULL
     if size:
         topic.name.assign(<const char*>name, size)
+    else:
+        topic.name.clear()
     if topic_id != NULL:
         memcpy(topic.topic_id, topic_id, TOPIC_ID_SIZE)
     else:
         memset(topic.topic_id, 0, TOPIC_ID_SIZE)
-    return topic
 
 
-cdef FetchTopic* fetch_topic_ref(FetchTopic* topic) noexcept nogil:
-    atomic_add(&topic.references, 1)
-    return topic
+cdef FetchTopic* fetch_topic_again(FetchTopic** last, const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil:
+    if last[0] != NULL and atomic_load(&last[0].references) == 1:
+        fill_topic(last[0], name, size, topic_id)
+    else:
+        fetch_topic_unref(last[0])
+        last[0] = fetch_topic_new(name, size, topic_id)
+    return fetch_topic_ref(last[0])
 
 
-cdef void fetch_topic_unref(FetchTopic* topic) noexcept nogil:
-    if topic != NULL and atomic_add(&topic.references, -1) == 0:
-        del topic
+cdef void fetch_topic_free(FetchTopic* topic) noexcept nogil:
+    del topic
 
 
 cdef bint fetch_topic_same(FetchTopic* a, FetchTopic* b) noexcept nogil:

@@ -59,6 +59,7 @@ cdef cppclass FetchState:
     int32_t session_id
     int32_t session_epoch
     FetchSession* session           # referenced; incremental only
+    FetchTopic* last_topic          # referenced: the first that the request before named, whose memory this one may use; or NULL
     vector[FetchPartition] partitions   # as asked (full), or the whole session's (incremental)
     vector[FetchPartition*] ordered     # as they are answered
     vector[ForgottenPartition] forgotten

@@ -47,7 +47,8 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil:
             channel.frame_have += n
         return n
     # The bytes of a size that came in pieces are put before what comes now.
-    memcpy(r.scratch, channel.head, channel.head_size)
+    if channel.head_size:
+        memcpy(r.scratch, channel.head, channel.head_size)
     room = r.scratch_capacity - channel.head_size
     n = channel.transport.functions.read(&channel.transport, r.scratch + channel.head_size, room)
     r.filled = n == room

@@ -29,10 +29,31 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
 # Takes the mutex when no roll is renaming a file. What changes segments waits here; append and read do not.
 cdef void lock_settled(LogState* log) noexcept nogil
 # 0, or the error that a request must be answered with now. `leader_only` is false for a follower's own appends.
-cdef int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil
+cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
+    if log.offline_errno:
+        return ERROR_KAFKA_STORAGE_ERROR
+    if log.deleted or log.own.closed:
+        return ERROR_NOT_LEADER_OR_FOLLOWER
+    if current_leader_epoch >= 0:
+        if current_leader_epoch < log.leader_epoch:
+            return ERROR_FENCED_LEADER_EPOCH
+        if current_leader_epoch > log.leader_epoch:
+            return ERROR_UNKNOWN_LEADER_EPOCH
+    if leader_only and not log.leader:
+        return ERROR_NOT_LEADER_OR_FOLLOWER
+    return ERROR_NONE
+
+
 cdef SegmentState* active_segment(LogState* log) noexcept nogil
 # Index of the last segment with a base offset <= offset, -1 when there is none.
-cdef int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil
+cdef inline int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
+    cdef int64_t last = <int64_t>log.segments.size() - 1
+    # Most reads are at the tail.
+    return last if last >= 0 and log.segments[<size_t>last].base_offset <= offset else floor_before(log, offset, last - 1)
+
+
+# The same among the segments up to that index.
+cdef int64_t floor_before(LogState* log, int64_t offset, int64_t high) noexcept nogil
 cdef string segment_stem(const string& directory, int64_t base_offset) noexcept nogil
 cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogil
 # The high watermark that the in-sync replicas' positions allow; never moves it back.

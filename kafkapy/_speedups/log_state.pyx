@@ -111,30 +111,12 @@ cdef void lock_settled(LogState* log) noexcept nogil:
         pthread_mutex_lock(&log.mutex)
 
 
-cdef int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
-    if log.offline_errno:
-        return ERROR_KAFKA_STORAGE_ERROR
-    if log.deleted or log.own.closed:
-        return ERROR_NOT_LEADER_OR_FOLLOWER
-    if current_leader_epoch >= 0:
-        if current_leader_epoch < log.leader_epoch:
-            return ERROR_FENCED_LEADER_EPOCH
-        if current_leader_epoch > log.leader_epoch:
-            return ERROR_UNKNOWN_LEADER_EPOCH
-    if leader_only and not log.leader:
-        return ERROR_NOT_LEADER_OR_FOLLOWER
-    return ERROR_NONE
-
-
 cdef SegmentState* active_segment(LogState* log) noexcept nogil:
     return log.segments.back() if not log.segments.empty() else NULL
 
 
-cdef int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
-    cdef int64_t low = 0, high = <int64_t>log.segments.size() - 1, middle, found = -1
-    # Most reads are at the tail.
-    if high >= 0 and log.segments[<size_t>high].base_offset <= offset:
-        return high
+cdef int64_t floor_before(LogState* log, int64_t offset, int64_t high) noexcept nogil:
+    cdef int64_t low = 0, middle, found = -1
     while low <= high:
         middle = low + (high - low) // 2
         if log.segments[<size_t>middle].base_offset <= offset:

@@ -13,7 +13,7 @@ Shared by all Processors. Whoever is refused is told through its eventfd when me
 from libc.stdint cimport int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.posix cimport pthread_mutex_t
+from kafkapy._speedups.posix cimport atomic_load, pthread_mutex_t
 
 cdef enum:
     POOL_SMALLEST_CLASS = 16 * 1024         # smaller buffers are left to malloc
@@ -30,7 +30,12 @@ cdef cppclass MemoryPoolState:
     vector[uint8_t*] recycled[8]
     int64_t recycled_bytes
 
-cdef bint pool_available(MemoryPoolState* pool) noexcept nogil
+cdef inline bint pool_available(MemoryPoolState* pool) noexcept nogil:
+    """Whether a new frame may start. When not, the caller's eventfd is written once memory is free."""
+    return pool.limit < 0 or atomic_load(&pool.reserved) < pool.limit or pool_looked_again(pool)
+
+
+cdef bint pool_looked_again(MemoryPoolState* pool) noexcept nogil
 # 0 when the pool is exhausted: the caller will be woken through its eventfd.
 cdef bint pool_try_reserve(MemoryPoolState* pool, int64_t size) noexcept nogil
 # Without asking, for bytes that are here already.

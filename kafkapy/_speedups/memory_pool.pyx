@@ -6,7 +6,6 @@ from libc.string cimport memcpy
 
 from kafkapy._speedups.posix cimport (
     atomic_add,
-    atomic_count,
     atomic_load,
     atomic_store,
     eventfd_write,
@@ -17,10 +16,7 @@ from kafkapy._speedups.posix cimport (
 )
 
 
-cdef bint pool_available(MemoryPoolState* pool) noexcept nogil:
-    """Whether a new frame may start. When not, the caller's eventfd is written once memory is free."""
-    if pool.limit < 0 or atomic_load(&pool.reserved) < pool.limit:
-        return True
+cdef bint pool_looked_again(MemoryPoolState* pool) noexcept nogil:
     # The flag is raised before the second look: a release between the two looks either is seen here or sees the flag.
     atomic_store(&pool.starving, 1)
     atomic_add(&pool.refused, 1)

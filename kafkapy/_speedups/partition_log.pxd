@@ -12,7 +12,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.event_queue cimport EventQueueState
 from kafkapy._speedups.log_recovery cimport LogHistory
-from kafkapy._speedups.posix cimport pthread_mutex_t
+from kafkapy._speedups.posix cimport atomic_add, pthread_mutex_t
 from kafkapy._speedups.producer_state cimport CompletedTransaction
 from kafkapy._speedups.record_batch cimport RecordError
 from kafkapy._speedups.segment cimport SegmentState
@@ -196,17 +196,22 @@ cdef cppclass LogState:
     LogCounters counters
     LogPrivate* own
 
-cdef void log_ref(LogState* log) noexcept nogil
-cdef void log_unref(LogState* log) noexcept nogil
+cdef inline void log_ref(LogState* log) noexcept nogil:
+    atomic_add(&log.references, 1)
+
+
+cdef inline void log_unref(LogState* log) noexcept nogil:
+    if log != NULL and atomic_add(&log.references, -1) == 0:
+        log_free(log)
+
+
+# The last reference is gone.
+cdef void log_free(LogState* log) noexcept nogil
 
 # Validates the one (or, for internal appends, each) batch in data, patches offset, epoch and append time in place, writes it, advances the log end
 # and, when this broker is the whole ISR, the high watermark; then wakes waiters. `waiter` is used only for LOG_PARK_SEGMENT.
 cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter,
                              AppendResult* result) noexcept nogil
-
-# A snapshot of what may be read from `offset`: at most max_bytes, except that with min_one_batch the first batch comes whole.
-cdef void log_read(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
-                   int32_t current_leader_epoch, int32_t last_fetched_epoch, ReadResult* result) noexcept nogil
 
 # Whether flush.messages has ever made a flush due here; without the mutex, for who has just appended.
 cdef bint log_was_flush_due(LogState* log) noexcept nogil

@@ -37,7 +37,6 @@ from kafkapy._speedups.log_files cimport (
     truncate_fully,
 )
 from kafkapy._speedups.log_leadership cimport follow, follower_fetched, lead
-from kafkapy._speedups.log_read cimport read_batches
 from kafkapy._speedups.log_state cimport (
     ERROR_KAFKA_STORAGE_ERROR,
     ERROR_OFFSET_OUT_OF_RANGE,
@@ -76,14 +75,8 @@ NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM))
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
-cdef void log_ref(LogState* log) noexcept nogil:
-    atomic_add(&log.references, 1)
-
-
-cdef void log_unref(LogState* log) noexcept nogil:
+cdef void log_free(LogState* log) noexcept nogil:
     cdef size_t i
-    if log == NULL or atomic_add(&log.references, -1) != 0:
-        return
     for i in range(log.segments.size()):
         segment_unref(log.segments[i])
     segment_unref(log.prepared)
@@ -105,11 +98,6 @@ cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const A
         result.message = "The log directory met a disk error."
         return LOG_REFUSED
     return status
-
-
-cdef void log_read(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
-                   int32_t current_leader_epoch, int32_t last_fetched_epoch, ReadResult* result) noexcept nogil:
-    read_batches(log, offset, max_bytes, min_one_batch, isolation, current_leader_epoch, last_fetched_epoch, True, result)
 
 
 cdef bint log_was_flush_due(LogState* log) noexcept nogil:

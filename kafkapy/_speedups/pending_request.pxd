@@ -9,7 +9,7 @@ dies while a worker looks into its records pulls nothing from under that worker.
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkapy._speedups.connection cimport ConnectionInfo
-from kafkapy._speedups.data_plane cimport Ask, DataPlaneState, Frame
+from kafkapy._speedups.data_plane cimport Ask, DataPlaneState, Frame, LeftMemory
 from kafkapy._speedups.mailbox cimport Mailbox
 from kafkapy._speedups.memory_pool cimport MemoryPoolState
 from kafkapy._speedups.purgatory cimport PurgatoryEntry
@@ -35,9 +35,9 @@ cdef cppclass PendingRequest:
     int64_t local_ns            # so far, for the request log: being handled
     int64_t remote_ns           # parked
 
-# In the memory of `kept`, when it is not NULL. `kept_fetch`: see Frame.
+# In the memory of `kept`, when it is not NULL. `left`: see Frame.
 cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,
-                                 void** kept_fetch) noexcept nogil
+                                 LeftMemory* left) noexcept nogil
 cdef void pending_ref(PendingRequest* p) noexcept nogil
 # May cancel a parked request, which locks partition mutexes: not with the GIL.
 cdef void pending_unref(PendingRequest* p) noexcept nogil

@@ -1,7 +1,7 @@
 """Requests that are being handled (see pending_request.pxd)."""
 
 from kafkapy._speedups.connection cimport ConnectionInfo, connection_ref, connection_unref
-from kafkapy._speedups.data_plane cimport API_PRODUCE, DataPlaneState
+from kafkapy._speedups.data_plane cimport API_PRODUCE, DataPlaneState, LeftMemory
 from kafkapy._speedups.fetch_request cimport fetch_cancel
 from kafkapy._speedups.mailbox cimport Mailbox, mailbox_wake, next_token
 from kafkapy._speedups.memory_pool cimport MemoryPoolState, buffer_give_back, pool_release
@@ -10,7 +10,7 @@ from kafkapy._speedups.produce_request cimport produce_cancel
 
 
 cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,
-                                 void** kept_fetch) noexcept nogil:
+                                 LeftMemory* left) noexcept nogil:
     cdef PendingRequest* p = kept
     if p == NULL:
         p = new PendingRequest()
@@ -24,7 +24,7 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
     p.frame.wake = mailbox_wake
     p.frame.wake_owner = mailbox
     p.frame.authorization = &connection.authorization
-    p.frame.kept_fetch = kept_fetch
+    p.frame.left = left
     p.frame.listener_index = connection.listener_index
     p.frame.privileged = connection.privileged
     p.frame_size = 0
@@ -60,7 +60,9 @@ cdef bint pending_unref_keep(PendingRequest* p) noexcept nogil:
             produce_cancel(p.plane, p.parked)
         else:
             fetch_cancel(p.plane, p.parked)
-    buffer_give_back(p.pool, p.memory, p.capacity)
-    pool_release(p.pool, p.reserved)
+    if p.memory != NULL:
+        buffer_give_back(p.pool, p.memory, p.capacity)
+    if p.reserved:
+        pool_release(p.pool, p.reserved)
     connection_unref(p.connection)
     return True

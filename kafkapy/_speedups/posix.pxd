@@ -26,6 +26,27 @@ cdef extern from "<sys/eventfd.h>" nogil:
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int out_fd, int in_fd, int64_t* offset, size_t count)
 
+cdef extern from * nogil:
+    """
+    #include <sys/epoll.h>
+    #include <sys/socket.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    /* Those of libc are cancellation points, at two locked instructions a call; no thread here is ever cancelled. */
+    static inline ssize_t kp_recv(int fd, void* into, size_t size, int flags) {
+        return syscall(SYS_recvfrom, fd, into, size, flags, NULL, NULL);
+    }
+    static inline ssize_t kp_send(int fd, const void* data, size_t size, int flags) {
+        return syscall(SYS_sendto, fd, data, size, flags, NULL, 0);
+    }
+    static inline int kp_epoll_wait(int epoll_fd, void* events, int count, int timeout_ms) {
+        return (int)syscall(SYS_epoll_pwait, epoll_fd, events, count, timeout_ms, NULL, 8);
+    }
+    """
+    ssize_t recv "kp_recv"(int fd, void* into, size_t size, int flags)
+    ssize_t send "kp_send"(int fd, const void* data, size_t size, int flags)
+    int epoll_wait "kp_epoll_wait"(int epoll_fd, void* events, int count, int timeout_ms)
+
 cdef extern from "<time.h>" nogil:
     """
     #include <stdint.h>
@@ -45,10 +66,14 @@ cdef extern from * nogil:
     #include <stdint.h>
     static inline int64_t kp_atomic_add(int64_t* p, int64_t n) { return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL); }
     static inline void kp_atomic_count(int64_t* p, int64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
+    static inline void kp_atomic_count_alone(int64_t* p, int64_t n) {
+        __atomic_store_n(p, __atomic_load_n(p, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+    }
     static inline int64_t kp_atomic_load(int64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
     static inline void kp_atomic_store(int64_t* p, int64_t n) { __atomic_store_n(p, n, __ATOMIC_RELEASE); }
     """
     int64_t atomic_add "kp_atomic_add"(int64_t* p, int64_t n)      # returns the new value; acquire-release
     void atomic_count "kp_atomic_count"(int64_t* p, int64_t n)     # statistics: relaxed
+    void atomic_count_alone "kp_atomic_count_alone"(int64_t* p, int64_t n)     # the same, where one thread alone ever counts
     int64_t atomic_load "kp_atomic_load"(int64_t* p)
     void atomic_store "kp_atomic_store"(int64_t* p, int64_t n)

@@ -288,8 +288,11 @@ cdef void turn(ProcessorState* p) noexcept nogil:
     cdef size_t k
     cdef KafkaChannel* channel
     cdef bint mail = False
-    p.now_ns = selector_poll(&p.selector, next_due(p))
+    cdef int64_t looked
+    p.now_ns = selector_poll(&p.selector, next_due(p), p.now_ns if p.now_is_now else monotonic_ns())
+    p.now_is_now = False
     for i in range(p.selector.ready):
+        looked = p.now_ns
         channel = <KafkaChannel*>p.selector.events[i].data.ptr
         if channel == NULL:
             mail = True
@@ -297,6 +300,10 @@ cdef void turn(ProcessorState* p) noexcept nogil:
             selector_timer_rang(&p.selector)
         else:
             channel_event(p, channel, p.selector.events[i].events)
+            # Who answers a request looks at the clock when the reply is out.
+            p.now_is_now = p.now_ns != looked
+    if mail or not p.ready.empty() or not p.mailbox.own_wakes.empty():
+        p.now_is_now = False
     if mail:
         mailbox_collect(p.mailbox, &p.mails)
         for k in range(p.mails.size()):
@@ -312,7 +319,8 @@ cdef void turn(ProcessorState* p) noexcept nogil:
             request_resume(p, channel, False)
     p.wakes.clear()
     expire(p)
-    channels_free_closed(p)
+    if not p.closed.empty():
+        channels_free_closed(p)
 
 
 cdef void run_loop(ProcessorState* p) noexcept nogil:
@@ -372,7 +380,8 @@ cdef class Processor:
                 channels_free_closed(self.state)
                 pool_remove_listener(self.state.pool, self.state.mailbox.event_fd)
                 mailbox_give_back(self.state.mailbox)
-                fetch_forget_kept(self.state.kept_fetch)
+                fetch_forget_kept(self.state.left.fetch)
+                send_free(self.state.left.send)
                 del self.state.kept
             selector_close(&self.state.selector)
             if self.state.reader.scratch != NULL:

@@ -581,7 +581,7 @@ cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) 
     if not produce_decode(state):
         close_with(state, MALFORMED, outcome)
         return
-    authorization_begin(plane, frame.authorization)
+    authorization_begin(frame.authorization)
     run(plane, state, False, outcome)
 
 

@@ -14,7 +14,7 @@
 Strings and arrays are compact from v9 on.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t
 from libc.string cimport strlen
 from libcpp.vector cimport vector
 
@@ -22,7 +22,7 @@ from kafkapy._speedups.data_plane cimport endpoints_write
 from kafkapy._speedups.error_codes cimport ERROR_FENCED_LEADER_EPOCH, ERROR_NOT_LEADER_OR_FOLLOWER
 from kafkapy._speedups.produce_state cimport ProducePartition, ProduceTopic
 from kafkapy._speedups.record_batch cimport RECORD_NULL_KEY
-from kafkapy._speedups.send cimport send_new, send_take_buffer
+from kafkapy._speedups.send cimport send_again, send_free, send_lay_out, send_take_buffer
 from kafkapy._speedups.wire cimport (
     ByteBuffer,
     buffer_free,
@@ -100,10 +100,10 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
     cdef ProduceTopic* topic
     cdef ProducePartition* partition
     cdef vector[int32_t] leaders
-    cdef Send* send
+    cdef Send* send = send_again(&state.frame.left.send)
     cdef size_t i
     cdef size_t j
-    buffer_init(&out)
+    send_lay_out(send, &out)
     buffer_init(&endpoints)
     write_int32(&out, 0)
     write_int32(&out, state.frame.correlation_id)
@@ -137,10 +137,10 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
     if out.error or endpoints.error:
         buffer_free(&out)
         buffer_free(&endpoints)
+        send_free(send)
         return NULL
     buffer_free(&endpoints)
     store_int32(out.data, <int32_t>(out.size - FRAME_SIZE_BYTES))
-    send = send_new()
     send_take_buffer(send, &out)
     return send
 

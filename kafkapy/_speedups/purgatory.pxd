@@ -19,9 +19,18 @@ cdef cppclass PurgatoryState:
 cdef void purgatory_add(PurgatoryState* p, PurgatoryEntry* entry, int64_t deadline_ns) noexcept nogil
 cdef void purgatory_remove(PurgatoryState* p, PurgatoryEntry* entry) noexcept nogil
 # The earliest entry if its deadline has passed, taken out; else NULL.
-cdef PurgatoryEntry* purgatory_pop_expired(PurgatoryState* p, int64_t now_ns) noexcept nogil
+cdef inline PurgatoryEntry* purgatory_pop_expired(PurgatoryState* p, int64_t now_ns) noexcept nogil:
+    if p.heap.empty() or p.heap[0].deadline_ns > now_ns:
+        return NULL
+    cdef PurgatoryEntry* entry = p.heap[0]
+    purgatory_remove(p, entry)
+    return entry
+
+
 # -1 when nothing waits.
-cdef int64_t purgatory_next_deadline(PurgatoryState* p) noexcept nogil
+cdef inline int64_t purgatory_next_deadline(PurgatoryState* p) noexcept nogil:
+    return -1 if p.heap.empty() else p.heap[0].deadline_ns
+
 
 cdef class Purgatory:
     cdef PurgatoryState* state

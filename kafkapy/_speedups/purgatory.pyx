@@ -61,19 +61,6 @@ cdef void purgatory_remove(PurgatoryState* p, PurgatoryEntry* entry) noexcept no
         sift_down(p, last.place - 1)
 
 
-cdef PurgatoryEntry* purgatory_pop_expired(PurgatoryState* p, int64_t now_ns) noexcept nogil:
-    cdef PurgatoryEntry* entry
-    if p.heap.empty() or p.heap[0].deadline_ns > now_ns:
-        return NULL
-    entry = p.heap[0]
-    purgatory_remove(p, entry)
-    return entry
-
-
-cdef int64_t purgatory_next_deadline(PurgatoryState* p) noexcept nogil:
-    return -1 if p.heap.empty() else p.heap[0].deadline_ns
-
-
 cdef class Purgatory:
     """The same heap for tests and for Python callers that want one: token to deadline. Single-threaded."""
 

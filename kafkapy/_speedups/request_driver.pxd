@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from kafkapy._speedups.data_plane cimport AuthorizationCache, DataPlane, Frame, Outcome
+from kafkapy._speedups.data_plane cimport AuthorizationCache, DataPlane, Frame, LeftMemory, Outcome
 
 cdef class RequestDriver:
     cdef readonly DataPlane plane
@@ -10,7 +10,7 @@ cdef class RequestDriver:
     cdef int16_t listener_index
     cdef bint privileged
     cdef uint64_t next_token
-    cdef void* kept_fetch
+    cdef LeftMemory left
     cdef void fill_frame(self, Frame* frame, int16_t api_key, int16_t api_version, int32_t correlation_id, uint8_t* body, int64_t size) noexcept
 
 cdef class Exchange:

@@ -45,7 +45,7 @@ from kafkapy._speedups.produce_answers cimport (
     produce_transactional_id,
 )
 from kafkapy._speedups.produce_request cimport produce_cancel, produce_handle, produce_resume
-from kafkapy._speedups.send cimport Send, send_free
+from kafkapy._speedups.send cimport Send, send_free, send_leave
 
 REPLY = "reply"
 NO_REPLY = "no_reply"
@@ -99,7 +99,8 @@ cdef class RequestDriver:
 
     def __dealloc__(self):
         del self.authorization
-        fetch_forget_kept(self.kept_fetch)
+        fetch_forget_kept(self.left.fetch)
+        send_free(self.left.send)
 
     def handle(self, int16_t api_key, int16_t api_version, int32_t correlation_id, client_id, bytes body):
         """Hands a request over; ValueError for an API the data plane does not serve. The Exchange says what came of it."""
@@ -169,7 +170,7 @@ cdef class RequestDriver:
                 else:
                     fetch_handle(self.plane.state, &frame, &outcome)
                 if outcome.kind == OUTCOME_REPLY:
-                    send_free(outcome.send)
+                    send_leave(outcome.send, &self.left.send)
                 elif outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK:
                     if api_key == API_PRODUCE:
                         produce_cancel(self.plane.state, outcome.parked)
@@ -195,7 +196,7 @@ cdef class RequestDriver:
         frame.token = self.next_token
         self.next_token += 1
         frame.authorization = self.authorization
-        frame.kept_fetch = &self.kept_fetch
+        frame.left = &self.left
         frame.listener_index = self.listener_index
         frame.privileged = self.privileged
 
@@ -225,7 +226,7 @@ cdef class Exchange:
             try:
                 self.frame_bytes = send_bytes(self.outcome.send)
             finally:
-                send_free(self.outcome.send)
+                send_leave(self.outcome.send, &self.driver.left.send)
                 self.outcome.send = NULL
             atomic_count(&self.driver.plane.state.apis[self.api_key].response_bytes, len(self.frame_bytes))
         return 0

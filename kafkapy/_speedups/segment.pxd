@@ -1,7 +1,7 @@
 """One log segment: the data file, its offset index and time index. Reference counted, so that neither a delete nor a roll pulls a
 file from under a sendfile that is on its way.
 
-Files are opened when first used: `fd` is -1 until segment_open has been called, which log_read does before it hands a segment out.
+Files are opened when first used: `fd` is -1 until segment_open has been called, which read_batches does before it hands a segment out.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -9,6 +9,7 @@ from libcpp.string cimport string
 
 from kafkapy._speedups.file_records cimport BatchPosition, FileRecordsState, ScanStatus
 from kafkapy._speedups.index cimport OffsetIndexState, TimeIndexState
+from kafkapy._speedups.posix cimport atomic_add
 
 cdef cppclass SegmentState:
     int64_t references              # atomic; the last unref closes the files
@@ -28,9 +29,17 @@ cdef cppclass SegmentState:
     TimeIndexState* time_index
     string path                     # of the data file; empty when the backend has no path (memory)
 
-cdef void segment_ref(SegmentState* s) noexcept nogil
-cdef void segment_unref(SegmentState* s) noexcept nogil
+cdef inline void segment_ref(SegmentState* s) noexcept nogil:
+    atomic_add(&s.references, 1)
 
+
+cdef inline void segment_unref(SegmentState* s) noexcept nogil:
+    if s != NULL and atomic_add(&s.references, -1) == 0:
+        segment_free(s)
+
+
+# The last reference is gone.
+cdef void segment_free(SegmentState* s) noexcept nogil
 # A segment over an open file (fd >= 0, taken over) or one to be opened by path later (fd -1). `stem` is the path of its files without suffix
 # ("" for the memory backend).
 cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes, bint sealed,
@@ -38,7 +47,11 @@ cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, 
 # Gives a prepared segment its base offset and the stem of its name; nobody else knows it yet.
 cdef void segment_name(SegmentState* s, int64_t base_offset, const string& stem) noexcept nogil
 # The descriptor, or -errno.
-cdef int segment_open(SegmentState* s) noexcept nogil
+cdef inline int segment_open(SegmentState* s) noexcept nogil:
+    return s.fd if s.fd >= 0 else segment_open_file(s)
+
+
+cdef int segment_open_file(SegmentState* s) noexcept nogil
 # Under the log's mutex, with an open file. 0 or an errno; after an error the file and the segment are as before.
 cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
                         int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil

@@ -46,21 +46,16 @@ from kafkapy._speedups.index cimport (
     time_index_new,
     time_index_truncate,
 )
-from kafkapy._speedups.posix cimport atomic_add, atomic_load, atomic_store
+from kafkapy._speedups.posix cimport atomic_load, atomic_store
 from kafkapy._speedups.record_batch cimport BATCH_LENGTH_AT, LOG_OVERHEAD
 from kafkapy._speedups.wire cimport load_int32
 
 
-cdef void segment_ref(SegmentState* s) noexcept nogil:
-    atomic_add(&s.references, 1)
-
-
-cdef void segment_unref(SegmentState* s) noexcept nogil:
-    if s != NULL and atomic_add(&s.references, -1) == 0:
-        file_records_free(s.records)
-        offset_index_free(s.offset_index)
-        time_index_free(s.time_index)
-        del s
+cdef void segment_free(SegmentState* s) noexcept nogil:
+    file_records_free(s.records)
+    offset_index_free(s.offset_index)
+    time_index_free(s.time_index)
+    del s
 
 
 cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes, bint sealed,
@@ -99,11 +94,8 @@ cdef void segment_name(SegmentState* s, int64_t base_offset, const string& stem)
         s.time_index.file.touched = True
 
 
-cdef int segment_open(SegmentState* s) noexcept nogil:
-    cdef int64_t fd
-    if s.fd >= 0:
-        return s.fd
-    fd = file_records_open(s.records)
+cdef int segment_open_file(SegmentState* s) noexcept nogil:
+    cdef int64_t fd = file_records_open(s.records)
     if fd >= 0:
         # The same value from every thread: file_records_open settles which descriptor it is.
         s.fd = <int>fd

@@ -25,7 +25,6 @@ cdef extern from "<sys/epoll.h>" nogil:
     uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP, EPOLLERR
     int epoll_create1(int flags)
     int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event* event)
-    int epoll_wait(int epoll_fd, epoll_event* events, int count, int timeout_ms)
 
 cdef enum MuteReason:
     MUTE_REQUEST = 1            # a request is in flight or its reply is being written
@@ -89,11 +88,25 @@ cdef int selector_add(SelectorState* s, KafkaChannel* channel, int64_t now_ns) n
 cdef void selector_remove(SelectorState* s, KafkaChannel* channel) noexcept nogil
 # Waits until due_ns (monotonic; 0: not at all, -1: no limit) or until something is ready, sometimes earlier; fills events and ready. The eventfd is the
 # event with a NULL pointer, the timer the one with the selector's. Gives the time (monotonic ns) after the wait.
-cdef int64_t selector_poll(SelectorState* s, int64_t due_ns) noexcept nogil
+cdef int64_t selector_poll(SelectorState* s, int64_t due_ns, int64_t now_ns) noexcept nogil
 cdef void selector_timer_rang(SelectorState* s) noexcept nogil
 cdef void selector_want(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil
-cdef void selector_touch(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil
+cdef inline void selector_touch(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil:
+    channel.active_ns = now_ns
+    if s.newest != channel:
+        selector_make_newest(s, channel)
+
+
+cdef void selector_make_newest(SelectorState* s, KafkaChannel* channel) noexcept nogil
 # The least recently used channel if it has been idle for too long, else NULL.
-cdef KafkaChannel* selector_expired(SelectorState* s, int64_t now_ns) noexcept nogil
+cdef inline KafkaChannel* selector_expired(SelectorState* s, int64_t now_ns) noexcept nogil:
+    if s.max_idle_ns < 0 or s.oldest == NULL or now_ns - s.oldest.active_ns < s.max_idle_ns:
+        return NULL
+    return s.oldest
+
+
 # Monotonic ns of the next possible expiry; -1: none.
-cdef int64_t selector_next_expiry(SelectorState* s) noexcept nogil
+cdef inline int64_t selector_next_expiry(SelectorState* s) noexcept nogil:
+    if s.max_idle_ns < 0 or s.oldest == NULL:
+        return -1
+    return s.oldest.active_ns + s.max_idle_ns

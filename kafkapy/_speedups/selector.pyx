@@ -6,7 +6,7 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, itimerspec
 from posix.unistd cimport close, read
 
-from kafkapy._speedups.posix cimport atomic_count, atomic_store, monotonic_ns
+from kafkapy._speedups.posix cimport atomic_count_alone, atomic_store, epoll_wait, monotonic_ns
 
 cdef extern from "<sys/timerfd.h>" nogil:
     int TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME
@@ -97,10 +97,10 @@ cdef void set_timer(SelectorState* s, int64_t at_ns) noexcept nogil:
     s.timer_ns = at_ns
 
 
-cdef int64_t selector_poll(SelectorState* s, int64_t due_ns) noexcept nogil:
-    cdef int64_t now = monotonic_ns()
-    cdef int64_t started = now
-    if 0 <= due_ns <= now:
+cdef int64_t selector_poll(SelectorState* s, int64_t due_ns, int64_t now_ns) noexcept nogil:
+    cdef int64_t started = now_ns
+    cdef int64_t now
+    if 0 <= due_ns <= started:
         s.ready = epoll_wait(s.epoll_fd, s.events, SELECTOR_EVENTS, 0)
         now = monotonic_ns()
     else:
@@ -110,7 +110,7 @@ cdef int64_t selector_poll(SelectorState* s, int64_t due_ns) noexcept nogil:
         s.ready = epoll_wait(s.epoll_fd, s.events, SELECTOR_EVENTS, -1)
         now = monotonic_ns()
         atomic_store(&s.waiting_since_ns, 0)
-        atomic_count(&s.idle_ns, now - started)
+        atomic_count_alone(&s.idle_ns, now - started)
     if s.ready < 0:
         s.ready = 0     # EINTR
     return now
@@ -132,20 +132,6 @@ cdef void selector_want(SelectorState* s, KafkaChannel* channel, uint32_t intere
     epoll_ctl(s.epoll_fd, EPOLL_CTL_MOD, channel.transport.fd, &event)
 
 
-cdef void selector_touch(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil:
-    channel.active_ns = now_ns
-    if s.newest != channel:
-        unlink_idle(s, channel)
-        link_newest(s, channel)
-
-
-cdef KafkaChannel* selector_expired(SelectorState* s, int64_t now_ns) noexcept nogil:
-    if s.max_idle_ns < 0 or s.oldest == NULL or now_ns - s.oldest.active_ns < s.max_idle_ns:
-        return NULL
-    return s.oldest
-
-
-cdef int64_t selector_next_expiry(SelectorState* s) noexcept nogil:
-    if s.max_idle_ns < 0 or s.oldest == NULL:
-        return -1
-    return s.oldest.active_ns + s.max_idle_ns
+cdef void selector_make_newest(SelectorState* s, KafkaChannel* channel) noexcept nogil:
+    unlink_idle(s, channel)
+    link_newest(s, channel)

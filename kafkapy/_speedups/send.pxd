@@ -17,16 +17,21 @@ cdef struct Piece:
     SegmentState* segment       # referenced; NULL for memory that is owned, SEND_LENT for memory that is lent
     int64_t position            # of the next byte to send, in data or in the file
     int64_t remaining
+    size_t capacity             # of memory that is owned
 
 cdef cppclass Send:
     vector[Piece] pieces
     size_t current              # the piece being sent
     int64_t size                # bytes in total
     int64_t remaining
+    uint8_t* spare              # memory of a piece that was sent, for the next reply (send_leave); or NULL
+    size_t spare_capacity
 
 
 cdef enum:
     SEND_LENT = 1               # in place of a segment's address
+    LEFT_PIECES = 64            # more than so many are not left to the next reply
+    LEFT_BYTES = 4096           # nor is memory of more than this
 
 
 cdef inline Send* send_new() noexcept nogil:
@@ -35,6 +40,8 @@ cdef inline Send* send_new() noexcept nogil:
     send.current = 0
     send.size = 0
     send.remaining = 0
+    send.spare = NULL
+    send.spare_capacity = 0
     return send
 
 
@@ -46,10 +53,11 @@ cdef inline void send_take_buffer(Send* send, ByteBuffer* buffer) noexcept nogil
         piece.segment = NULL
         piece.position = 0
         piece.remaining = buffer.size
+        piece.capacity = buffer.capacity
         send.pieces.push_back(piece)
         send.size += piece.remaining
         send.remaining += piece.remaining
-    else:
+    elif buffer.data != NULL:
         free(buffer.data)
     buffer_init(buffer)
 
@@ -79,14 +87,57 @@ cdef inline void send_take_region(Send* send, SegmentState* segment, int64_t pos
     send.remaining += length
 
 
-cdef inline void send_free(Send* send) noexcept nogil:
+cdef inline void send_drop_pieces(Send* send) noexcept nogil:
     cdef size_t i
+    cdef Piece* piece
+    for i in range(send.pieces.size()):
+        piece = &send.pieces[i]
+        if piece.segment == <SegmentState*><size_t>SEND_LENT:
+            continue
+        if piece.segment != NULL:
+            segment_unref(piece.segment)
+        elif send.spare == NULL and 0 < piece.capacity <= LEFT_BYTES:
+            send.spare = piece.data
+            send.spare_capacity = piece.capacity
+        else:
+            free(piece.data)
+    send.pieces.clear()
+
+
+cdef inline void send_free(Send* send) noexcept nogil:
     if send == NULL:
         return
-    for i in range(send.pieces.size()):
-        if send.pieces[i].segment == <SegmentState*><size_t>SEND_LENT:
-            continue
-        free(send.pieces[i].data)
-        if send.pieces[i].segment != NULL:
-            segment_unref(send.pieces[i].segment)
+    send_drop_pieces(send)
+    free(send.spare)
     del send
+
+
+cdef inline void send_leave(Send* send, Send** left) noexcept nogil:
+    """send_free that leaves the memory to the next reply: see send_again."""
+    if left[0] != NULL or send.pieces.capacity() > LEFT_PIECES:
+        send_free(send)
+        return
+    send_drop_pieces(send)
+    left[0] = send
+
+
+cdef inline Send* send_again(Send** left) noexcept nogil:
+    """send_new in the memory that send_leave has left, if any."""
+    cdef Send* send = left[0]
+    if send == NULL:
+        return send_new()
+    left[0] = NULL
+    send.current = 0
+    send.size = 0
+    send.remaining = 0
+    return send
+
+
+cdef inline void send_lay_out(Send* send, ByteBuffer* out) noexcept nogil:
+    """An empty buffer for the Send's first piece, in memory of an earlier one if there is any. The buffer owns it from here."""
+    out.data = send.spare
+    out.size = 0
+    out.capacity = send.spare_capacity
+    out.error = 0
+    send.spare = NULL
+    send.spare_capacity = 0

@@ -6,7 +6,7 @@ from libc.string cimport memset
 from posix.unistd cimport close
 
 from kafkapy._speedups.file_records cimport file_read
-from kafkapy._speedups.posix cimport sendfile
+from kafkapy._speedups.posix cimport recv, send, sendfile
 from kafkapy._speedups.send cimport Piece, Send
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -15,8 +15,6 @@ cdef extern from "<sys/socket.h>" nogil:
         size_t msg_iovlen
     int MSG_NOSIGNAL, MSG_DONTWAIT, MSG_MORE
     int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
-    ssize_t recv(int fd, void* into, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
 
 
