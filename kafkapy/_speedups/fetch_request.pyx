@@ -128,7 +128,8 @@ cdef FetchState* state_new(Frame* frame) noexcept nogil:
 
 cdef void state_free(FetchState* state) noexcept nogil:
     fetch_partitions_release(state)
-    session_unref(state.session)
+    if state.session != NULL:
+        session_unref(state.session)
     fetch_topic_unref(state.last_topic)
     del state
 
@@ -139,7 +140,8 @@ cdef void state_keep(FetchState* state) noexcept nogil:
         state_free(state)
         return
     fetch_partitions_release(state)
-    session_unref(state.session)
+    if state.session != NULL:
+        session_unref(state.session)
     state.ordered.clear()
     if not state.asked.empty():
         state.asked.clear()

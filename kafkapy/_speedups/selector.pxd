@@ -90,7 +90,12 @@ cdef void selector_remove(SelectorState* s, KafkaChannel* channel) noexcept nogi
 # event with a NULL pointer, the timer the one with the selector's. Gives the time (monotonic ns) after the wait.
 cdef int64_t selector_poll(SelectorState* s, int64_t due_ns, int64_t now_ns) noexcept nogil
 cdef void selector_timer_rang(SelectorState* s) noexcept nogil
-cdef void selector_want(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil
+cdef inline void selector_want(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil:
+    if channel.interest != interest and not channel.closed:
+        selector_change(s, channel, interest)
+
+
+cdef void selector_change(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil
 cdef inline void selector_touch(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil:
     channel.active_ns = now_ns
     if s.newest != channel:

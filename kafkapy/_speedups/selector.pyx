@@ -122,10 +122,8 @@ cdef void selector_timer_rang(SelectorState* s) noexcept nogil:
     s.timer_ns = 0
 
 
-cdef void selector_want(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil:
+cdef void selector_change(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil:
     cdef epoll_event event
-    if channel.interest == interest or channel.closed:
-        return
     channel.interest = interest
     event.events = interest
     event.data.ptr = channel

@@ -165,6 +165,21 @@ def test_a_topic_made_anew_is_not_the_one_of_the_session(broker: Any) -> None:
     assert entry.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+def test_later_requests_leave_the_topics_of_a_session_alone(broker: Any, version: int) -> None:
+    """A request is handled in the memory of the one before, but for what a session still has of it."""
+    logs = {name: broker.topic(name)[0] for name in ("first", "second", "a-third-with-a-longer-name")}
+    session = open_session(broker, [("first", 0, 0)], version)
+    for name in logs:
+        broker.only(broker.fetch([(name, 0, 0)], version=version, session_epoch=-1))
+    for log in logs.values():
+        log.append_as_leader(broker.batch(b"new"))
+    reply = broker.fetch([], version=version, session_id=session, session_epoch=1)
+    (topic,) = reply.responses
+    assert topic.topic == "first" if version == BY_NAME else topic.topic_id.bytes == logs["first"].topic_id
+    assert broker.only(reply).high_watermark == 1
+
+
 def test_a_request_that_overtakes_a_parked_one_takes_the_session(broker: Any) -> None:
     (log,) = broker.topic("t")
     session = open_session(broker, [("t", 0, 0)])
