@@ -2,9 +2,10 @@
 
 A plan is some rounds of faults that come one upon the other, kept in a directory that all processes of a query see. A
 fault strikes in a phase: begin, commit and abort of the driver, or a task. What a phase does is numbered: requests of
-whatever kind, as they are sent or when they are answered, and places that the query names ("records": all are taken,
-"end": all is done). A round with a fault that names no place is repeated, with the fault one place later each time,
-until the phase comes to its end without it. Before each round a batch is committed with nothing in its way.
+whatever kind, as they are sent or when they are answered, and its end ("end"). A round with a fault that names no place
+is repeated, with the fault one place later each time, until the phase comes to its end without it. Other places that
+the query names ("records": all are taken) come beside the requests, sooner or later: only a fault that names them is
+for them. Before each round a batch is committed with nothing in its way.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class _Numbered:
         Connections.submit = self._submit  # type: ignore[method-assign]
 
     def _reach(self, place: str) -> None:
-        if self._is_its_turn(place):
+        if (place == "end" or place == self._fault.place) and self._is_its_turn(place):
             self._strike(place)
 
     def _is_its_turn(self, place: str) -> bool:

@@ -164,7 +164,7 @@ REQUESTS = {
     "begin": {"INIT_PRODUCER_ID", "LIST_OFFSETS", "LIST_TRANSACTIONS", "end"},
     "commit": {"DESCRIBE_TRANSACTIONS", "PRODUCE", "END_TXN", "LIST_TRANSACTIONS", "end"},
     "abort": {"INIT_PRODUCER_ID", "END_TXN", "LIST_TRANSACTIONS", "end"},
-    "task": {"DESCRIBE_TRANSACTIONS", "INIT_PRODUCER_ID", "records", "PRODUCE", "end"},
+    "task": {"DESCRIBE_TRANSACTIONS", "INIT_PRODUCER_ID", "PRODUCE", "end"},
 }
 """Some of each phase."""
 
