@@ -353,8 +353,9 @@ async def group(topics: str = "a", **keys: object) -> AsyncIterator[tuple[FakeCo
                 "session.timeout.ms": 5000,
                 "retry.backoff.ms": 5,
                 "retry.backoff.max.ms": 20,
-                "reconnect.backoff.ms": 5,
-                "reconnect.backoff.max.ms": 20,
+                # Over before a request is tried again: whom it is too early to connect to is looked up once more.
+                "reconnect.backoff.ms": 1,
+                "reconnect.backoff.max.ms": 2,
                 "default.api.timeout.ms": 10000,
             }
             | keys,
