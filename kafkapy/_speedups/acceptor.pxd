@@ -18,6 +18,7 @@ cdef cppclass AcceptorState:
     int16_t listener_index
     bint privileged
     int send_buffer             # bytes; -1: the system's default
+    int same_host_send_buffer
     vector[Mailbox*] mailboxes
     size_t next
     bint out_of_descriptors

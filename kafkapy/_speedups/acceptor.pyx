@@ -64,8 +64,11 @@ cdef extern from * nogil:
         return 0;
     }
 
-    static inline void kp_socket_options(int fd, int send_buffer) {
+    static inline void kp_socket_options(int fd, int send_buffer, int same_host) {
         int one = 1;
+        /* On the way to the same host nothing can be congested. A congestion control that paces what it sends, BBR,
+           arms a timer for every 64 KB there, and large fetches cost up to twice as much. Where there is no Reno: nothing. */
+        if (same_host) setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
         if (send_buffer > 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
@@ -82,7 +85,7 @@ cdef extern from * nogil:
     """
     int accept_connection "kp_accept"(int fd)
     int socket_address "kp_address"(int fd, int peer, char* text, int size)
-    void socket_options "kp_socket_options"(int fd, int send_buffer)
+    void socket_options "kp_socket_options"(int fd, int send_buffer, bint same_host)
     int wait_for "kp_wait"(int listen_fd, int event_fd, int timeout_ms)
 
 cdef enum:
@@ -115,6 +118,7 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
     cdef string local_host
     cdef int port
     cdef int local_port
+    cdef bint same_host
     cdef int64_t maximum
     cdef ConnectionInfo* info
     cdef Mail mail
@@ -132,7 +136,8 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
                  host.c_str(), <long long>maximum)
         network_log(a.registry, LEVEL_INFO, LOGGER_ACCEPTOR, line)
         return
-    socket_options(fd, a.send_buffer)
+    same_host = host == local_host
+    socket_options(fd, a.same_host_send_buffer if same_host else a.send_buffer, same_host)
     info = connection_open(a.registry, host, port, local_host, local_port, a.listener_index, a.privileged)
     mail.kind = MAIL_CONNECTION
     mail.fd = fd
@@ -189,8 +194,8 @@ cdef class Acceptor:
     thread on `run`."""
 
     def __cinit__(self, ConnectionRegistry registry not None, listen_socket, list processors not None, int16_t listener_index, bint privileged=False,
-                  int send_buffer_bytes=-1):
-        """send_buffer_bytes: socket.send.buffer.bytes, -1 for the system's default."""
+                  int send_buffer_bytes=-1, int same_host_send_buffer_bytes=-1):
+        """send_buffer_bytes: SO_SNDBUF of connections from other hosts and from this one, -1 for the system's default."""
         cdef Processor processor
         if not processors:
             raise ValueError("an acceptor needs a processor")
@@ -206,6 +211,7 @@ cdef class Acceptor:
         self.state.listener_index = listener_index
         self.state.privileged = privileged
         self.state.send_buffer = send_buffer_bytes
+        self.state.same_host_send_buffer = same_host_send_buffer_bytes
         for processor in processors:
             self.state.mailboxes.push_back(processor.state.mailbox)
 

@@ -134,7 +134,8 @@ SOCKET_KEYS = (
     K("security.inter.broker.protocol", STRING, "PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
       MEDIUM, "Security protocol between brokers. Excludes inter.broker.listener.name."),
     K("socket.send.buffer.bytes", INT, 100 * 1024, None, HIGH,
-      "SO_SNDBUF of the server sockets in bytes. -1: the system's default."),
+      "SO_SNDBUF of the server sockets in bytes. -1, and for clients on the same host where this key is not set: the "
+      "system's default, which grows with the traffic of a connection."),
     K("socket.receive.buffer.bytes", INT, 100 * 1024, None, HIGH,
       "SO_RCVBUF of the server sockets in bytes. -1, and where this key is not set: the system's default, which grows "
       "with the traffic of a connection (Kafka uses 102400 then)."),

@@ -10,6 +10,7 @@ import socket
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from kafkapy._speedups.fetch_session import FetchSessionCache
 from kafkapy._speedups.partition_table import PartitionTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import ConfigError
-from kafkapy.network.socket_server import ListenerLimits, SocketServer, SocketServerConfig
+from kafkapy.network.socket_server import SEND_BUFFER, ListenerLimits, SocketServer, SocketServerConfig
 from kafkapy.types import Endpoint, SecurityProtocol
 
 TCP_ESTABLISHED = 1
@@ -109,14 +110,53 @@ def test_a_backlog_or_buffer_that_is_configured_is_used():
 
     unset = of()
     assert (unset.socket_listen_backlog_size, unset.socket_receive_buffer_bytes) == (1024, -1)
-    set_keys = of(**{"socket.listen.backlog.size": "50", "socket.receive.buffer.bytes": "102400"})
-    assert (set_keys.socket_listen_backlog_size, set_keys.socket_receive_buffer_bytes) == (50, 102400)
+    assert unset.socket_send_buffer_bytes is None
+    keys = {"socket.listen.backlog.size": "50", "socket.receive.buffer.bytes": "1024", "socket.send.buffer.bytes": "-1"}
+    as_set = of(**keys)
+    assert (as_set.socket_listen_backlog_size, as_set.socket_receive_buffer_bytes) == (50, 1024)
+    assert as_set.socket_send_buffer_bytes == -1
+
+
+def accepted_socket(client: Any) -> socket.socket:
+    """The broker's end of the client's connection: a descriptor of its own for it. The broker runs in this process."""
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found = socket.socket(fileno=os.dup(int(entry.name)))
+            if found.getpeername() == client.socket.getsockname():
+                return found
+            found.close()
+    raise AssertionError("no such connection")
 
 
 def test_accepted_sockets_have_the_options_of_a_broker(network):
     client = network().client()
     client.ask()
-    assert client.socket.getpeername()[0] == "127.0.0.1"
+    with accepted_socket(client) as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert not os.get_blocking(accepted.fileno())
+
+
+def test_what_stays_on_the_host_is_not_paced(network):
+    client = network().client()
+    client.ask()
+    with accepted_socket(client) as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
+
+
+def send_buffer(client: Any) -> int:
+    client.ask()
+    with accepted_socket(client) as accepted:
+        return accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2  # the kernel doubles what it is told
+
+
+def test_the_send_buffer_is_the_one_set_or_the_systems_on_the_same_host(network):
+    net = network()
+    assert send_buffer(net.client()) > SEND_BUFFER
+    assert send_buffer(net.client(source="127.0.0.2")) == SEND_BUFFER, "as from another host"
+    net = network(socket_send_buffer_bytes=64 * 1024)
+    assert send_buffer(net.client()) == send_buffer(net.client(source="127.0.0.2")) == 64 * 1024
+    assert send_buffer(network(socket_send_buffer_bytes=-1).client(source="127.0.0.2")) > SEND_BUFFER
 
 
 def test_a_thousand_idle_and_two_hundred_active_connections(network):
