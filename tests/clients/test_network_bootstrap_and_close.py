@@ -16,6 +16,7 @@ import pytest
 from clients.connected import client, list_groups
 from clients.fake_broker import FakeCluster, Silence, eventually
 
+from kafkapy.clients.connection import NodeConnection, open_socket
 from kafkapy.clients.network_client import NetworkClient
 from kafkapy.config.clients import COMMON, ClientConfig
 from kafkapy.errors import (
@@ -103,6 +104,23 @@ def test_every_address_of_a_name_is_tried(run: Run) -> None:
                 assert list(network.cluster.brokers()) == [1]
 
     run(scenario())
+
+
+def test_what_stays_on_the_host_is_not_paced_unless_the_user_says_how(run: Run) -> None:
+    def congestion_control(options: list[tuple[int, int, object]]) -> bytes:
+        async def scenario() -> bytes:
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                connection = NodeConnection(1, *listener.getsockname())
+                config = ClientConfig(COMMON, {"bootstrap_servers": "127.0.0.1", "socket_options": options})
+                with await open_socket(connection, config, 5) as made:
+                    return made.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+        return run(scenario())
+
+    with socket.socket() as fresh:
+        default = fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+    assert congestion_control([]) == b"reno"
+    assert congestion_control([(socket.IPPROTO_TCP, socket.TCP_CONGESTION, default)]) == default
 
 
 @pytest.mark.parametrize("servers", ["", "host:port", "a:0", "a:70000", "a b:1", "[::1:9092", "a:1,,b:2"])
@@ -252,6 +270,7 @@ def test_a_forked_child_does_no_harm(broker: BrokerProcess) -> None:
     code = f"""
 import gc, os
 from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.connection import NodeConnection, open_socket
 from kafkapy.clients.network_client import NetworkClient
 from kafkapy.config.clients import COMMON, ClientConfig
 from kafkapy.errors import IllegalStateError
@@ -284,6 +303,7 @@ background.stop()
 def test_a_program_may_end_without_closing(broker: BrokerProcess) -> None:
     code = f"""
 from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.connection import NodeConnection, open_socket
 from kafkapy.clients.network_client import NetworkClient
 from kafkapy.config.clients import COMMON, ClientConfig
 background = BackgroundLoop()
