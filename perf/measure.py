@@ -20,6 +20,7 @@ CACHE = ROOT / ".cache" / "perf"
 
 BROKER_CORE = 0
 LOAD_CORE = 1
+CPU_LATENCY = Path("/dev/cpu_dma_latency")
 GB = 1e9
 
 
@@ -121,6 +122,23 @@ def polls(pinned: bool) -> int:
     return int(load_cores(pinned) != _CORES)
 
 
+@contextmanager
+def kept_awake() -> Iterator[bool]:
+    """A core with nothing to do polls meanwhile and does not halt. Gives whether it is so: only root may ask for it.
+
+    The kernel keeps to the wake-up latency written to this file as long as it is open. Source: its documentation,
+    power/pm_qos_interface.
+    """
+    try:
+        wish = CPU_LATENCY.open("wb", buffering=0)
+    except OSError:
+        yield False
+        return
+    with wish:
+        wish.write(bytes(4))  # microseconds, an int
+        yield True
+
+
 def run_native(name: str, *arguments: object, pinned: bool = True, timeout_s: float = 300.0) -> dict[str, Any]:
     """Runs load or tail and gives what it measured. Raises LoadError when it refused a reply or did not end."""
     cores = load_cores(pinned)
@@ -209,6 +227,7 @@ def machine() -> dict[str, Any]:
         "kernel": os.uname().release,
         "commit": commit.strip(),
         "load_average_at_start": os.getloadavg()[0],
+        "may_keep_cores_awake": os.access(CPU_LATENCY, os.W_OK),
     }
 
 

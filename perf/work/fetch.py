@@ -12,7 +12,6 @@ from peers import LIMIT
 from work.session import Metrics, Session, rates
 
 BATCH_BYTES = 16 << 10
-LIMIT_BYTES = 1 << 30
 WHOLE = {16 << 10: 1, 1 << 20: 16}  # by size of a fetch: of so many replies one is copied out of the kernel whole
 PARTITIONS = {1: 1, 8: 8}  # partitions for that many consumers: each reads one of its own
 
@@ -45,7 +44,6 @@ def _reader(
             max_bytes=size,
             partitions=PARTITIONS[consumers],
             end_offset=end,
-            limit_bytes=LIMIT_BYTES,
             pids=measure.pids(broker.pid),
             poll=measure.polls(pinned),
             whole=WHOLE[size],

@@ -96,10 +96,11 @@ class Session:
     ) -> Iterator[dict[str, Any]]:
         """All peers started side by side, by name. One that does not start is an error, the others go on.
 
-        A pinned broker is so from its start: it sees one core, and has the threads for one.
+        A pinned broker is so from its start: it sees one core, and has the threads for one. Its core is kept awake.
         """
         brokers: dict[str, Any] = {}
-        with self.folder(self.work.lower()) as folder:
+        awake = measure.kept_awake() if measure.polls(pinned) else nullcontext()
+        with self.folder(self.work.lower()) as folder, awake:
             try:
                 for peer in self.peers:
                     if peer is LIMIT and not with_limit:

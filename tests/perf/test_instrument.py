@@ -279,6 +279,30 @@ def test_the_others_stand_still_while_one_is_measured(tmp_path):
             each.wait()
 
 
+def test_cores_are_kept_awake_as_long_as_pinned_brokers_run(tmp_path):
+    def allowed_latency_us():
+        with measure.CPU_LATENCY.open("rb") as current:
+            return int.from_bytes(current.read(4), sys.byteorder)
+
+    if not os.access(measure.CPU_LATENCY, os.W_OK) or len(measure.all_cores()) == 1:
+        pytest.skip(f"needs {measure.CPU_LATENCY} and two cores")
+    before = allowed_latency_us()
+    assert before > 0
+    session = Session([], 1, True, tmp_path)
+    with session.running(pinned=True):
+        assert allowed_latency_us() == 0
+    assert allowed_latency_us() == before
+    with session.running(pinned=False):
+        assert allowed_latency_us() == before
+
+
+def test_cores_that_this_process_cannot_keep_awake_halt(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "CPU_LATENCY", tmp_path / "no" / "such device")
+    with measure.kept_awake() as awake:
+        assert not awake
+    assert not measure.machine()["may_keep_cores_awake"]
+
+
 def test_percentiles_are_nearest_ranks():
     rng = random.Random(3)
     values = sorted(int(rng.lognormvariate(12, 2)) + 1000 for _ in range(20_000))
@@ -372,6 +396,7 @@ def run_on(date):
     return {
         "cpu": "a <CPU>", "cores": 2, "memory_gb": 8, "kernel": "6", "commit": "abc", "date": date,
         "rounds": 3, "smoke": False, "took_s": 90, "load_average_at_start": 0.1,
+        "may_keep_cores_awake": date < "2026-01-02",
     }  # fmt: skip
 
 
@@ -415,6 +440,8 @@ def test_the_report_renders_from_stored_results(tmp_path):
     for words in (
         "Redpanda |  | missing: no <registry> has it",
         "| W6 | 2026-01-02 00:00 | abc |",
+        "Linux 6, pinned cores kept awake",
+        "Linux 6, idle cores halt",
         "it broke",
         "MISS",
         "not measured",
