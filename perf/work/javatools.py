@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import measure
@@ -40,8 +41,9 @@ def _run(main: str, *arguments: str, timeout_s: float = 120.0) -> str:
     return done.stdout
 
 
-def _produce(broker: Any, topic: str, records: int) -> Callable[[], Metrics]:
+def _produce(broker: Any, topic: str, records: int, folder: Path) -> Callable[[], Metrics]:
     def measured() -> Metrics:
+        measure.back_pages(folder, int(records * 1000 * 1.1))
         before = measure.cpu_seconds(broker.pid)
         said = _run(
             "org.apache.kafka.tools.ProducerPerformance",
@@ -105,7 +107,7 @@ def cross_check(session: Session) -> None:
         return
     records, rounds = 300_000, session.rounds
     session.rounds = min(rounds, 2)
-    with session.running(with_limit=False) as all_brokers:
+    with session.running(with_limit=False) as all_brokers, session.folder("pages") as folder:
         brokers = {
             p.name: all_brokers[p.name]
             for p in session.brokers
@@ -117,7 +119,7 @@ def cross_check(session: Session) -> None:
                     client.create_topic("tools", PARTITIONS)
             except Exception as error:
                 session.fail(name, "topic", error)
-        calls = {name: _produce(broker, "tools", records) for name, broker in brokers.items()}
+        calls = {name: _produce(broker, "tools", records, folder) for name, broker in brokers.items()}
         session.in_turns("kafka-producer-perf-test, 1 KB records", calls)
         calls = {name: _consume(broker, "tools", records) for name, broker in brokers.items()}
         session.in_turns("kafka-consumer-perf-test", calls, warm_up=False)
