@@ -234,7 +234,7 @@ def _set_options(made: socket.socket, config: ClientConfig) -> None:
 def _do_not_pace_on_the_same_host(made: socket.socket, config: ClientConfig) -> None:
     """Takes Reno where no network lies between: BBR, the default of some machines, paces there as well, and a tenth of
     a producer's CPU goes into its timers. Leaves alone what `socket.options` chose."""
-    if any(option[:2] == (socket.IPPROTO_TCP, socket.TCP_CONGESTION) for option in config["socket.options"]):
+    if any(tuple(option[:2]) == (socket.IPPROTO_TCP, socket.TCP_CONGESTION) for option in config["socket.options"]):
         return
     with contextlib.suppress(OSError):  # it is gone already, or the system has no Reno
         if made.getpeername()[0] == made.getsockname()[0]:

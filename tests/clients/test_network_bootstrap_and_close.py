@@ -120,7 +120,8 @@ def test_what_stays_on_the_host_is_not_paced_unless_the_user_says_how(run: Run) 
     with socket.socket() as fresh:
         default = fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
     assert congestion_control([]) == b"reno"
-    assert congestion_control([(socket.IPPROTO_TCP, socket.TCP_CONGESTION, default)]) == default
+    for kind in (tuple, list):
+        assert congestion_control([kind((socket.IPPROTO_TCP, socket.TCP_CONGESTION, default))]) == default
 
 
 @pytest.mark.parametrize("servers", ["", "host:port", "a:0", "a:70000", "a b:1", "[::1:9092", "a:1,,b:2"])
