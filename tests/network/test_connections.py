@@ -9,6 +9,7 @@ import resource
 import socket
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +118,32 @@ def test_a_backlog_or_buffer_that_is_configured_is_used():
     assert as_set.socket_send_buffer_bytes == -1
 
 
-def accepted_socket(client: Any) -> socket.socket:
-    """The broker's end of the client's connection: a descriptor of its own for it. The broker runs in this process."""
+@contextlib.contextmanager
+def accepted_socket(client: Any) -> Iterator[socket.socket]:
+    """The broker's end of the client's connection, which it has in this process."""
     for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found = socket.socket(fileno=os.dup(int(entry.name)))
-            if found.getpeername() == client.socket.getsockname():
-                return found
-            found.close()
+        if not is_socket(entry):
+            continue
+        found = socket.socket(fileno=int(entry.name))
+        try:
+            if peer_of(found) == client.socket.getsockname():
+                yield found
+                return
+        finally:
+            found.detach()
     raise AssertionError("no such connection")
+
+
+def peer_of(connected: socket.socket) -> Any:
+    with contextlib.suppress(OSError):  # a listener has none
+        return connected.getpeername()
+
+
+def is_socket(entry: Path) -> bool:
+    try:
+        return str(entry.readlink()).startswith("socket:")
+    except FileNotFoundError:
+        return False  # the descriptor with which the directory is read
 
 
 def test_accepted_sockets_have_the_options_of_a_broker(network):
