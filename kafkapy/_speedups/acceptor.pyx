@@ -136,7 +136,7 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
                  host.c_str(), <long long>maximum)
         network_log(a.registry, LEVEL_INFO, LOGGER_ACCEPTOR, line)
         return
-    same_host = host == local_host
+    same_host = local_port >= 0 and host == local_host
     socket_options(fd, a.same_host_send_buffer if same_host else a.send_buffer, same_host)
     info = connection_open(a.registry, host, port, local_host, local_port, a.listener_index, a.privileged)
     mail.kind = MAIL_CONNECTION
