@@ -220,6 +220,8 @@ def machine() -> dict[str, Any]:
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    with kept_awake() as awake:
+        pass
     return {
         "cpu": cpu[1] if cpu else "unknown",
         "cores": len(_CORES),
@@ -227,7 +229,7 @@ def machine() -> dict[str, Any]:
         "kernel": os.uname().release,
         "commit": commit.strip(),
         "load_average_at_start": os.getloadavg()[0],
-        "may_keep_cores_awake": os.access(CPU_LATENCY, os.W_OK),
+        "may_keep_cores_awake": awake and bool(polls(pinned=True)),
     }
 
 

@@ -187,7 +187,7 @@ int main(int argc, char **argv) {
                 c->fd = accept(listener, NULL, NULL);
                 c->frame = malloc(RECEIVE);
                 setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-                setsockopt(c->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);   /* as the brokers may: nothing to pace here */
+                setsockopt(c->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);   /* as kafkapy's broker: nothing to pace here */
                 event = (struct epoll_event){.events = EPOLLIN, .data.ptr = c};
                 epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
                 clients++;
