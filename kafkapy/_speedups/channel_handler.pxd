@@ -42,6 +42,7 @@ cdef cppclass ProcessorState:
     PurgatoryState purgatory
     unordered_map[int64_t, KafkaChannel*] channels      # by connection id; owns them
     unordered_map[uint64_t, KafkaChannel*] in_flight    # by token: parked, asked or with Python
+    int pushed                              # requests in the RequestChannel that it was not signalled for
     deque[uint64_t] backlog                 # tokens of requests that wait for room in the RequestChannel
     vector[int64_t] ready                   # connections that have bytes at hand and are no longer muted
     vector[int64_t] starving                # connections that wait for the memory pool

@@ -247,6 +247,7 @@ cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* se
 cdef bint request_push(ProcessorState* p, PendingRequest* pending) noexcept nogil:
     pending_ref(pending)
     if channel_push(p.requests, pending, p.mailbox):
+        p.pushed += 1
         return True
     pending_unref(pending)
     return False

@@ -35,6 +35,7 @@ cdef cppclass Mailbox:
     vector[uint64_t] own_wakes      # by the Processor's own thread: no lock, no eventfd
     int event_fd
     bint open                       # under the mutex; what comes later is dropped
+    bint signalled                  # under the mutex: the eventfd says that there are mails
     ConnectionRegistryState* registry
 
 # NULL when no eventfd can be had.
@@ -46,6 +47,10 @@ cdef void mailbox_attach(Mailbox* box) noexcept nogil
 # Takes over what the mail carries, also when the box is closed.
 cdef void mailbox_post(Mailbox* box, const Mail* mail) noexcept nogil
 cdef void mailbox_post_token(Mailbox* box, int kind, uint64_t token, Send* send) noexcept nogil
+# From here on the calling thread's mails wake nobody, until it lets go of them or has posted MAILS_HELD of them: a thread that is woken by
+# the first of many takes turns with the one that writes them.
+cdef void mailbox_hold() noexcept nogil
+cdef void mailbox_let_go() noexcept nogil
 # The wake_function of parked requests: owner is their Mailbox.
 cdef void mailbox_wake(void* owner, uint64_t token) noexcept nogil
 cdef void mailbox_collect(Mailbox* box, vector[Mail]* into) noexcept nogil

@@ -24,9 +24,21 @@ cdef extern from * nogil:
     static __thread void* kp_own_mailbox = 0;
     static inline void kp_set_own_mailbox(void* box) { kp_own_mailbox = box; }
     static inline void* kp_get_own_mailbox(void) { return kp_own_mailbox; }
+    typedef struct { int on; int mails; int boxes; void* box[16]; } kp_held;
+    static __thread kp_held kp_own_held;
+    static inline kp_held* kp_get_held(void) { return &kp_own_held; }
     """
     void set_own_mailbox "kp_set_own_mailbox"(void* box)
     void* own_mailbox "kp_get_own_mailbox"()
+    ctypedef struct Held "kp_held":
+        bint on
+        int mails
+        int boxes
+        void** box
+    Held* own_held "kp_get_held"()
+
+cdef enum:
+    MAILS_HELD = 16     # and as many boxes at most
 
 cdef pthread_mutex_t idle_mutex
 pthread_mutex_init(&idle_mutex, NULL)
@@ -58,6 +70,7 @@ cdef Mailbox* mailbox_take(ConnectionRegistryState* registry) noexcept nogil:
     pthread_mutex_lock(&box.mutex)
     box.registry = registry
     box.own_wakes.clear()
+    box.signalled = False
     box.open = True
     pthread_mutex_unlock(&box.mutex)
     return box
@@ -90,18 +103,64 @@ cdef void mailbox_attach(Mailbox* box) noexcept nogil:
 
 
 cdef void mailbox_post(Mailbox* box, const Mail* mail) noexcept nogil:
+    cdef Held* held = own_held()
     cdef bint first = False
     cdef bint taken
     pthread_mutex_lock(&box.mutex)
     taken = box.open
     if taken:
-        first = box.mails.empty()
         box.mails.push_back(mail[0])
+        first = not box.signalled
+        if not held.on:
+            box.signalled = True
     pthread_mutex_unlock(&box.mutex)
     if not taken:
         mail_drop(box, mail)
     elif first:
-        eventfd_write(box.event_fd, 1)
+        if held.on:
+            hold_signal(held, box)
+        else:
+            eventfd_write(box.event_fd, 1)
+
+
+cdef void hold_signal(Held* held, Mailbox* box) noexcept nogil:
+    cdef int i
+    for i in range(held.boxes):
+        if held.box[i] == box:
+            break
+    else:
+        held.box[held.boxes] = box
+        held.boxes += 1
+    held.mails += 1
+    if held.mails == MAILS_HELD:
+        signal_held(held)
+
+
+cdef void signal_held(Held* held) noexcept nogil:
+    cdef Mailbox* box
+    cdef bint first
+    cdef int i
+    for i in range(held.boxes):
+        box = <Mailbox*>held.box[i]
+        pthread_mutex_lock(&box.mutex)
+        first = not box.signalled and not box.mails.empty()
+        if first:
+            box.signalled = True
+        pthread_mutex_unlock(&box.mutex)
+        if first:
+            eventfd_write(box.event_fd, 1)
+    held.boxes = 0
+    held.mails = 0
+
+
+cdef void mailbox_hold() noexcept nogil:
+    own_held().on = True
+
+
+cdef void mailbox_let_go() noexcept nogil:
+    cdef Held* held = own_held()
+    held.on = False
+    signal_held(held)
 
 
 cdef void mailbox_post_token(Mailbox* box, int kind, uint64_t token, Send* send) noexcept nogil:
@@ -128,4 +187,5 @@ cdef void mailbox_collect(Mailbox* box, vector[Mail]* into) noexcept nogil:
     eventfd_read(box.event_fd, &value)
     pthread_mutex_lock(&box.mutex)
     into.swap(box.mails)
+    box.signalled = False
     pthread_mutex_unlock(&box.mutex)

@@ -60,7 +60,7 @@ from kafkapy._speedups.memory_pool cimport pool_add_listener, pool_available, po
 from kafkapy._speedups.pending_request cimport PendingRequest
 from kafkapy._speedups.posix cimport atomic_count, atomic_load, atomic_store, monotonic_ns
 from kafkapy._speedups.purgatory cimport PurgatoryEntry, purgatory_next_deadline, purgatory_pop_expired
-from kafkapy._speedups.request_channel cimport RequestChannel
+from kafkapy._speedups.request_channel cimport RequestChannel, channel_signal
 from kafkapy._speedups.selector cimport (
     MUTE_MEMORY,
     MUTE_STOPPING,
@@ -76,6 +76,9 @@ from kafkapy._speedups.selector cimport (
 )
 from kafkapy._speedups.send cimport send_free
 from kafkapy._speedups.transport cimport transport_plaintext
+
+cdef enum:
+    REQUESTS_HELD = 16      # for the control loop, before it is woken
 
 cdef extern from * nogil:
     """
@@ -289,6 +292,7 @@ cdef void turn(ProcessorState* p) noexcept nogil:
     cdef KafkaChannel* channel
     cdef bint mail = False
     cdef int64_t looked
+    cdef int pushed
     p.now_ns = selector_poll(&p.selector, next_due(p), p.now_ns if p.now_is_now else monotonic_ns())
     p.now_is_now = False
     for i in range(p.selector.ready):
@@ -299,7 +303,11 @@ cdef void turn(ProcessorState* p) noexcept nogil:
         elif <void*>channel == <void*>&p.selector:
             selector_timer_rang(&p.selector)
         else:
+            pushed = p.pushed
             channel_event(p, channel, p.selector.events[i].events)
+            # The control loop is woken for several requests at once, but never waits for one that is served here.
+            if p.pushed and (p.pushed == pushed or p.pushed >= REQUESTS_HELD):
+                signal_channel(p)
             # Who answers a request looks at the clock when the reply is out.
             p.now_is_now = p.now_ns != looked
     if mail or not p.ready.empty() or not p.mailbox.own_wakes.empty():
@@ -319,8 +327,15 @@ cdef void turn(ProcessorState* p) noexcept nogil:
             request_resume(p, channel, False)
     p.wakes.clear()
     expire(p)
+    if p.pushed:
+        signal_channel(p)
     if not p.closed.empty():
         channels_free_closed(p)
+
+
+cdef void signal_channel(ProcessorState* p) noexcept nogil:
+    p.pushed = 0
+    channel_signal(p.requests)
 
 
 cdef void run_loop(ProcessorState* p) noexcept nogil:

@@ -22,12 +22,16 @@ cdef cppclass RequestChannelState:
     deque[PendingRequest*] requests     # each with a reference
     size_t limit
     int event_fd
+    bint signalled                      # under the mutex: the eventfd says that there are requests
     vector[Mailbox*] waiting            # of Processors that found it full
     int64_t pushed                      # atomics from here
     int64_t full                        # how often it was full
 
-# 0 when full: the mailbox gets MAIL_LOOK once there is room. On 1 the caller's extra reference has gone to the queue.
+# 0 when full: the mailbox gets MAIL_LOOK once there is room. On 1 the caller's extra reference has gone to the queue; nobody is woken until
+# channel_signal.
 cdef bint channel_push(RequestChannelState* channel, PendingRequest* request, Mailbox* mailbox) noexcept nogil
+
+cdef void channel_signal(RequestChannelState* channel) noexcept nogil
 
 cdef class RequestChannel:
     cdef RequestChannelState* state

@@ -8,7 +8,7 @@ from posix.unistd cimport close
 
 from kafkapy._speedups.connection cimport ConnectionRegistry
 from kafkapy._speedups.data_plane cimport DataPlane
-from kafkapy._speedups.mailbox cimport MAIL_LOOK, Mailbox, mailbox_post_token
+from kafkapy._speedups.mailbox cimport MAIL_LOOK, Mailbox, mailbox_hold, mailbox_let_go, mailbox_post_token
 from kafkapy._speedups.memory_pool cimport MemoryPool
 from kafkapy._speedups.network_request cimport NetworkRequest, network_request_make
 from kafkapy._speedups.pending_request cimport PendingRequest, pending_unref
@@ -30,7 +30,6 @@ from kafkapy._speedups.request_header cimport ApiTable
 
 
 cdef bint channel_push(RequestChannelState* channel, PendingRequest* request, Mailbox* mailbox) noexcept nogil:
-    cdef bint first
     cdef size_t i
     request.parked_ns = monotonic_ns()
     pthread_mutex_lock(&channel.mutex)
@@ -44,13 +43,21 @@ cdef bint channel_push(RequestChannelState* channel, PendingRequest* request, Ma
         pthread_mutex_unlock(&channel.mutex)
         atomic_count(&channel.full, 1)
         return False
-    first = channel.requests.empty()
     channel.requests.push_back(request)
     pthread_mutex_unlock(&channel.mutex)
     atomic_count(&channel.pushed, 1)
+    return True
+
+
+cdef void channel_signal(RequestChannelState* channel) noexcept nogil:
+    cdef bint first
+    pthread_mutex_lock(&channel.mutex)
+    first = not channel.signalled and not channel.requests.empty()
+    if first:
+        channel.signalled = True
+    pthread_mutex_unlock(&channel.mutex)
     if first:
         eventfd_write(channel.event_fd, 1)
-    return True
 
 
 @cython.no_gc_clear
@@ -114,6 +121,7 @@ cdef class RequestChannel:
             pthread_mutex_lock(&self.state.mutex)
             taken.swap(self.state.requests)
             waiting.swap(self.state.waiting)
+            self.state.signalled = False
             pthread_mutex_unlock(&self.state.mutex)
             for i in range(waiting.size()):
                 mailbox_post_token(waiting[i], MAIL_LOOK, 0, NULL)
@@ -125,6 +133,14 @@ cdef class RequestChannel:
                 atomic_count(&self.plane.state.apis[p.frame.api_key].queue_ns, now - p.parked_ns)
             requests.append(network_request_make(self, p))
         return requests
+
+    def hold_replies(self):
+        """From here on this thread's replies wait for each other, sixteen of them at most, until `let_go_of_replies`."""
+        mailbox_hold()
+
+    def let_go_of_replies(self):
+        """See hold_replies."""
+        mailbox_let_go()
 
     def connection_closed(self, int64_t connection_id):
         """Forgets what was remembered about a connection; returns it, or None."""

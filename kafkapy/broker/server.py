@@ -397,11 +397,17 @@ class KafkaServer:
         dispatch = self.context.apis.dispatch
 
         def drain() -> None:
-            for request in channel.drain():
-                if request.ask_kind is None:
-                    dispatch(request)
-                else:
-                    asks.answer(request)
+            # What is answered in this turn and by what it has started goes out together: a network thread that is woken
+            # for each answer takes turns with this one.
+            channel.hold_replies()
+            try:
+                for request in channel.drain():
+                    if request.ask_kind is None:
+                        dispatch(request)
+                    else:
+                        asks.answer(request)
+            finally:
+                loop.call_soon(channel.let_go_of_replies)
 
         loop.add_reader(channel.fileno(), drain)
         self._on_stop("request channel", lambda: loop.remove_reader(channel.fileno()))

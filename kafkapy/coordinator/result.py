@@ -11,6 +11,7 @@ from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.errors import ErrorCode
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
 """What an operation fails with whose records do not fit into one batch: they would not a second time either."""
@@ -82,6 +83,21 @@ class Later(Generic[T]):
             self._callbacks = [callback]
         else:
             self._callbacks.append(callback)
+
+    def map(self, convert: Callable[[Later[T]], U]) -> Later[U]:
+        """What `convert` makes of this object when it is done; what it raises is what the new one fails with."""
+        made: Later[U] = Later()
+
+        def done(later: Later[T]) -> None:
+            try:
+                value = convert(later)
+            except Exception as error:
+                made.fail(error)
+            else:
+                made.set(value)
+
+        self.then(done)
+        return made
 
     async def wait(self) -> T:
         """The reply, for handlers on the control loop."""

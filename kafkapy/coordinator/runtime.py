@@ -193,6 +193,8 @@ class _Pending:
     timestamp_ms: int
     encoded: list[tuple[bytes, bytes | None]]
     producer: ProducerStamp | None = None
+    encoded_bytes: int = 0
+    """What they take in a batch, at most."""
     end_offset: int = -1
     committed: bool = False
 
@@ -209,7 +211,8 @@ class _Hosted(Generic[S]):
         self.load: Load | None = None
         self.unwritten: deque[_Pending] = deque()
         self.uncommitted: deque[_Pending] = deque()
-        self.flush_due = False
+        self.max_batch_bytes = 0
+        """Of the log, when an operation was last run."""
         self.loaded_end = 0
         """The end of the log when it was loaded. Not all of that need be committed yet, and what is not may be lost."""
 
@@ -243,6 +246,8 @@ class CoordinatorRuntime(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
         self._hosted: dict[int, _Hosted[S]] = {}
+        self._unwritten: list[_Hosted[S]] = []
+        """Those that have something to write at the end of this turn."""
         self.load_times = LoadTimes()
         self._stopped = False
         self._logger = logging.getLogger(f"kafka.coordinator.{name}")
@@ -343,22 +348,29 @@ class CoordinatorRuntime(Generic[S]):
         """Run an operation that may write. See the module's docstring."""
         try:
             hosted = self._active(partition)
-            self._writer.ensure_writable(hosted.partition)
+            hosted.max_batch_bytes = self._writer.ensure_writable(hosted.partition)
             now = self.clock.time_ms()
             result = operation(hosted.shard, now)
             later: Later[T] = Later()
             pending = _Pending(later, result.reply, result.after, now, [], result.producer)
         except KafkaError as error:
             return Later.failure(translated(error))
-        try:
-            self._encode(hosted, result, pending)
-        except KafkaError as error:
+        if not result.records:
+            self._wait_for_committed(hosted, pending)
+            return later
+        self._encode(result, pending)
+        size = pending.encoded_bytes + BATCH_OVERHEAD
+        if size > hosted.max_batch_bytes:
+            refusal = errors.MessageTooLargeError(f"{size} bytes are more than {hosted.partition} takes in one batch")
             if result.after is not None:
-                result.after(error)
-            return Later.failure(error)
-        self._enqueue(hosted, pending, writes=bool(result.records))
-        if result.records:
-            self._apply(hosted, result)
+                result.after(refusal)
+            return Later.failure(refusal)
+        if not hosted.unwritten:
+            if not self._unwritten:
+                self.clock.call_soon(self._flush_all)
+            self._unwritten.append(hosted)
+        hosted.unwritten.append(pending)
+        self._apply(hosted, result)
         return later
 
     def read(self, partition: int, operation: Callable[[S, int], T | Later[T]]) -> Later[T]:
@@ -370,7 +382,7 @@ class CoordinatorRuntime(Generic[S]):
         except KafkaError as error:
             return Later.failure(translated(error))
         later: Later[T] = Later()
-        self._enqueue(hosted, _Pending(later, reply, None, now, []), writes=False)
+        self._wait_for_committed(hosted, _Pending(later, reply, None, now, []))
         return later
 
     def complete_transaction(
@@ -421,45 +433,45 @@ class CoordinatorRuntime(Generic[S]):
             self._logger.exception("A record cannot be applied to %s; it is loaded again", hosted.partition)
             self._reload(hosted, errors.UnknownServerError())
 
-    def _encode(self, hosted: _Hosted[S], result: Result[T], pending: _Pending) -> None:
-        if not result.records:
-            return
-        size = BATCH_OVERHEAD
+    def _encode(self, result: Result[T], pending: _Pending) -> None:
+        size = 0
         for record in result.records:
-            key, value = record.encode()
-            pending.encoded.append((key, value))
-            size += len(key) + len(value or b"") + RECORD_OVERHEAD
-        if size > self._writer.max_batch_bytes(hosted.partition):
-            raise errors.MessageTooLargeError(f"{size} bytes are more than {hosted.partition} takes in one batch")
+            key, value = encoded = record.encode()
+            pending.encoded.append(encoded)
+            size += len(key) + RECORD_OVERHEAD if value is None else len(key) + len(value) + RECORD_OVERHEAD
+        pending.encoded_bytes = size
 
-    def _enqueue(self, hosted: _Hosted[S], pending: _Pending, *, writes: bool) -> None:
-        if not writes:
-            if hosted.unwritten:
-                hosted.unwritten.append(pending)
-            elif hosted.uncommitted or self._writer.high_watermark(hosted.partition) < hosted.loaded_end:
-                waits_for = hosted.uncommitted[-1].end_offset if hosted.uncommitted else hosted.loaded_end
-                pending.end_offset = waits_for
-                hosted.uncommitted.append(pending)
-                self._limit_wait(hosted, pending)
-            else:
-                self._finish(pending)
-            return
-        hosted.unwritten.append(pending)
-        if not hosted.flush_due:
-            hosted.flush_due = True
-            self.clock.call_soon(lambda: self._flush(hosted))
+    def _wait_for_committed(self, hosted: _Hosted[S], pending: _Pending) -> None:
+        """One that writes nothing is answered when all that it may have seen is committed."""
+        if hosted.unwritten:
+            hosted.unwritten.append(pending)
+        elif hosted.uncommitted or self._writer.high_watermark(hosted.partition) < hosted.loaded_end:
+            waits_for = hosted.uncommitted[-1].end_offset if hosted.uncommitted else hosted.loaded_end
+            pending.end_offset = waits_for
+            hosted.uncommitted.append(pending)
+            self._limit_wait(hosted, pending)
+        else:
+            self._finish(pending)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
+    def _flush_all(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        for hosted in unwritten:
+            try:
+                self._flush(hosted)
+            except Exception:
+                # Other shards have nothing to do with it.
+                self._logger.exception("What follows on a write to %s could not be done", hosted.partition)
+
     def _flush(self, hosted: _Hosted[S]) -> None:
-        hosted.flush_due = False
         if not hosted.unwritten or hosted.state is not ShardState.ACTIVE:
             return
         written = list(hosted.unwritten)
         hosted.unwritten.clear()
         hosted.uncommitted.extend(written)
         try:
-            batches = self._build(written, self._writer.max_batch_bytes(hosted.partition))
+            batches = self._build(written, hosted.max_batch_bytes)
             # Refused as a whole or taken as a whole: a part of it would be applied but not written.
             end_offset = self._writer.append(hosted.partition, batches, hosted.leader_epoch)
         except (KafkaError, OSError) as error:
@@ -482,8 +494,7 @@ class CoordinatorRuntime(Generic[S]):
         for pending in written:
             if not pending.encoded:
                 continue
-            size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in pending.encoded)
-            if builder is not None and (pending.producer != stamp or builder.size + size > limit):
+            if builder is not None and (pending.producer != stamp or builder.size + pending.encoded_bytes > limit):
                 batches.append(self._finished(builder, stamp))
                 builder = None
             if builder is None:
@@ -493,7 +504,7 @@ class CoordinatorRuntime(Generic[S]):
             pending.encoded = []
         if builder is not None:
             batches.append(self._finished(builder, stamp))
-        return b"".join(batches)
+        return batches[0] if len(batches) == 1 else b"".join(batches)
 
     def _finished(self, builder: RecordBatchBuilder, stamp: ProducerStamp | None) -> bytes:
         if stamp is None:

@@ -45,8 +45,11 @@ class LoadedChunk(NamedTuple):
 class PartitionWriter(Protocol):
     """The log behind a coordinator. Called on the coordinator's thread, `read` on any."""
 
-    def ensure_writable(self, partition: TopicPartition) -> None:
-        """NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR or NOT_ENOUGH_REPLICAS when an append would be refused now."""
+    def ensure_writable(self, partition: TopicPartition) -> int:
+        """The size in bytes of the largest batch that the partition takes.
+
+        NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR or NOT_ENOUGH_REPLICAS when an append would be refused now.
+        """
 
     def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
         """Append whole batches; the offset after the last one. They are committed when `high_watermark` reaches it.
@@ -62,9 +65,6 @@ class PartitionWriter(Protocol):
 
         on_committed's listeners are called for it as for an append.
         """
-
-    def max_batch_bytes(self, partition: TopicPartition) -> int:
-        """The largest batch that the partition takes."""
 
     def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
         """Batches from an offset (-1: the log's start) on, up to the log's end. May block.
@@ -104,14 +104,16 @@ class PartitionLogWriter:
             raise errors.NotLeaderOrFollowerError(f"This broker does not lead {partition}")
         return log
 
-    def ensure_writable(self, partition: TopicPartition) -> None:
+    def ensure_writable(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
         log = self._log(partition)
         if log.offline_errno:
             raise errors.KafkaStorageError(f"The log of {partition} is offline")
-        wanted = log.config.min_insync_replicas
+        config = log.config
+        wanted = config.min_insync_replicas
         if wanted > 1 and 1 + sum(1 for _, _, in_sync in log.followers().values() if in_sync) < wanted:
             raise errors.NotEnoughReplicasError(f"{partition} has fewer than {wanted} replicas in sync")
+        return int(config.max_message_bytes)
 
     def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
         """See PartitionWriter."""
@@ -139,10 +141,6 @@ class PartitionLogWriter:
         end = log.log_end_offset
         self._watch(partition, log, end)
         return end
-
-    def max_batch_bytes(self, partition: TopicPartition) -> int:
-        """See PartitionWriter."""
-        return int(self._log(partition).config.max_message_bytes)
 
     def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
         """See PartitionWriter. Worker threads."""

@@ -141,10 +141,11 @@ class MemoryWriter:
         self._committed: dict[TopicPartition, int] = {}
         self._listeners: list[CommittedListener] = []
 
-    def ensure_writable(self, partition: TopicPartition) -> None:
+    def ensure_writable(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
         if self.unwritable is not None:
             raise self.unwritable
+        return self.max_bytes
 
     def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
         """See PartitionWriter."""
@@ -168,10 +169,6 @@ class MemoryWriter:
     def end_offset(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
         return self.ends.get(partition, 0)
-
-    def max_batch_bytes(self, partition: TopicPartition) -> int:
-        """See PartitionWriter."""
-        return self.max_bytes
 
     def commit(self) -> None:
         """Let the high watermarks reach the ends of the logs."""

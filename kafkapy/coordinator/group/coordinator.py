@@ -163,17 +163,9 @@ class GroupCoordinator:
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
-    async def commit_offsets(self, client: ClientInfo, request: OffsetCommit) -> CommitErrors:
-        """OffsetCommit and TxnOffsetCommit (with a producer in the request); an error for each partition."""
-        try:
-            operation: Operation[GroupShard, CommitErrors] = lambda shard, now_ms: shard.offsets.commit(  # noqa: E731
-                client, request, now_ms
-            )
-            return await self.write(request.group_id, operation).wait()
-        except KafkaError as error:
-            if error.code in TOO_LARGE:
-                raise error_for(ErrorCode.INVALID_COMMIT_OFFSET_SIZE) from error
-            raise
+    def commit_offsets(self, client: ClientInfo, request: OffsetCommit) -> Later[CommitErrors]:
+        """OffsetCommit; an error for each partition. One of TOO_LARGE for more than fits into a batch."""
+        return self.write(request.group_id, lambda shard, now_ms: shard.offsets.commit(client, request, now_ms))
 
     async def fetch_offsets(
         self,
