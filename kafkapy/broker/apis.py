@@ -51,6 +51,8 @@ class KafkaApis:
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
         self._handlers: dict[int, Handler] = {}
+        self._exact: dict[int, bool] = {}
+        """Whether bytes behind the last field are a reason to close the connection, by API key."""
         self._in_flight: set[_Serving] = set()
 
     def handler(self, key: int) -> Handler:
@@ -59,6 +61,7 @@ class KafkaApis:
         if handler is None:
             module: Any = importlib.import_module(f"kafkapy.broker.handlers.{ApiKeys(key).module}")
             handler = self._handlers[key] = module
+            self._exact[key] = not getattr(module, "TRAILING_BYTES", False)
         return handler
 
     def dispatch(self, request: NetworkRequest) -> None:
@@ -85,8 +88,7 @@ class KafkaApis:
             message = handler.REQUEST()
         else:
             try:
-                exact = not getattr(handler, "TRAILING_BYTES", False)
-                message = handler.REQUEST.decode(request.body, version, exact=exact)
+                message = handler.REQUEST.decode(request.body, version, exact=self._exact[key])
             except DecodeError as error:
                 request.close(f"{handler.REQUEST.NAME} version {version} cannot be decoded: {error}")
                 return

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.group.consumer_requests import ConsumerClient
+from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -21,7 +22,9 @@ REQUEST = ConsumerGroupHeartbeatRequest
 RESPONSE = ConsumerGroupHeartbeatResponse
 
 
-async def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+def handle(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> Later[ConsumerGroupHeartbeatResponse]:
     """The member's epoch, and its assignment where that is new to it."""
     coordinator = context.broker.coordinators.group
     if not coordinator.serves_consumer_protocol:
@@ -36,7 +39,7 @@ async def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest
         f"/{context.client_address}",
         lambda topics: context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, topics, log_if_denied=False),
     )
-    return await coordinator.consumer_heartbeat(client, request, context.api_version)
+    return coordinator.consumer_heartbeat(client, request, context.api_version)
 
 
 def error_response(

@@ -8,6 +8,7 @@ Known gaps: none.
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkapy.types import AclOperation, ResourceType
@@ -16,8 +17,9 @@ REQUEST = HeartbeatRequest
 RESPONSE = HeartbeatResponse
 
 
-async def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+def handle(context: RequestContext, request: HeartbeatRequest) -> Later[HeartbeatResponse]:
     """What the member has to do, if anything."""
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return HeartbeatResponse(error_code=await context.broker.coordinators.group.heartbeat(request))
+    answer = context.broker.coordinators.group.heartbeat(request)
+    return answer.map(lambda done: HeartbeatResponse(error_code=done.result()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kafkapy.types import AclOperation, ResourceType
@@ -20,7 +21,7 @@ RESPONSE = JoinGroupResponse
 FIRST_WITH_NULL_PROTOCOL = 7
 
 
-async def handle(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+def handle(context: RequestContext, request: JoinGroupRequest) -> Later[JoinGroupResponse]:
     """The generation, or what keeps the member from joining it."""
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -28,8 +29,13 @@ async def handle(context: RequestContext, request: JoinGroupRequest) -> JoinGrou
         # There was one timeout for both before KIP-62.
         request.rebalance_timeout_ms = request.session_timeout_ms
     client = ClientInfo(context.client_id or "", f"/{context.client_address}", context.api_version)
-    response = await context.broker.coordinators.group.join(client, request)
-    if response.protocol_name is None and context.api_version < FIRST_WITH_NULL_PROTOCOL:
+    joined = context.broker.coordinators.group.join(client, request)
+    return joined if context.api_version >= FIRST_WITH_NULL_PROTOCOL else joined.map(_without_null)
+
+
+def _without_null(done: Later[JoinGroupResponse]) -> JoinGroupResponse:
+    response = done.result()
+    if response.protocol_name is None:
         response.protocol_name = ""
     return response
 

@@ -9,6 +9,7 @@ Known gaps: none.
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kafkapy.types import AclOperation, ResourceType
@@ -19,15 +20,18 @@ RESPONSE = LeaveGroupResponse
 FIRST_BATCHED = 3
 
 
-async def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def handle(context: RequestContext, request: LeaveGroupRequest) -> Later[LeaveGroupResponse]:
     """The outcome for each member; below version 3 there is one, and its outcome is the response's."""
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    single = context.api_version < FIRST_BATCHED
-    if single:
-        request.members = [LeaveGroupRequest.Member(member_id=request.member_id)]
-    response = await context.broker.coordinators.group.leave(request)
-    if single:
-        response.error_code = response.error_code or response.members[0].error_code
-        response.members = []
+    if context.api_version >= FIRST_BATCHED:
+        return context.broker.coordinators.group.leave(request)
+    request.members = [LeaveGroupRequest.Member(member_id=request.member_id)]
+    return context.broker.coordinators.group.leave(request).map(_of_one_member)
+
+
+def _of_one_member(done: Later[LeaveGroupResponse]) -> LeaveGroupResponse:
+    response = done.result()
+    response.error_code = response.error_code or response.members[0].error_code
+    response.members = []
     return response

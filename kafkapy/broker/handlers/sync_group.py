@@ -8,6 +8,7 @@ Known gaps: none.
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
+from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkapy.types import AclOperation, ResourceType
@@ -18,13 +19,13 @@ RESPONSE = SyncGroupResponse
 FIRST_WITH_PROTOCOL = 5
 
 
-async def handle(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+def handle(context: RequestContext, request: SyncGroupRequest) -> Later[SyncGroupResponse]:
     """The assignment, once the leader has brought it."""
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.api_version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return await context.broker.coordinators.group.sync(request)
+    return context.broker.coordinators.group.sync(request)
 
 
 def error_response(request: SyncGroupRequest, error: ErrorCode, message: str) -> SyncGroupResponse:

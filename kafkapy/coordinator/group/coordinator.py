@@ -107,32 +107,27 @@ class GroupCoordinator:
 
     # --- classic protocol -------------------------------------------------------------------------------------------
 
-    async def join(self, client: ClientInfo, request: JoinGroupRequest) -> JoinGroupResponse:
+    def join(self, client: ClientInfo, request: JoinGroupRequest) -> Later[JoinGroupResponse]:
         """JoinGroup. INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT; other errors are in the response."""
         _check_group_id(request.group_id)
         if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
             raise error_for(ErrorCode.INVALID_SESSION_TIMEOUT)
-        return await _writable(self.write(request.group_id, lambda shard, _: shard.join(client, request)))
+        return self.write(request.group_id, lambda shard, _: shard.join(client, request)).map(_writable)
 
-    async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+    def sync(self, request: SyncGroupRequest) -> Later[SyncGroupResponse]:
         """SyncGroup."""
         _check_group_id(request.group_id)
-        return await _writable(self.write(request.group_id, lambda shard, _: shard.sync(request)))
+        return self.write(request.group_id, lambda shard, _: shard.sync(request)).map(_writable)
 
-    async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+    def heartbeat(self, request: HeartbeatRequest) -> Later[ErrorCode]:
         """Heartbeat. While the group is being loaded every member is taken for alive."""
         _check_group_id(request.group_id)
-        try:
-            return await self.read(request.group_id, lambda shard, _: shard.heartbeat(request)).wait()
-        except KafkaError as error:
-            if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                return ErrorCode.NONE
-            raise
+        return self.read(request.group_id, lambda shard, _: shard.heartbeat(request)).map(_alive)
 
-    async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    def leave(self, request: LeaveGroupRequest) -> Later[LeaveGroupResponse]:
         """LeaveGroup."""
         _check_group_id(request.group_id)
-        return await _writable(self.write(request.group_id, lambda shard, _: shard.leave(request)))
+        return self.write(request.group_id, lambda shard, _: shard.leave(request)).map(_writable)
 
     # --- consumer protocol ------------------------------------------------------------------------------------------
 
@@ -141,12 +136,12 @@ class GroupCoordinator:
         """Whether members may speak the consumer protocol."""
         return self.config.consumer_protocol
 
-    async def consumer_heartbeat(
+    def consumer_heartbeat(
         self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest, api_version: int
-    ) -> ConsumerGroupHeartbeatResponse:
+    ) -> Later[ConsumerGroupHeartbeatResponse]:
         """ConsumerGroupHeartbeat. See `check_heartbeat` and ConsumerRequests.heartbeat for the errors."""
         check_heartbeat(request, api_version, self.assignors)
-        return await _writable(self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)))
+        return self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)).map(_writable)
 
     async def describe_consumer(self, group_ids: Iterable[str]) -> list[ConsumerGroupDescribeResponse.Group]:
         """Consumer groups with their members, in the order asked; an error in the place of one that is none."""
@@ -239,14 +234,19 @@ class GroupCoordinator:
         return sum(len(shard.store) for shard in self.runtime.shards().values())
 
 
-async def _writable(later: Later[T]) -> T:
+def _writable(done: Later[T]) -> T:
     """The reply. UNKNOWN_SERVER_ERROR for a group that has grown too large to be written."""
-    try:
-        return await later.wait()
-    except KafkaError as error:
-        if error.code in TOO_LARGE:
-            raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
-        raise
+    error = done.error
+    if isinstance(error, KafkaError) and error.code in TOO_LARGE:
+        raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+    return done.result()
+
+
+def _alive(done: Later[ErrorCode]) -> ErrorCode:
+    error = done.error
+    if isinstance(error, KafkaError) and error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return ErrorCode.NONE
+    return done.result()
 
 
 def _delete(ids: list[str]) -> Operation[GroupShard, dict[str, ErrorCode]]:
