@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import pkgutil
+import queue
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +15,11 @@ import pytest
 from kafkapy.broker import handlers
 from kafkapy.broker.apis import error_response
 from kafkapy.broker.handlers import SERVED
+from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
-from kafkapy.protocol.header import encode_request
+from kafkapy.protocol.header import decode_response, encode_request
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
-from kafkapy.protocol.messages.describe_cluster import DescribeClusterRequest
+from kafkapy.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.registry import ApiKeys
 
@@ -79,6 +82,77 @@ def test_a_handler_that_fails_is_answered_in_its_own_shape(
     assert "secret" not in (cluster.error_message or "")
     assert [(each.name, each.error_code) for each in topics] == [("orders", ErrorCode.UNKNOWN_SERVER_ERROR)]
     assert "a secret of the broker" in caplog.text, "the log has the traceback"
+
+
+def on_loop(broker: Any, call: Callable[[], object]) -> None:
+    """Call on the control loop, where replies belong."""
+
+    async def do() -> None:
+        call()
+
+    broker.call(do())
+
+
+class Waits:
+    """A handler without a task: its answers come when the test says so."""
+
+    def __init__(self, broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: queue.SimpleQueue[Later[Any]] = queue.SimpleQueue()
+        monkeypatch.setattr(broker.context.apis.handler(ApiKeys.DESCRIBE_CLUSTER), "handle", self.handle)
+
+    def handle(self, context: Any, request: Any) -> Later[Any]:
+        del context, request
+        later: Later[Any] = Later()
+        self.asked.put(later)
+        return later
+
+
+def test_a_handler_without_a_task_is_answered_when_its_reply_is_there(
+    connect: Any, broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = Waits(broker, monkeypatch)
+    waiting, other = connect(), connect()
+    waiting.send_frame(encode_request(60, 1, 7, "test", DescribeClusterRequest()))
+    later = waits.asked.get(timeout=10)
+    assert other(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE, "nobody else waits for it"
+    on_loop(broker, lambda: later.set(DescribeClusterResponse(cluster_id="later")))
+    assert decode_response(60, 1, waiting.receive_frame())[1].cluster_id == "later"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (error_for(ErrorCode.NOT_CONTROLLER), ErrorCode.NOT_CONTROLLER),
+        (RuntimeError("a secret of the broker"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (None, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_reply_that_fails_or_cannot_be_encoded_is_an_error_for_the_client(
+    client: Any, broker: Any, monkeypatch: pytest.MonkeyPatch, error: Exception | None, code: ErrorCode
+) -> None:
+    monkeypatch.setattr(logging.getLogger("kafka.server.KafkaApis"), "disabled", True)
+    waits = Waits(broker, monkeypatch)
+    client.send_frame(encode_request(60, 1, 7, "test", DescribeClusterRequest()))
+    later = waits.asked.get(timeout=10)
+    no_text: Any = 5
+    unfit = DescribeClusterResponse(cluster_id=no_text)
+    on_loop(broker, lambda: later.set(unfit) if error is None else later.fail(error))
+    response = decode_response(60, 1, client.receive_frame())[1]
+    assert response.error_code == code
+    assert "secret" not in (response.error_message or "")
+
+
+def test_what_is_not_answered_when_the_broker_stops_closes_its_connection(
+    connect: Any, broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = Waits(broker, monkeypatch)
+    waiting, after = connect(), connect()
+    waiting.send_frame(encode_request(60, 1, 7, "test", DescribeClusterRequest()))
+    later = waits.asked.get(timeout=10)
+    broker.call(broker.context.apis.drain(0.02))
+    assert waiting.is_closed()
+    on_loop(broker, lambda: later.set(DescribeClusterResponse()))
+    assert after(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE, "an answer that comes too late harms nobody"
 
 
 def test_the_request_log_shows_requests_and_at_trace_their_content(

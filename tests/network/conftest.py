@@ -242,14 +242,19 @@ class Network:
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
         poller.register(self.events.fileno(), select.POLLIN)
+        turn = 0
         while not self._stop.is_set():
             poller.poll(50)
             self._drain_events()
+            turn += 1
+            if turn % 2:  # every other turn as the broker does it: the replies go out together
+                channel.hold_replies()
             for request in channel.drain():
                 try:
                     self.handler(request)
                 except BaseException as error:
                     self.errors.append(error)
+            channel.let_go_of_replies()
             request = None
 
     def _drain_events(self) -> None:

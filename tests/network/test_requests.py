@@ -531,3 +531,84 @@ def test_a_worker_looks_into_records_when_the_topic_wants_it(network, eventually
     client.send_bytes(net.produce_frame("refused", good))
     partition = net.produced(client.receive()[1])
     assert partition.error_code == 87 and "no such record" in (partition.error_message or "")
+
+
+def hold(net):
+    """From here on replies of the test's thread wait for each other; made an end of by the function that this gives."""
+    channel = net.server.request_channel
+    channel.hold_replies()
+    return channel.let_go_of_replies
+
+
+def test_held_replies_go_out_when_they_are_let_go_of(network, eventually):
+    net = network()
+    requests = collect(net)
+    clients = [net.client() for _ in range(4)]
+    for client in clients:
+        client.send(b"held")
+    eventually(lambda: len(requests) == 4)
+    let_go = hold(net)
+    try:
+        for request in requests:
+            request.reply(request.body)
+        assert all(client.silent() for client in clients)
+    finally:
+        let_go()
+    assert [client.receive()[1] for client in clients] == [b"held"] * 4
+    requests.clear()
+    assert clients[0].socket.send(clients[0].frame(b"again"))
+    eventually(lambda: requests).pop().reply(b"not held")
+    assert clients[0].receive()[1] == b"not held"
+
+
+def test_of_sixteen_held_replies_none_waits_any_longer(network, eventually):
+    net = network(num_network_threads=1)
+    requests = collect(net)
+    clients = [net.client() for _ in range(17)]
+    for number, client in enumerate(clients):
+        client.send(correlation_id=number)
+    eventually(lambda: len(requests) == 17)
+    requests.sort(key=lambda request: request.correlation_id)
+    let_go = hold(net)
+    try:
+        for request in requests[:15]:
+            request.reply(b"")
+        assert all(client.silent(0.01) for client in clients)
+        requests[15].reply(b"")
+        assert [client.receive()[0] for client in clients[:16]] == list(range(16))
+        requests[16].reply(b"")
+        assert clients[16].silent()
+    finally:
+        let_go()
+    assert clients[16].receive()[0] == 16
+
+
+def test_another_threads_replies_do_not_wait_for_the_held_ones(network, eventually):
+    net = network(num_network_threads=1)
+    requests = collect(net)
+    held, other = net.client(), net.client()
+    held.send(b"held", correlation_id=1)
+    other.send(b"other", correlation_id=2)
+    eventually(lambda: len(requests) == 2)
+    requests.sort(key=lambda request: request.correlation_id)
+    let_go = hold(net)
+    try:
+        requests[0].reply(b"held")
+        assert held.silent()
+        thread = threading.Thread(target=requests[1].reply, args=(b"other",))
+        thread.start()
+        thread.join()
+        assert other.receive()[1] == b"other"
+    finally:
+        let_go()
+    assert held.receive()[1] == b"held"
+
+
+def test_more_requests_at_once_than_the_control_loop_is_woken_for(network):
+    """A network thread finds all of them in one turn or in a few; none may be left behind without a signal."""
+    net = network(num_network_threads=1)
+    clients = [net.client() for _ in range(100)]
+    for _ in range(20):
+        for number, client in enumerate(clients):
+            client.send(correlation_id=number)
+        assert [client.receive()[0] for client in clients] == list(range(100))
