@@ -125,9 +125,10 @@ cdef struct Outcome:
     Ask* ask                        # owned by the parked state; valid until it is resumed or cancelled
     const char* message
 
-# Writes the NodeEndpoints array (compact, with the tagged fields of its elements) for those of `node_ids` that the listener knows; returns how
-# many that were, and writes nothing when there are none.
-cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* node_ids, ByteBuffer* out) noexcept nogil
+# Remembers a leader that the reply names, once.
+cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil
+# Writes a reply's tagged fields: NodeEndpoints of those leaders that the listener knows, or none.
+cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders, ByteBuffer* out) noexcept nogil
 
 cdef class DataPlane:
     cdef DataPlaneState* state

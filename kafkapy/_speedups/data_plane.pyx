@@ -21,9 +21,18 @@ from kafkapy._speedups.posix cimport (
     pthread_rwlock_unlock,
     pthread_rwlock_wrlock,
 )
-from kafkapy._speedups.wire cimport write_array_length, write_int32, write_string, write_unsigned_varint
+from kafkapy._speedups.wire cimport (
+    buffer_free,
+    buffer_init,
+    write_array_length,
+    write_int32,
+    write_raw,
+    write_string,
+    write_unsigned_varint,
+)
 
 cdef enum:
+    NODE_ENDPOINTS_TAG = 0
     API_COUNT = 128
     HISTOGRAM_BUCKETS = 32
     MIN_FETCH_MAX_BYTES = 1024          # Kafka's lower bound of fetch.max.bytes
@@ -31,6 +40,29 @@ cdef enum:
 
 cdef int64_t endpoint_key(int16_t listener_index, int32_t node_id) noexcept nogil:
     return (<int64_t>listener_index << 32) | <int64_t><unsigned int>node_id
+
+
+cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil:
+    cdef size_t i
+    for i in range(leaders.size()):
+        if dereference(leaders)[i] == node_id:
+            return
+    leaders.push_back(node_id)
+
+
+cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders, ByteBuffer* out) noexcept nogil:
+    cdef ByteBuffer endpoints
+    buffer_init(&endpoints)
+    if leaders.size() and endpoints_write(plane, listener_index, leaders, &endpoints):
+        write_unsigned_varint(out, 1)
+        write_unsigned_varint(out, NODE_ENDPOINTS_TAG)
+        write_unsigned_varint(out, <unsigned int>endpoints.size)
+        write_raw(out, endpoints.data, endpoints.size)
+    else:
+        write_unsigned_varint(out, 0)
+    if endpoints.error:
+        out.error = endpoints.error
+    buffer_free(&endpoints)
 
 
 cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* node_ids, ByteBuffer* out) noexcept nogil:

@@ -20,7 +20,7 @@ topic share its entry.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.data_plane cimport endpoints_write
+from kafkapy._speedups.data_plane cimport leader_note, leaders_write
 from kafkapy._speedups.error_codes cimport (
     ERROR_FENCED_LEADER_EPOCH,
     ERROR_INVALID_FETCH_SESSION_EPOCH,
@@ -73,7 +73,6 @@ cdef enum:
     DIVERGING_EPOCH_SIZE = 4 + 8 + 1
     CURRENT_LEADER_TAG = 1
     CURRENT_LEADER_SIZE = 4 + 4 + 1
-    NODE_ENDPOINTS_TAG = 0
     NS_PER_MS = 1000000
 
 
@@ -292,13 +291,13 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
             partition = ordered[0][i]
             write_partition(partition, version, send, &out)
             if tells_leader(partition, version) and partition.read.leader_id >= 0:
-                note_leader(&leaders, partition.read.leader_id)
+                leader_note(&leaders, partition.read.leader_id)
         if flexible:
             write_unsigned_varint(&out, 0)
         first = last
     if flexible:
         if leaders.size():
-            write_endpoints(plane, state, &leaders, &out)
+            leaders_write(plane, state.frame.listener_index, &leaders, &out)
         else:
             write_unsigned_varint(&out, 0)
     if out.error:
@@ -311,25 +310,3 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
         return NULL
     store_int32(send.pieces[0].data, <int32_t>(send.size - FRAME_SIZE_BYTES))
     return send
-
-
-cdef void write_endpoints(DataPlaneState* plane, FetchState* state, vector[int32_t]* leaders, ByteBuffer* out) noexcept nogil:
-    """The reply's tagged fields: where the leaders are, as far as that is known."""
-    cdef ByteBuffer endpoints
-    buffer_init(&endpoints)
-    if endpoints_write(plane, state.frame.listener_index, leaders, &endpoints):
-        write_unsigned_varint(out, 1)
-        write_unsigned_varint(out, NODE_ENDPOINTS_TAG)
-        write_unsigned_varint(out, <unsigned int>endpoints.size)
-        write_raw(out, endpoints.data, endpoints.size)
-    else:
-        write_unsigned_varint(out, 0)
-    buffer_free(&endpoints)
-
-
-cdef void note_leader(vector[int32_t]* leaders, int32_t node_id) noexcept nogil:
-    cdef size_t i
-    for i in range(leaders.size()):
-        if leaders[0][i] == node_id:
-            return
-    leaders.push_back(node_id)

@@ -18,7 +18,7 @@ from libc.stdint cimport int16_t, int32_t
 from libc.string cimport strlen
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.data_plane cimport endpoints_write
+from kafkapy._speedups.data_plane cimport leader_note, leaders_write
 from kafkapy._speedups.error_codes cimport ERROR_FENCED_LEADER_EPOCH, ERROR_NOT_LEADER_OR_FOLLOWER
 from kafkapy._speedups.produce_state cimport ProducePartition, ProduceTopic
 from kafkapy._speedups.record_batch cimport RECORD_NULL_KEY
@@ -26,7 +26,6 @@ from kafkapy._speedups.send cimport send_again, send_free, send_lay_out, send_ta
 from kafkapy._speedups.wire cimport (
     ByteBuffer,
     buffer_free,
-    buffer_init,
     store_int32,
     write_array_length,
     write_int16,
@@ -43,7 +42,6 @@ cdef enum:
     TOPIC_ID_SIZE = 16
     CURRENT_LEADER_TAG = 0
     CURRENT_LEADER_SIZE = 4 + 4 + 1     # id, epoch, its own empty tagged fields
-    NODE_ENDPOINTS_TAG = 0
 
 cdef const char* NULL_KEY_MESSAGE = b"a record without a key on a compacted topic"
 cdef const char* TIMESTAMP_MESSAGE = b"the record's timestamp is outside message.timestamp.before.max.ms and message.timestamp.after.max.ms"
@@ -96,7 +94,6 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
     cdef int16_t version = state.frame.api_version
     cdef bint flexible = version >= FLEXIBLE_VERSION
     cdef ByteBuffer out
-    cdef ByteBuffer endpoints
     cdef ProduceTopic* topic
     cdef ProducePartition* partition
     cdef vector[int32_t] leaders
@@ -104,7 +101,6 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
     cdef size_t i
     cdef size_t j
     send_lay_out(send, &out)
-    buffer_init(&endpoints)
     write_int32(&out, 0)
     write_int32(&out, state.frame.correlation_id)
     if flexible:
@@ -121,33 +117,20 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
             partition = &state.partitions[j]
             write_partition(partition, version, &out)
             if tells_leader(partition, version) and partition.result.leader_id >= 0:
-                note_leader(&leaders, partition.result.leader_id)
+                leader_note(&leaders, partition.result.leader_id)
         if flexible:
             write_unsigned_varint(&out, 0)
     if version >= 1:
         write_int32(&out, 0)            # throttle time
     if flexible:
-        if leaders.size() and endpoints_write(plane, state.frame.listener_index, &leaders, &endpoints):
-            write_unsigned_varint(&out, 1)
-            write_unsigned_varint(&out, NODE_ENDPOINTS_TAG)
-            write_unsigned_varint(&out, <unsigned int>endpoints.size)
-            write_raw(&out, endpoints.data, endpoints.size)
+        if leaders.size():
+            leaders_write(plane, state.frame.listener_index, &leaders, &out)
         else:
             write_unsigned_varint(&out, 0)
-    if out.error or endpoints.error:
+    if out.error:
         buffer_free(&out)
-        buffer_free(&endpoints)
         send_free(send)
         return NULL
-    buffer_free(&endpoints)
     store_int32(out.data, <int32_t>(out.size - FRAME_SIZE_BYTES))
     send_take_buffer(send, &out)
     return send
-
-
-cdef void note_leader(vector[int32_t]* leaders, int32_t node_id) noexcept nogil:
-    cdef size_t i
-    for i in range(leaders.size()):
-        if leaders[0][i] == node_id:
-            return
-    leaders.push_back(node_id)
