@@ -8,6 +8,7 @@ declares:
     RESPONSE = DescribeClusterResponse
 
     async def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse: ...
+    def handle(context: RequestContext, request: ...) -> Later[...]: ...     # without a task, where that counts
     def error_response(request, error, message) -> Response          # where the error does not stand at the top level
 """
 
