@@ -263,7 +263,10 @@ def test_a_member_whose_user_does_not_poll_loses_its_partitions(
         slow.commit()
     group.settle(3, 3)
     group.poll_until(lambda: listener.told[-1] == ("assigned", 3))
-    assert ("lost", 6) in listener.told
+    # Some are revoked first where the member's heartbeat, and then its user, came before the broker's patience ended.
+    gone = [each for each in listener.told if each[0] != "assigned"]
+    assert gone[-1][0] == "lost"
+    assert sum(count for _, count in gone) == 6
 
 
 @pytest.mark.parametrize("protocol", at_least("consumer"))
