@@ -140,7 +140,8 @@ cdef class RequestChannel:
 
     def let_go_of_replies(self):
         """See hold_replies."""
-        mailbox_let_go()
+        with nogil:
+            mailbox_let_go()
 
     def connection_closed(self, int64_t connection_id):
         """Forgets what was remembered about a connection; returns it, or None."""

@@ -461,8 +461,9 @@ class CoordinatorRuntime(Generic[S]):
             try:
                 self._flush(hosted)
             except Exception:
-                # Other shards have nothing to do with it.
-                self._logger.exception("What follows on a write to %s could not be done", hosted.partition)
+                # The others have nothing to do with it; who waits for this one gets an answer.
+                self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
+                self._reload(hosted, errors.UnknownServerError())
 
     def _flush(self, hosted: _Hosted[S]) -> None:
         if not hosted.unwritten or hosted.state is not ShardState.ACTIVE:

@@ -97,23 +97,26 @@ class Waits:
     """A handler without a task: its answers come when the test says so."""
 
     def __init__(self, broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: queue.SimpleQueue[Later[Any]] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[Later[Any]] = queue.SimpleQueue()
         monkeypatch.setattr(broker.context.apis.handler(ApiKeys.DESCRIBE_CLUSTER), "handle", self.handle)
 
     def handle(self, context: Any, request: Any) -> Later[Any]:
         del context, request
         later: Later[Any] = Later()
-        self.asked.put(later)
+        self._asked.put(later)
         return later
+
+    def ask(self, client: Any) -> Later[Any]:
+        """Send a request that waits; its answer."""
+        client.send_frame(encode_request(60, 1, 7, "test", DescribeClusterRequest()))
+        return self._asked.get(timeout=10)
 
 
 def test_a_handler_without_a_task_is_answered_when_its_reply_is_there(
     connect: Any, broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits = Waits(broker, monkeypatch)
     waiting, other = connect(), connect()
-    waiting.send_frame(encode_request(60, 1, 7, "test", DescribeClusterRequest()))
-    later = waits.asked.get(timeout=10)
+    later = Waits(broker, monkeypatch).ask(waiting)
     assert other(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE, "nobody else waits for it"
     on_loop(broker, lambda: later.set(DescribeClusterResponse(cluster_id="later")))
     assert decode_response(60, 1, waiting.receive_frame())[1].cluster_id == "later"
@@ -131,9 +134,7 @@ def test_a_reply_that_fails_or_cannot_be_encoded_is_an_error_for_the_client(
     client: Any, broker: Any, monkeypatch: pytest.MonkeyPatch, error: Exception | None, code: ErrorCode
 ) -> None:
     monkeypatch.setattr(logging.getLogger("kafka.server.KafkaApis"), "disabled", True)
-    waits = Waits(broker, monkeypatch)
-    client.send_frame(encode_request(60, 1, 7, "test", DescribeClusterRequest()))
-    later = waits.asked.get(timeout=10)
+    later = Waits(broker, monkeypatch).ask(client)
     no_text: Any = 5
     unfit = DescribeClusterResponse(cluster_id=no_text)
     on_loop(broker, lambda: later.set(unfit) if error is None else later.fail(error))
@@ -145,10 +146,8 @@ def test_a_reply_that_fails_or_cannot_be_encoded_is_an_error_for_the_client(
 def test_what_is_not_answered_when_the_broker_stops_closes_its_connection(
     connect: Any, broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits = Waits(broker, monkeypatch)
     waiting, after = connect(), connect()
-    waiting.send_frame(encode_request(60, 1, 7, "test", DescribeClusterRequest()))
-    later = waits.asked.get(timeout=10)
+    later = Waits(broker, monkeypatch).ask(waiting)
     broker.call(broker.context.apis.drain(0.02))
     assert waiting.is_closed()
     on_loop(broker, lambda: later.set(DescribeClusterResponse()))

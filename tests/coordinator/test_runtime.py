@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import pairwise
 from typing import Any
 
@@ -217,6 +218,31 @@ def test_a_failed_append_fails_what_waits_and_loads_the_shard_again(bench: Bench
     assert before.unloaded == 1
     bench.writer.failure = None
     assert bench.values().result() == {"a": 1}
+
+
+def test_an_append_that_breaks_down_fails_what_waits_and_no_other_shard(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.runtime.on_leadership_change(TopicPartition(TOPIC, 1), 1, True)
+    bench.clock.run()
+    append = bench.writer.append
+
+    def break_down(partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
+        if partition == PARTITION:
+            raise RuntimeError("a mistake of the broker")
+        return append(partition, batches, leader_epoch)
+
+    bench.writer.append = break_down  # type: ignore[method-assign]
+    broken = bench.put("a", 1)
+    other = bench.runtime.write(1, lambda shard, now_ms: Result("b", [record("b", 1)]))
+    with caplog.at_level(logging.ERROR):
+        bench.clock.run()
+    assert other.result() == "b"
+    with pytest.raises(errors.UnknownServerError):
+        broken.result()
+    assert "a mistake of the broker" in caplog.text
+    bench.writer.append = append  # type: ignore[method-assign]
+    assert bench.values().result() == {}, "the shard is what its log says"
 
 
 def test_a_record_that_cannot_be_applied_loads_the_shard_again(bench: Bench) -> None:

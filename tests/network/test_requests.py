@@ -556,7 +556,7 @@ def test_held_replies_go_out_when_they_are_let_go_of(network, eventually):
         let_go()
     assert [client.receive()[1] for client in clients] == [b"held"] * 4
     requests.clear()
-    assert clients[0].socket.send(clients[0].frame(b"again"))
+    clients[0].send(b"again")
     eventually(lambda: requests).pop().reply(b"not held")
     assert clients[0].receive()[1] == b"not held"
 

@@ -65,6 +65,27 @@ def test_each_partition_has_its_own_error(
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
+def test_more_than_fits_into_a_batch_is_refused_as_a_whole(group_client: Any, group_name: str, topic_name: str) -> None:
+    group_client.coordinate(group_name)
+    group_client.client.create_topic(topic_name, partitions=260)
+    partition = OffsetCommitRequest.Topic.Partition
+
+    def commit(partitions: int) -> set[int]:
+        parts = [
+            partition(partition_index=index, committed_offset=1, committed_metadata="x" * 4096)
+            for index in (*range(partitions), 1000)
+        ]
+        request = OffsetCommitRequest(
+            group_id=group_name, topics=[OffsetCommitRequest.Topic(name=topic_name, partitions=parts)]
+        )
+        *answers, unknown = group_client(request, 8).topics[0].partitions
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return {each.error_code for each in answers}
+
+    assert commit(260) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert commit(200) == {ErrorCode.NONE}
+
+
 def test_an_unknown_topic_id_is_said(group_client: Any, group_name: str) -> None:
     group_client.coordinate(group_name)
     errors = group_client.commit(group_name, "", {0: 1}, 10, topic_id=uuid4())
