@@ -18,7 +18,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from kafkapy._speedups.crc32c cimport crc32c_of
 from kafkapy._speedups.partition_queue cimport ANY_PARTITION, PartitionQueue, TopicQueue
 from kafkapy._speedups.producer_batch cimport ProducerBatch
-from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN, RecordAccumulator
+from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN, RecordAccumulator, Refused
 from kafkapy._speedups.record_batch cimport MIN_RECORD_SIZE, RecordView
 from kafkapy._speedups.record_sender cimport RecordSender
 from kafkapy._speedups.record_spans cimport RecordSpans
@@ -284,7 +284,7 @@ cdef class ArrowRows:
         cdef int64_t key_size, value_size, timestamp, row, at
         cdef int32_t partition, header_count
         cdef int32_t index = 0
-        cdef int refusal
+        cdef Refused refused
         cdef list queues = None
         buffer_init(&headers)
         try:
@@ -325,22 +325,22 @@ cdef class ArrowRows:
                     if partition < 0:
                         raise ValueError(f"the partitioner has chosen partition {partition} of {name}")
                 while True:
-                    refusal = 0
+                    refused.reason = 0
                     batch = sender.accumulator.append_chosen(
                         name, partition, timestamp, key, key_size, value, value_size, headers.data, <int64_t>headers.size, header_count,
-                        &index, &refusal,
+                        &index, &refused,
                     )
                     if batch is not None:
                         break
-                    if refusal == NOT_OPEN:
+                    if refused.reason == NOT_OPEN:
                         sender.refuse()
-                    elif refusal == NO_PARTITION:
+                    elif refused.reason == NO_PARTITION:
                         deadline = sender.await_topic(name, None if partition == ANY_PARTITION else partition, deadline)
                         queues = None
-                    elif refusal == NOT_IN_TRANSACTION:
+                    elif refused.reason == NOT_IN_TRANSACTION:
                         sender.join_transaction(sender.accumulator.asked)
-                    elif refusal == NO_ROOM:
-                        deadline = sender.await_room(max(key_size, 0) + max(value_size, 0), deadline)
+                    elif refused.reason == NO_ROOM:
+                        deadline = sender.await_room(refused.room, deadline)
                 if spans is not None:
                     spans.add(batch, index)
                 row += 1

@@ -23,6 +23,10 @@ cdef enum Refusal:
     NOT_IN_TRANSACTION = 3  # the coordinator has to be told of the partition: `asked` is its queue
     NO_ROOM = 4             # in the buffer
 
+cdef struct Refused:
+    int reason              # Refusal; 0: the record was taken
+    int64_t room            # with NO_ROOM: bytes of the buffer that the record's batch needs
+
 
 cdef inline int64_t bytes_of(const RecordView* record) noexcept nogil:
     return max(<int64_t>record.key_size, 0) + max(<int64_t>record.value_size, 0) + record.headers_size
@@ -80,13 +84,14 @@ cdef class RecordAccumulator:
     cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size, const uint8_t* value,
                         int64_t value_size, const uint8_t* headers, int64_t headers_size, int32_t header_count) except -2
     # append_raw to the partition (ANY_PARTITION: the built-in partitioner chooses) of a topic: the record's batch, and its index in that; or None
-    # and a Refusal, and nothing has changed.
+    # and `refused`, and nothing has changed.
     cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key, int64_t key_size,
                                      const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
-                                     int32_t header_count, int32_t* index, int* refusal)
-    # A record's future, or None and a Refusal.
+                                     int32_t header_count, int32_t* index, Refused* refused)
+    # A record's future, or None and `refused`.
     cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key, object value, object headers,
-                                         int* refusal)
+                                         Refused* refused)
+    cdef int64_t room_for(self, int64_t size) noexcept
     cdef int ask_wake(self) except -1
     cdef int64_t backoff_of(self, ProducerBatch batch) except -1
     cdef int put_back(self, PartitionQueue queue, ProducerBatch batch) except -1

@@ -35,6 +35,11 @@ cdef int64_t now_ms() noexcept:
     return monotonic_ns() // 1000000
 
 
+cdef int64_t most_bytes(int64_t size) noexcept:
+    """The most that a batch takes with one record of `size` bytes of key, value and headers."""
+    return BATCH_HEADER_SIZE + MOST_OVERHEAD + size
+
+
 @cython.final
 cdef class RecordAccumulator:
     """All unsent records of one producer.
@@ -77,7 +82,7 @@ cdef class RecordAccumulator:
         cdef RecordView record
         cdef ProducerBatch batch
         cdef int64_t size = max(key_size, 0) + max(value_size, 0) + headers_size
-        cdef int64_t most = BATCH_HEADER_SIZE + MOST_OVERHEAD + size
+        cdef int64_t most = most_bytes(size)
         cdef int appended
         if queue.tail is None or size > self.small:
             # Only here can a record be too large: what fits an open batch was compared with its limit.
@@ -105,7 +110,7 @@ cdef class RecordAccumulator:
                 queue.topic.name,
                 queue.partition,
                 self.pool,
-                max(self.batch_size, most),
+                self.room_for(size),
                 self.batch_size,
                 now_ms(),
                 False,
@@ -124,6 +129,10 @@ cdef class RecordAccumulator:
                 queue.listed = True
                 self.listed.append(queue)
 
+    cdef int64_t room_for(self, int64_t size) noexcept:
+        """Bytes of the buffer that a new batch for a record with `size` bytes of key, value and headers takes."""
+        return max(self.batch_size, most_bytes(size))
+
     cdef int ask_wake(self) except -1:
         if not self.wake_asked and self.wake is not None:
             self.wake_asked = True
@@ -132,7 +141,7 @@ cdef class RecordAccumulator:
 
     cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key, int64_t key_size,
                                      const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
-                                     int32_t header_count, int32_t* index, int* refusal):
+                                     int32_t header_count, int32_t* index, Refused* refused):
         """The queues are looked at and changed: no Python code runs, but where append_raw says so."""
         cdef PyObject* found
         cdef TopicQueue queues
@@ -141,31 +150,32 @@ cdef class RecordAccumulator:
         cdef int appended
         cdef bint sticky = False
         if not self.open:
-            refusal[0] = NOT_OPEN
+            refused.reason = NOT_OPEN
             return None
         found = PyDict_GetItem(self.topics, topic)
         if found == NULL:
-            refusal[0] = NO_PARTITION
+            refused.reason = NO_PARTITION
             return None
         queues = <TopicQueue>found
         if partition == ANY_PARTITION:
             if not queues.partitions:
-                refusal[0] = NO_PARTITION
+                refused.reason = NO_PARTITION
                 return None
             sticky = key == NULL or self.ignore_keys
             queue = queues.choose(key, key_size, self.ignore_keys)
         elif partition < 0 or partition >= len(queues.partitions):
-            refusal[0] = NO_PARTITION
+            refused.reason = NO_PARTITION
             return None
         else:
             queue = <PartitionQueue>queues.partitions[partition]
         if self.transactional and not queue.in_transaction and not queue.joining:
-            refusal[0] = NOT_IN_TRANSACTION
+            refused.reason = NOT_IN_TRANSACTION
             self.asked = queue
             return None
         appended = self.append_raw(queue, timestamp, key, key_size, value, value_size, headers, headers_size, header_count)
         if not appended:
-            refusal[0] = NO_ROOM
+            refused.reason = NO_ROOM
+            refused.room = self.room_for(max(key_size, 0) + max(value_size, 0) + headers_size)
             return None
         batch = queue.tail
         index[0] = batch.record_count - 1
@@ -176,8 +186,8 @@ cdef class RecordAccumulator:
         return batch
 
     cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key, object value, object headers,
-                                         int* refusal):
-        """A record's future; or None with a Refusal, and nothing has changed. TypeError; RecordTooLargeError."""
+                                         Refused* refused):
+        """A record's future; or None and `refused`, and nothing has changed. TypeError; RecordTooLargeError."""
         cdef ProducerBatch batch
         cdef Py_buffer key_view
         cdef Py_buffer value_view
@@ -215,7 +225,7 @@ cdef class RecordAccumulator:
                 header_count = encode_headers(headers, &encoded, &headers_size)
             batch = self.append_chosen(
                 topic, partition, timestamp, key_data, key_size, value_data, value_size, encoded.data, <int64_t>encoded.size, header_count, &index,
-                refusal,
+                refused,
             )
             if batch is None:
                 return None
@@ -233,17 +243,19 @@ cdef class RecordAccumulator:
         None: there is no such topic or partition yet, the transaction does not know the partition, or the buffer has no room. TypeError for
         what is not bytes; RecordTooLargeError; KafkaError when no records are taken.
         """
-        cdef int refusal = 0
-        cdef FutureRecordMetadata future = self.try_append(
+        cdef Refused refused
+        cdef FutureRecordMetadata future
+        refused.reason = 0
+        future = self.try_append(
             topic,
             ANY_PARTITION if partition is None else <int32_t>partition,
             wall_clock_ms() if timestamp_ms is None else <int64_t>timestamp_ms,
             key,
             value,
             headers,
-            &refusal,
+            &refused,
         )
-        if refusal == NOT_OPEN:
+        if refused.reason == NOT_OPEN:
             raise KafkaError("the producer takes no records now")
         return future
 
@@ -266,9 +278,9 @@ cdef class RecordAccumulator:
         cdef PartitionQueue queue
         return {queue.topic.name for queue in list(self.listed)}
 
-    def has_room(self, int64_t size):
-        """Whether a batch for a record of `size` bytes could be made now."""
-        return max(self.batch_size, BATCH_HEADER_SIZE + MOST_OVERHEAD + size) <= self.pool.available
+    def has_room(self, int64_t room):
+        """Whether `room` bytes of the buffer are free: what await_room was asked to wait for."""
+        return room <= self.pool.available
 
     def wait_for_room(self, waiter):
         """waiter() is called once there is room again, or nothing more that could make some. Everything is sent at once until then."""

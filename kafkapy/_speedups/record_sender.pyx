@@ -2,7 +2,7 @@
 
 from kafkapy._speedups.partition_queue cimport ANY_PARTITION
 from kafkapy._speedups.posix cimport wall_clock_ms
-from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN
+from kafkapy._speedups.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN, Refused
 from kafkapy._speedups.record_spans cimport RecordSpans
 
 from kafkapy._speedups.record_future import bulk_future
@@ -17,7 +17,7 @@ cdef class RecordSender:
     refuse(): the accumulator is not open; raises.
     await_topic(topic, partition, deadline): until the topic (and partition, None: any) is known.
     join_transaction(queue): the coordinator has to be told of the partition.
-    await_room(size, deadline): until the buffer may have room for so many bytes.
+    await_room(room, deadline): until the buffer may have so many bytes free.
 
     The two that wait take and give the deadline of this send, None at first. send_intercepted is called instead when there are interceptors.
     """
@@ -77,7 +77,7 @@ cdef class RecordSender:
 
     cdef FutureRecordMetadata send_one(self, object topic, object value, object key, object headers, object partition, int64_t timestamp):
         cdef FutureRecordMetadata future
-        cdef int refusal
+        cdef Refused refused
         cdef int32_t number
         cdef object deadline = None
         cdef object raw_key = key
@@ -88,8 +88,11 @@ cdef class RecordSender:
             topic = str.__str__(topic)
         if timestamp < 0:
             raise ValueError(f"timestamp {timestamp} is negative")
-        if headers is not None and not headers:
-            headers = None
+        if headers is not None:
+            if type(headers) is not list and type(headers) is not tuple:
+                headers = list(headers)     # the record may be appended again after a wait, and an iterator gives its items once
+            if not headers:
+                headers = None
         if self.key_serializer is not None:
             raw_key = self.key_serializer(topic, headers, key)
         if self.value_serializer is not None:
@@ -108,18 +111,18 @@ cdef class RecordSender:
             if number < 0:
                 raise ValueError(f"the partitioner has chosen partition {number} of {topic}")
         while True:
-            refusal = 0
-            future = self.accumulator.try_append(<str>topic, number, timestamp, raw_key, raw_value, headers, &refusal)
-            if refusal == 0:
+            refused.reason = 0
+            future = self.accumulator.try_append(<str>topic, number, timestamp, raw_key, raw_value, headers, &refused)
+            if refused.reason == 0:
                 return future
-            if refusal == NOT_OPEN:
+            if refused.reason == NOT_OPEN:
                 self.refuse()
-            elif refusal == NO_PARTITION:
+            elif refused.reason == NO_PARTITION:
                 deadline = self.await_topic(topic, None if number == ANY_PARTITION else number, deadline)
-            elif refusal == NOT_IN_TRANSACTION:
+            elif refused.reason == NOT_IN_TRANSACTION:
                 self.join_transaction(self.accumulator.asked)
-            elif refusal == NO_ROOM:
-                deadline = self.await_room((0 if raw_key is None else len(raw_key)) + (0 if raw_value is None else len(raw_value)), deadline)
+            elif refused.reason == NO_ROOM:
+                deadline = self.await_room(refused.room, deadline)
 
 
 def deliver_to(FutureRecordMetadata future, callback):

@@ -41,6 +41,15 @@ _inherited: list[object] = []
 """Loops of the parent process: a forked child must neither run nor free them."""
 
 
+def runs_a_loop() -> bool:
+    """Whether this thread runs an event loop now: a client's own, or one of the user's."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class BackgroundLoop:
     """Owns a daemon thread and its uvloop. `run`, `call` and `post` are for other threads; any number may use them."""
 
@@ -114,8 +123,10 @@ class BackgroundLoop:
             self.loop.call_soon_threadsafe(function, *args)
 
     def stop(self) -> None:
-        """Cancels what still runs and ends the thread. May be called again, and from the loop's own thread (it does not
-        wait then). In a forked child the thread is only forgotten.
+        """Cancels what still runs and ends the thread. May be called again. In a forked child the thread is forgotten.
+
+        It waits for the thread's end, but not on a thread that runs an event loop: a garbage collection there may stop
+        any other client, and two loops that wait for each other would wait for ever.
         """
         if self._stopped:
             return
@@ -123,11 +134,16 @@ class BackgroundLoop:
         if self.foreign:
             _inherited.append(self.loop)
             return
-        _running.discard(self)
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.loop.stop)
-        if threading.get_ident() != self._thread.ident:
+        if not runs_a_loop():
+            self.join()
+
+    def join(self) -> None:
+        """Waits for the end of a thread that was stopped."""
+        if not self.foreign and threading.get_ident() != self._thread.ident:
             self._thread.join()
+            _running.discard(self)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -231,3 +247,4 @@ def _stop_all() -> None:
     """A thread that is amid the loop's C code when the interpreter ends would bring the process down."""
     for background in list(_running):
         background.stop()
+        background.join()

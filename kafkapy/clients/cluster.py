@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 RELIABLE_EPOCHS: Final = 9
 """Metadata version from which leader epochs can be trusted (KAFKA-9212)."""
 NO_EPOCH: Final = -1
+SPARE_INDEXES: Final = 1000
+"""Partition indexes of a topic may exceed twice the number of its partitions by so many. Brokers count them from 0
+without a gap; a larger one is a defect of the broker, and would cost lists of that length."""
 
 
 class BrokerNode(NamedTuple):
@@ -394,7 +397,11 @@ class ClusterMetadata:
         before = self.topics.get(topic.name)
         same = before is not None and (topic.topic_id in (ZERO_UUID, before.topic_id))
         partitions: dict[int, PartitionMetadata] = {}
+        most = 2 * len(topic.partitions) + SPARE_INDEXES
         for each in topic.partitions:
+            if not 0 <= each.partition_index < most:
+                log.warning("Metadata of topic %s names partition %d: ignored", topic.name, each.partition_index)
+                continue
             known = before.partitions.get(each.partition_index) if before is not None and same else None
             partitions[each.partition_index] = self._partition(topic.name, each, known, same, reliable_epochs)
         return TopicMetadata(topic.name, topic.topic_id, 0, partitions, topic.is_internal)

@@ -148,6 +148,20 @@ def test_it_can_be_stopped_from_its_own_thread() -> None:
         assert not thread.is_alive()
 
 
+def test_a_thread_with_a_loop_does_not_wait_for_another_ones_end() -> None:
+    """A garbage collection on the one may stop the other, and at the same time the other way round."""
+    first, second = BackgroundLoop("first-end"), BackgroundLoop("second-end")
+    held = threading.Event()
+    first.post(held.wait, 10)
+    stopped = threading.Event()
+    second.post(lambda: (first.stop(), stopped.set()))
+    assert stopped.wait(10), "the second loop waits for the first"
+    held.set()
+    first.join()
+    second.stop()
+    assert not [each for each in threading.enumerate() if each.name in ("first-end", "second-end")]
+
+
 def test_nothing_is_left() -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208

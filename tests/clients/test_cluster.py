@@ -265,6 +265,21 @@ def test_a_starting_broker_that_knows_nobody_is_not_believed(run: Run) -> None:
     run(scenario())
 
 
+def test_impossible_partitions_are_ignored(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A list of all partitions up to such an index would cost gigabytes."""
+
+    async def scenario() -> None:
+        async with FakeCluster(1) as fake:
+            fake.create("a", {0: (1, 7), 2: (1, 7), 2**31 - 1: (1, 7), -1: (1, 7), 5_000_000: (1, 7)})
+            async with client(fake.bootstrap) as network:
+                network.cluster.want(["a"])
+                await network.cluster.refresh()
+                assert network.cluster.partitions_for_topic("a") == {0, 2}
+        assert "names partition 5000000: ignored" in caplog.text
+
+    run(scenario())
+
+
 # --- leaders --------------------------------------------------------------------------------------------------------
 
 

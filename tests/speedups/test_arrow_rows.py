@@ -42,7 +42,7 @@ class Sender(RecordSender):
         self.accumulator.topic(topic).update([(NODE, 0)] * TOPICS[topic])
         return 0.0
 
-    def await_room(self, size: int, deadline: float | None) -> float:
+    def await_room(self, room: int, deadline: float | None) -> float:
         raise AssertionError("there is room enough")
 
     def join_transaction(self, queue: Any) -> None:

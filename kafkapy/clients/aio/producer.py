@@ -47,11 +47,11 @@ Headers = Iterable[tuple[str, bytes | None]]
 class _Wait(Exception):
     """No error: how the sender says what a coroutine is to await."""
 
-    def __init__(self, topic: str | None, partition: int | None = None, size: int = 0) -> None:
+    def __init__(self, topic: str | None, partition: int | None = None, room: int = 0) -> None:
         super().__init__()
         self.topic = topic
         self.partition = partition
-        self.size = size
+        self.room = room
 
 
 class _Sender(RecordSender):
@@ -71,9 +71,9 @@ class _Sender(RecordSender):
         """The topic, or the partition, is not known."""
         raise _Wait(topic, partition)
 
-    def await_room(self, size: int, deadline: float | None) -> float:
+    def await_room(self, room: int, deadline: float | None) -> float:
         """The buffer is full."""
-        raise _Wait(None, size=size)
+        raise _Wait(None, room=room)
 
     def join_transaction(self, queue: PartitionQueue) -> None:
         """The partition gets its first record in the open transaction."""
@@ -185,6 +185,8 @@ class AIOKafkaProducer(StartedClient):
         headers: Headers | None,
     ) -> FutureRecordMetadata:
         self._require_running()
+        if headers is not None and not isinstance(headers, list | tuple):
+            headers = list(headers)  # an iterator gives its items once, and the record may be appended again
         if not self._interceptors:
             return await self._send_with(self._sender, topic, value, key, headers, partition, timestamp_ms)
         record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
@@ -204,9 +206,11 @@ class AIOKafkaProducer(StartedClient):
         deliver_to(future, self._interceptors.on_acknowledgement)
         return future
 
-    async def _send_with(self, sender: _Sender, topic: str, *record: Any) -> FutureRecordMetadata:
-        """A record's future, once it is in a batch."""
-        deadline: float | None = None
+    async def _send_with(
+        self, sender: _Sender, topic: str, *record: Any, deadline: float | None = None
+    ) -> FutureRecordMetadata:
+        """A record's future, once it is in a batch. `deadline`: on the loop's clock; None: max.block.ms from the first
+        wait on."""
         while True:
             try:
                 return sender.send_plain(topic, *record)
@@ -218,7 +222,7 @@ class AIOKafkaProducer(StartedClient):
                 if wanted.topic is not None:
                     await self._core.await_partition(wanted.topic, wanted.partition, left)
                 else:
-                    await self._core.wait_for_room(wanted.size, left)
+                    await self._core.wait_for_room(wanted.room, left)
 
     async def flush(self) -> None:
         """Send everything at once, and return when each record sent before has its result."""
@@ -253,9 +257,11 @@ class AIOKafkaProducer(StartedClient):
         self._require_running()
         records = batch.take()
         await self._core.await_partition(topic, partition)
-        await self._core.wait_for_room(batch.size())
+        deadline = asyncio.get_running_loop().time() + self.config["max.block.ms"] / 1000
         futures = [
-            await self._send_with(self._raw, topic, each.value, each.key, each.headers, partition, each.timestamp)
+            await self._send_with(
+                self._raw, topic, each.value, each.key, each.headers, partition, each.timestamp, deadline=deadline
+            )
             for each in records
         ]
         return asyncio.ensure_future(_first([_as_asyncio(each) for each in futures]))

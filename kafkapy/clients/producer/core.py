@@ -185,15 +185,21 @@ class ProducerCore:
 
     # --- room -----------------------------------------------------------------------------------------------------
 
-    async def wait_for_room(self, size: int = 0, timeout_s: float | None = None) -> None:
-        """Until the buffer has room for a batch with a record of `size` bytes. BufferExhaustedError."""
+    async def wait_for_room(self, room: int, timeout_s: float) -> None:
+        """Waits until the buffer has `room` bytes free, for a record that was refused them. BufferExhaustedError.
+
+        Other tasks get a turn in any case, and a call whose time is over raises even where there is room now.
+        """
         loop = asyncio.get_running_loop()
-        deadline_s = time.monotonic() + (self._max_block_s if timeout_s is None else timeout_s)
-        while not self.accumulator.has_room(size):
+        deadline_s = time.monotonic() + timeout_s
+        while True:
             self._require_open()
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise no_room(self.accumulator, self._max_block_s)
+            if self.accumulator.has_room(room):
+                await asyncio.sleep(0)
+                return
             told = asyncio.Event()
 
             def tell(told: asyncio.Event = told) -> None:

@@ -9,6 +9,7 @@ send() is C (`_speedups/record_sender`); everything that waits runs on the produ
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import logging
@@ -22,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from kafkapy._speedups.partition_queue import PartitionQueue
 from kafkapy._speedups.record_future import BulkFuture, FutureRecordMetadata
 from kafkapy._speedups.record_sender import RecordSender, deliver_to
-from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.background import BackgroundLoop, runs_a_loop
 from kafkapy.clients.producer.core import ProducerCore, no_room
 from kafkapy.clients.producer.interceptors import ProducerRecord
 from kafkapy.clients.producer.transactional_requests import GroupMetadata, PreparedTxnState
@@ -37,6 +38,7 @@ __all__ = ["KafkaProducer"]
 log = logging.getLogger("kafkapy.producer")
 
 ROOM_CHECK_S: Final = 0.05
+ROOM_CAME_S: Final = 0.0005
 CLOSE_AT_EXIT_S: Final = 1.0
 """What a producer that nobody has closed gets to send its last records."""
 MARGIN_S: Final = 5.0
@@ -91,8 +93,15 @@ class KafkaProducer(RecordSender):
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            with contextlib.suppress(Exception):
+        if getattr(self, "_closed", True):
+            return
+        with contextlib.suppress(Exception):
+            if runs_a_loop():
+                # A garbage collection on the loop of another client, or of the user, which must not wait.
+                self._closed = True
+                self._core.stop_taking()
+                self._background.post(_close_aside, self._core, self._background, self._serializers)
+            else:
                 self.close(timeout=CLOSE_AT_EXIT_S)
 
     def __repr__(self) -> str:
@@ -125,17 +134,21 @@ class KafkaProducer(RecordSender):
         """The partition gets its first record in the open transaction."""
         self._core.join_transaction(queue)
 
-    def await_room(self, size: int, deadline: float | None) -> float:
-        """Until the buffer may have room. BufferExhaustedError."""
+    def await_room(self, room: int, deadline: float | None) -> float:
+        """Waits until the buffer may have `room` bytes free, which a record was refused. BufferExhaustedError."""
         deadline, left_s = self._deadline(deadline)
         accumulator = self.accumulator
         told = threading.Event()
         accumulator.wait_for_room(told.set)
         try:
-            if accumulator.has_room(size) or not accumulator.open:
+            if not accumulator.open:
                 return deadline
             if left_s <= 0:
                 raise no_room(accumulator, self._max_block_s)
+            if accumulator.has_room(room):
+                # It came since the record was refused. A refusal for another reason must not make this thread spin.
+                told.wait(min(left_s, ROOM_CAME_S))
+                return deadline
             # Room may be there without being told: it is worth a look now and then.
             told.wait(min(left_s, ROOM_CHECK_S))
         finally:
@@ -231,10 +244,7 @@ class KafkaProducer(RecordSender):
             finally:
                 self._background.stop()
         finally:
-            for serializer in self._serializers:
-                close = getattr(serializer, "close", None)
-                if callable(close):
-                    close()
+            _close_all_of(self._serializers)
 
     async def _close_here(self) -> None:
         await self._core.close(0)
@@ -303,6 +313,31 @@ class KafkaProducer(RecordSender):
         """Aborts: what was not sent yet is not sent, what was is hidden from readers of committed records."""
         self._require_open()
         self._background.run(self._core.abort_transaction())
+
+
+def _close_all_of(serializers: list[Any]) -> None:
+    for serializer in serializers:
+        close = getattr(serializer, "close", None)
+        if callable(close):
+            close()
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _close_aside(core: ProducerCore, background: BackgroundLoop, serializers: list[Any]) -> None:
+    """On the loop of a producer that nobody holds any more: its end, which nobody waits for."""
+
+    async def close() -> None:
+        try:
+            await core.close(CLOSE_AT_EXIT_S)
+        finally:
+            _close_all_of(serializers)
+            background.stop()
+
+    task = background.loop.create_task(close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
 
 
 _open: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import gc
 import json
@@ -355,6 +356,27 @@ def test_without_a_broker_the_buffer_fills_and_send_gives_up(topic: str) -> None
         producer.close(timeout=0.2)
         assert time.monotonic() - started < 5
         broker.start()
+
+
+def test_a_forgotten_producer_does_not_hold_the_loop_on_which_it_is_collected(cluster: Broker, topic: str) -> None:
+    async def forget() -> None:
+        producer = producer_of(cluster, linger_ms=0)
+        producer.partitions_for(topic)
+        # Its own thread is busy for a while, so that waiting for its end would show.
+        held = threading.Event()
+        producer._background.post(held.wait, 20)
+        producer.send(topic, b"last words", partition=0)
+        threads.append(producer._background._thread)
+        del producer
+        gc.collect()
+        assert threads[0].is_alive(), "the collection waited for the producer's end"
+        held.set()
+
+    threads: list[threading.Thread] = []
+    asyncio.run(forget())
+    threads[0].join(20)
+    assert not threads[0].is_alive()
+    assert [message.value() for message in read(cluster, topic, 1)] == [b"last words"]
 
 
 def test_records_expire_while_there_is_no_broker(topic: str) -> None:

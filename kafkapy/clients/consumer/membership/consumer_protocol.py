@@ -54,6 +54,8 @@ REGEX_SINCE = 1
 LEAVE_TIMEOUT_MS = 5_000
 FIRST_INTERVAL_S = 5.0
 """Between heartbeats, until the broker has said how often."""
+LEAST_INTERVAL_S = 0.01
+"""Between heartbeats, whatever the broker asks for."""
 
 Assignment = Mapping[UUID, frozenset[int]]
 
@@ -285,7 +287,8 @@ class ConsumerProtocolMembership(GroupMember):
             await self._refused(code, response.error_message)
         else:
             self._reported = reported
-            self._heartbeat.interval_s = response.heartbeat_interval_ms / 1000
+            if response.heartbeat_interval_ms > 0:  # else the interval stays: heartbeats without a pause serve nobody
+                self._heartbeat.interval_s = max(response.heartbeat_interval_ms / 1000, LEAST_INTERVAL_S)
             self._heartbeat.received()
             self._heard(response)
 

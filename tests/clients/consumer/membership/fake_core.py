@@ -144,6 +144,7 @@ class FakeGroup:
         self.target: str | None = None
         """Of the consumer protocol: told with the next heartbeat."""
         self.epoch = 0
+        self.heartbeat_interval_ms = 20
         self._refusals: dict[int, list[int]] = {}
         self.broker.versions |= VERSIONS
         self.broker.on |= {
@@ -311,7 +312,10 @@ class FakeGroup:
             )
             self.target = None
         return ConsumerGroupHeartbeatResponse(
-            member_id=request.member_id, member_epoch=self.epoch, heartbeat_interval_ms=20, assignment=assignment
+            member_id=request.member_id,
+            member_epoch=self.epoch,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            assignment=assignment,
         )
 
 

@@ -65,6 +65,19 @@ def test_a_member_says_everything_when_it_joins_and_then_only_what_changes(run: 
     run(scenario())
 
 
+@pytest.mark.parametrize("interval_ms", [0, -1, -(2**31)])
+def test_a_broker_that_asks_for_heartbeats_without_a_pause_gets_them_as_before(run: Run, interval_ms: int) -> None:
+    async def scenario() -> None:
+        async with group(**CONSUMER) as (core, coordinator):
+            coordinator.heartbeat_interval_ms = interval_ms
+            await assigned(core, coordinator, "a0")
+            await asyncio.sleep(0.1)
+            # The join, and what was assigned. The next one is due after the interval that held before.
+            assert len(coordinator.seen(BEAT)) == 2
+
+    run(scenario())
+
+
 def test_a_member_commits_and_gives_up_before_it_takes_and_tells(run: Run) -> None:
     async def scenario() -> None:
         async with group(**CONSUMER) as (core, coordinator):
