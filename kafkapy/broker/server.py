@@ -42,6 +42,7 @@ from kafkapy._speedups.fetch_session import FetchSessionCache
 from kafkapy._speedups.partition_table import PartitionTable
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.auto_topics import AutoTopicCreation
+from kafkapy.broker.config_effects import ConfigEffects
 from kafkapy.broker.context import BrokerContext
 from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.data_plane_asks import DataPlaneAsks
@@ -60,6 +61,7 @@ from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.controller.broker_channel import BrokerChannel, LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
+from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.errors import KafkaError
 from kafkapy.log.dir_scan import parse_directory_name
 from kafkapy.log.log_manager import LogManager
@@ -68,7 +70,7 @@ from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.store import MetadataStore, MetadataStoreError
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.network.api_table import api_table
-from kafkapy.network.socket_server import SocketServer, SocketServerConfig
+from kafkapy.network.socket_server import SocketServer, SocketServerConfig, check_protocols
 from kafkapy.plugins import PluginManager
 from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.replica_manager import ReplicaManager
@@ -120,18 +122,20 @@ class KafkaServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop_asked: asyncio.Event | None = None
-        self._no_log_dirs = False
+        self._failed = False
+        self._effects = ConfigEffects()
 
     # --- for programs -------------------------------------------------------------------------------------------
 
     def run(self, on_started: Callable[[], None] | None = None) -> int:
         """Run the broker on this thread until SIGTERM or SIGINT: 0 after a clean stop, 1 when it stopped because no
-        log directory works any more. `on_started` is called when it accepts clients.
+        log directory works any more or another broker has taken its place. `on_started` is called when it accepts
+        clients.
 
         StartupError (or another KafkaError) when it cannot start.
         """
         _run_loop(self._run(signals=True, on_started=on_started))
-        return int(self._no_log_dirs)
+        return int(self._failed)
 
     def start(self, *, daemon: bool = False) -> KafkaServer:
         """Run the broker on a thread of its own; returns when it accepts clients. Raises what kept it from starting.
@@ -227,6 +231,7 @@ class KafkaServer:
 
     async def _startup(self) -> None:
         logger.info("starting")
+        check_protocols(self.config.listeners)
         loop = asyncio.get_running_loop()
         plugins = self._plugins_loaded
         events = EventQueue()
@@ -242,9 +247,15 @@ class KafkaServer:
         self._on_stop("configuration", repository.stop)
         directories = [str(each.path) for each in log_manager.live_dirs if each.persistent]
         node_id, cluster_id = await establish(self.config, store, directories)
+        alone = self.config.metadata_store == "zookeeper"
+        if alone:
+            # Before the logs are loaded. The registration decides between two brokers that start at once.
+            await ControllerStore(store).check_alone(node_id)
+        repository.topics_read = self._effects.check_topics
         dynamic = DynamicConfig(self.config, node_id, repository)
         dynamic.start()
         self.config = dynamic.config
+        self._effects.check_broker(self.config)
         self._repository = repository
 
         self.state = BrokerState.RECOVERY
@@ -262,7 +273,16 @@ class KafkaServer:
         )
         self._replica_manager = replica_manager
         self._on_stop("replica manager", replica_manager.stop)
-        controller = KafkaController(self.config, node_id, store, metadata_cache, repository, self._channel_to)
+        controller = KafkaController(
+            self.config,
+            node_id,
+            store,
+            metadata_cache,
+            repository,
+            self._channel_to,
+            alone=alone,
+            replaced=self._stop_failed,
+        )
         authorizer = plugins.create_authorizer(self.config)
         self._on_stop("authorizer", authorizer.close)
         plane.authorizer_epoch = authorizer.decisions_epoch
@@ -468,6 +488,7 @@ class KafkaServer:
 
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         logger.info("The broker's dynamic configuration has changed")
+        self._effects.check_broker(config)
         self.config = config
         self.context.controller.config = config
         self.context.log_manager.config = config
@@ -491,9 +512,14 @@ class KafkaServer:
         """Any thread."""
         if self._replica_manager is not None:
             self._replica_manager.log_dir_failed(directory, partitions)
-            if not self.context.log_manager.live_dirs and self._loop is not None and self._stop_asked is not None:
-                self._no_log_dirs = True
-                self._loop.call_soon_threadsafe(self._stop_asked.set)
+            if not self.context.log_manager.live_dirs:
+                self._stop_failed()
+
+    def _stop_failed(self) -> None:
+        """Stop because the broker cannot go on; the program ends with exit code 1. Any thread."""
+        if self._loop is not None and self._stop_asked is not None:
+            self._failed = True
+            self._loop.call_soon_threadsafe(self._stop_asked.set)
 
     # --- stop ---------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafkapy.config.broker import KEY_GROUPS, SYNONYM_CHAINS
 from kafkapy.config.config_def import MAX_DOUBLE, MAX_INT, MAX_LONG, ConfigKey, format_value
+from kafkapy.config.effects import TOPIC_WITHOUT_EFFECT, WITHOUT_EFFECT
 from kafkapy.config.topic import BROKER_SYNONYMS, TOPIC_CONFIG_DEF
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
@@ -27,7 +28,8 @@ Without a file it is a cluster by itself: it listens on 127.0.0.1:9092 only, kee
 its internal topics have one replica, and groups do not wait for more members (`group.initial.rebalance.delay.ms=0`).
 
 A key that does not exist, or a value that is not allowed, stops the start with one sentence: key, value, what is
-allowed, and the line of the file. Keys of plugins are known once the plugin is installed.
+allowed, and the line of the file. Keys of plugins are known once the plugin is installed. A key that exists but has no
+effect in this version is named in a warning at the start; so is a topic's own key.
 
 **Update** says whether a broker key may change while the broker runs: *read-only* (no), for one broker (*per-broker*),
 or for all of them (*cluster-wide*). Keys of TLS and SASL, and the connection limits, may be set for one listener:
@@ -54,6 +56,8 @@ def _section(keys: Iterable[ConfigKey], broker: bool) -> Iterator[str]:
             continue
         yield f"### `{key.name}`\n"
         yield f"{key.doc}\n"
+        if key.name in (WITHOUT_EFFECT if broker else TOPIC_WITHOUT_EFFECT) and "no effect" not in key.doc:
+            yield "Has no effect yet: the broker logs a warning when the key is set.\n"
         facts = [f"Type: {key.type.label}", f"Default: {_default(key)}"]
         if key.allowed:
             facts.append(f"Allowed: {key.allowed}")

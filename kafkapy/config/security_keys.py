@@ -138,7 +138,7 @@ TOKEN_KEYS = (
 ZOOKEEPER_KEYS = (
     K("zookeeper.connect", STRING, None, None, HIGH,
       "ZooKeeper servers, host:port, comma-separated, with an optional /path at the end. Setting it selects the "
-      "zookeeper metadata store."),
+      "zookeeper metadata store. The broker must be the only one of its cluster."),
     K("zookeeper.session.timeout.ms", INT, 18000, None, HIGH, "Session timeout in ms."),
     K("zookeeper.connection.timeout.ms", INT, None, None, HIGH,
       "Most ms to wait for a connection. Not set: zookeeper.session.timeout.ms."),

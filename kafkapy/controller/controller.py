@@ -22,7 +22,7 @@ from kafkapy import errors
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.controller.broker_channel import BrokerRequestBatch, ChannelFactory, ControllerChannelManager
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
-from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
+from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore, OtherBrokersError
 from kafkapy.controller.events import ControllerEventQueue
 from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
@@ -78,7 +78,12 @@ class KafkaController:
         metadata_cache: MetadataCache,
         configs: ConfigRepository,
         channel_factory: ChannelFactory,
+        *,
+        alone: bool = False,
+        replaced: Callable[[], None] | None = None,
     ) -> None:
+        """`alone`: no other broker may be registered. `replaced` is called when one is, after this broker's session has
+        expired: this broker must stop."""
         self.config = config
         self.broker_id = broker_id
         self.context = ControllerContext()
@@ -88,6 +93,8 @@ class KafkaController:
         self.active_controller_id = -1
         self.registration: BrokerRegistration | None = None
         self._channel_factory = channel_factory
+        self._alone = alone
+        self._replaced = replaced
         self._events = ControllerEventQueue(self._event_failed)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
@@ -130,7 +137,7 @@ class KafkaController:
         """Register the broker and try to become controller.
 
         Returns when this broker, if it was elected, has done what it told itself: all logs are open and the metadata
-        cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken.
+        cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken; OtherBrokersError.
         """
         self.store.store.listen_session(self._session_changed)
         await self.store.ensure_paths()
@@ -148,8 +155,9 @@ class KafkaController:
         await self._clear()
 
     async def _register(self, registration: BrokerRegistration) -> None:
+        register = self.store.register_only_broker if self._alone else self.store.register_broker
         try:
-            self.registration = await self.store.register_broker(registration)
+            self.registration = await register(registration)
         except NodeExistsError:
             raise errors.DuplicateBrokerRegistrationError(
                 f"a broker with id {registration.id} is registered already; broker.id must be unique in the cluster"
@@ -314,7 +322,13 @@ class KafkaController:
 
     async def _register_again(self) -> None:
         if self.registration is not None:
-            await self._register(self.registration)
+            try:
+                await self._register(self.registration)
+            except OtherBrokersError as error:
+                logger.critical("This broker stops, because its ZooKeeper session has expired: %s", error)
+                if self._replaced is not None:
+                    self._replaced()
+                return
         await self._check_controllership()
 
     def _enqueue(self, name: str, run: Callable[[], Awaitable[None]]) -> Callable[[WatchEvent], None]:

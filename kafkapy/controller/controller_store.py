@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from kafkapy import errors
 from kafkapy.metadata.store import (
     BadVersionError,
     Check,
@@ -60,6 +61,10 @@ MAX_OPERATIONS: Final = 1000
 
 class ControllerMovedError(Exception):
     """Another broker has become controller; this one must stop controlling at once."""
+
+
+class OtherBrokersError(errors.KafkaError):
+    """Another broker is registered, and this one must be the only one; the message is a sentence for the operator."""
 
 
 class ControllerStore:
@@ -131,6 +136,37 @@ class ControllerStore:
         await self.store.create(path, encode_broker(broker), ephemeral=True)
         _, stat = await self.store.get(path)
         return broker._replace(epoch=stat.created_transaction)
+
+    async def register_only_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
+        """`register_broker` for a broker that must be alone in its cluster. OtherBrokersError when another broker is
+        registered.
+
+        The version of /brokers/ids decides between two brokers that start at once: the registration of each also writes
+        that node, so the second one finds another version, looks again, and sees the first one.
+        """
+        path = broker_path(broker.id)
+        while True:
+            value, stat = await self.store.get(BROKER_IDS)
+            await self.check_alone(broker.id)
+            try:
+                await self.store.commit(
+                    [SetData(BROKER_IDS, value, stat.version), Create(path, encode_broker(broker), ephemeral=True)]
+                )
+            except BadVersionError:
+                continue
+            return broker._replace(epoch=(await self.store.get(path))[1].created_transaction)
+
+    async def check_alone(self, broker_id: int) -> None:
+        """OtherBrokersError when any other broker than this one is registered."""
+        try:
+            others = sorted(int(name) for name in await self.store.children(BROKER_IDS) if int(name) != broker_id)
+        except NoNodeError:
+            return
+        if others:
+            raise OtherBrokersError(
+                f"Broker {others[0]} of this cluster is registered in ZooKeeper, and clusters of several brokers are "
+                f"not supported yet: broker {broker_id} cannot join it."
+            )
 
     async def live_brokers(self) -> dict[int, BrokerRegistration]:
         """Every registered broker."""

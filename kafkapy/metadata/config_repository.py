@@ -64,6 +64,8 @@ class ConfigRepository:
         self._watch: Watch | None = None
         self._processing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.topics_read: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
+        """Called with the settings of topics that were just read."""
 
     async def start(self, entity_types: Iterable[str] = (CONFIG_BROKERS, CONFIG_GROUPS)) -> None:
         """Read the settings of these kinds of entities and begin to follow changes."""
@@ -124,12 +126,15 @@ class ConfigRepository:
 
     def forget_topic(self, topic: str) -> None:
         """Drop a deleted topic from the copy."""
-        self._config.pop((CONFIG_TOPICS, topic), None)
+        if self._config.pop((CONFIG_TOPICS, topic), None) and self.topics_read is not None:
+            self.topics_read({topic: {}})
 
     async def _load(self, entity_type: str, names: list[str]) -> None:
         found = await self._store.get_many([config_path(entity_type, name) for name in names])
         for name, each in zip(names, found, strict=True):
             self._config[entity_type, name] = {} if each is None else decode_config(each[0])
+        if entity_type == CONFIG_TOPICS and self.topics_read is not None:
+            self.topics_read({name: self._config[entity_type, name] for name in names})
 
     def entities(self, entity_type: str) -> dict[str, Mapping[str, str]]:
         """The settings of all entities of a kind that is read at the start, by name."""
@@ -192,6 +197,8 @@ class ConfigRepository:
             return  # not hosted here; read when it is
         config = await self.fetch(entity_type, name)
         self._config[key] = config
+        if entity_type == CONFIG_TOPICS and self.topics_read is not None:
+            self.topics_read({name: config})
         logger.info("Updating %s %s with new configuration: %s", entity_type, name, ", ".join(sorted(config)))
         for listener in self._listeners.get(entity_type, ()):
             try:

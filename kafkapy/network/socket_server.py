@@ -35,7 +35,7 @@ from kafkapy._speedups.request_header import ApiTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.config_def import MAX_INT
 from kafkapy.errors import ConfigError
-from kafkapy.types import Endpoint
+from kafkapy.types import Endpoint, SecurityProtocol
 
 if TYPE_CHECKING:
     from kafkapy.network.api_table import ApiTableEntries
@@ -55,6 +55,20 @@ SEND_BUFFER: Final = 100 * 1024
 """Bytes of the send buffer of other connections where socket.send.buffer.bytes is not set."""
 THREAD_END_S: Final = 5.0
 """How long a thread may take to end beyond the time it was given to answer what is in flight, in seconds."""
+
+
+ENFORCED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
+"""The security protocols that the data plane enforces. A listener with any other one would serve everybody."""
+
+
+def check_protocols(listeners: Sequence[Endpoint]) -> None:
+    """ConfigError for a listener whose security protocol the broker does not enforce."""
+    for endpoint in listeners:
+        if endpoint.security_protocol not in ENFORCED_PROTOCOLS:
+            protocol = endpoint.security_protocol.name
+            enforced = ", ".join(sorted(each.name for each in ENFORCED_PROTOCOLS))
+            reason = f"the security protocol of this listener, {protocol}, is not supported yet (supported: {enforced})"
+            raise ConfigError("listeners", endpoint.listener_name, reason)
 
 
 def usable_cores(most: int) -> int:
@@ -147,12 +161,7 @@ class SocketServer:
 
     def __init__(self, config: SocketServerConfig, plane: DataPlane, events: EventQueue, apis: ApiTableEntries) -> None:
         """ConfigError when a listener wants a security protocol that cannot be served."""
-        for endpoint in config.listeners:
-            if endpoint.security_protocol.tls:
-                name = endpoint.security_protocol.name
-                raise ConfigError(
-                    "listeners", endpoint.listener_name, f"its security protocol {name} is not served yet"
-                )
+        check_protocols(config.listeners)
         self.config = config
         self._names = [endpoint.listener_name for endpoint in config.listeners]
         inter_broker = config.inter_broker_listener_name

@@ -1,0 +1,53 @@
+"""Warnings about configuration keys that are set and have no effect: at start, and when a key is set later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from kafkapy.config.effects import ineffective_keys, ineffective_topic_keys
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+logger = logging.getLogger("kafka.server.KafkaConfig")
+
+TOPICS_NAMED: Final = 5
+"""Topics that one warning names; the others are counted."""
+
+
+class ConfigEffects:
+    """Logs each broker key and each topic key once for as long as it stays set. Owned by KafkaServer; control loop."""
+
+    def __init__(self) -> None:
+        self._broker: set[str] = set()
+        self._topics: dict[str, set[str]] = {}
+
+    def check_broker(self, config: BrokerConfig) -> None:
+        """Warn about the keys of a configuration that were not set before."""
+        found = set(ineffective_keys(config))
+        new = sorted(found - self._broker)
+        self._broker = found
+        if new:
+            logger.warning("These configuration keys are set but have no effect in this broker: %s", ", ".join(new))
+
+    def check_topics(self, topics: Mapping[str, Mapping[str, str]]) -> None:
+        """Warn about topics' own keys, one line for each key. An empty mapping of keys forgets the topic."""
+        new: dict[str, list[str]] = {}
+        for topic, keys in topics.items():
+            found = set(ineffective_topic_keys(keys))
+            for key in sorted(found - self._topics.get(topic, set())):
+                new.setdefault(key, []).append(topic)
+            if found:
+                self._topics[topic] = found
+            else:
+                self._topics.pop(topic, None)
+        for key, names in sorted(new.items()):
+            more = f" and {len(names) - TOPICS_NAMED} more" if len(names) > TOPICS_NAMED else ""
+            logger.warning(
+                "Topic configuration %s is set but has no effect in this broker: %s%s",
+                key,
+                ", ".join(names[:TOPICS_NAMED]),
+                more,
+            )

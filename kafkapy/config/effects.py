@@ -1,0 +1,93 @@
+"""Configuration keys that the broker accepts but does not act on. A broker that is given one logs a warning.
+
+`WITHOUT_EFFECT` and `TOPIC_WITHOUT_EFFECT` are the tables. tests/config/test_effects.py compares both with the code
+that reads the keys, so a key leaves its table in the change that makes it work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kafkapy.config.broker import BROKER_CONFIG_DEF
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+NOTHING_READS: Final = (
+    "sasl.*", "ssl.*", "delegation.token.*", "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
+    "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "authorizer.zookeeper.*", "metadata.log.max.*",
+    "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
+    "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.*", "follower.*", "log.local.retention.*",
+)  # fmt: skip
+"""Whole families of keys."""
+
+_SINGLE_KEYS: Final = frozenset((
+    "alter.config.policy.class.name", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
+    "broker.heartbeat.interval.ms", "broker.session.timeout.ms", "client.quota.callback.class",
+    "connection.failed.authentication.delay.ms", "connections.max.reauth.ms", "control.plane.listener.name",
+    "controller.socket.timeout.ms", "create.topic.policy.class.name",
+    "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
+    "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
+    "group.coordinator.threads", "initial.broker.registration.timeout.ms", "inter.broker.protocol.version",
+    "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
+    "metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
+    "num.replica.fetchers", "offsets.commit.required.acks", "principal.builder.class", "process.roles",
+    "producer.purgatory.purge.interval.requests", "replica.fetch.backoff.ms", "replica.fetch.max.bytes",
+    "replica.fetch.min.bytes", "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",
+    "replica.lag.time.max.ms", "replica.selector.class", "replica.socket.receive.buffer.bytes",
+    "replica.socket.timeout.ms", "security.providers", "server.max.startup.time.ms",
+    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
+    "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
+    "unstable.api.versions.enable", "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket",
+    "zookeeper.max.in.flight.requests", "zookeeper.set.acl",
+))  # fmt: skip
+
+
+def _in_families(name: str) -> bool:
+    return any(name.startswith(family.removesuffix("*")) for family in NOTHING_READS)
+
+
+WITHOUT_EFFECT: Final = _SINGLE_KEYS | {key.name for key in BROKER_CONFIG_DEF if _in_families(key.name)}
+"""Broker keys that nothing reads, or that are only checked."""
+
+AUTHORIZER_KEYS: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
+ZOOKEEPER_KEYS: Final = frozenset(("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms"))
+CONDITIONAL: Final[Mapping[str, Callable[[BrokerConfig], bool]]] = {
+    **dict.fromkeys(AUTHORIZER_KEYS, lambda config: bool(config.get_str("authorizer.class.name"))),
+    **dict.fromkeys(ZOOKEEPER_KEYS, lambda config: config.metadata_store == "zookeeper"),
+}
+"""Broker keys that need another key, and whether they have an effect in a configuration: an authorizer may read its
+own."""
+
+LISTENER_LIMITS: Final = frozenset(("max.connections", "max.connection.creation.rate"))
+"""Keys that may be set for one listener and are read there."""
+
+TOPIC_WITHOUT_EFFECT: Final = frozenset((
+    "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
+    "local.retention.ms", "message.format.version", "preallocate", "remote.log.copy.disable",
+    "remote.log.delete.on.disable", "remote.storage.enable",
+))  # fmt: skip
+"""Topic keys that nothing reads, or that are only checked."""
+
+
+def has_effect(config: BrokerConfig, name: str) -> bool:
+    """Whether a broker key that is set changes anything. A plugin's keys do: they are the plugin's."""
+    key = config.key_for(name)
+    if key is None:
+        return config.definition.has_prefix(name)
+    if name != key.name:
+        return key.name in LISTENER_LIMITS or key.name not in BROKER_CONFIG_DEF
+    conditional = CONDITIONAL.get(name)
+    return name not in WITHOUT_EFFECT and (conditional is None or conditional(config))
+
+
+def ineffective_keys(config: BrokerConfig) -> list[str]:
+    """The keys that a file, a command line or a stored configuration sets in vain, sorted."""
+    layers = (config.static, config.dynamic_default, config.dynamic)
+    return sorted({name for layer in layers for name in layer if not has_effect(config, name)})
+
+
+def ineffective_topic_keys(names: Iterable[str]) -> list[str]:
+    """Those of a topic's own keys that have no effect, sorted."""
+    return sorted(TOPIC_WITHOUT_EFFECT.intersection(names))

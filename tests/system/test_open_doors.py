@@ -1,0 +1,73 @@
+"""The broker opens no listener that it cannot guard, and says which keys it ignores."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from system.raw_client import RawClient
+
+from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
+from kafkapy.types import SecurityProtocol
+
+IGNORED = re.compile(r"have no effect in this broker: ([^\"]*)")
+TOPIC_IGNORED = re.compile(r"Topic configuration (\S+) is set but has no effect in this broker: ([^\"]*)")
+
+
+@pytest.mark.parametrize("protocol", [each for each in SecurityProtocol if each is not SecurityProtocol.PLAINTEXT])
+def test_a_listener_with_a_protocol_that_is_not_enforced_keeps_the_broker_from_starting(
+    protocol: SecurityProtocol, tmp_path: Path
+) -> None:
+    broker = BrokerProcess(
+        tmp_path,
+        {
+            "listeners": "OPEN://127.0.0.1:0,SAFE://127.0.0.1:0",
+            "listener.security.protocol.map": f"OPEN:PLAINTEXT,SAFE:{protocol.name}",
+            "inter.broker.listener.name": "OPEN",
+        },
+    )
+    try:
+        with pytest.raises(BrokerFailedError, match="exit code 1"):
+            broker.start()
+        assert broker.process is not None
+        assert broker.process.returncode == 1
+        last = broker.log_tail().strip().splitlines()[-1]
+        assert last.startswith("kafkapy-server: Invalid value 'SAFE' for configuration listeners: ")
+        assert protocol.name in last
+        assert not (tmp_path / "logs").exists()  # nothing was done yet
+    finally:
+        broker.kill()
+
+
+def test_keys_without_effect_are_named_at_start_and_when_they_are_set_later(tmp_path: Path) -> None:
+    keys = {"super.users": "User:root", "client.quota.callback.class": "a.B", "num.partitions": "2"}
+    broker = BrokerProcess(tmp_path, keys)
+    with broker:
+        client = RawClient(broker.bootstrap)
+        assert IGNORED.findall(broker.log_tail()) == ["client.quota.callback.class, super.users"]
+        topic = CreateTopicsRequest.Topic
+        configs = [topic.Config(name="preallocate", value="true")]
+        made = client.call(
+            CreateTopicsRequest(
+                topics=[topic(name="t", num_partitions=1, replication_factor=1, configs=configs)], timeout_ms=10_000
+            ),
+            7,
+        )
+        assert made.topics[0].error_code == 0
+        resource = IncrementalAlterConfigsRequest.Resource
+        change = resource.Config(name="log.preallocate", config_operation=0, value="true")
+        answer = client.call(
+            IncrementalAlterConfigsRequest(resources=[resource(resource_type=4, resource_name="1", configs=[change])]),
+            1,
+        )
+        assert answer.responses[0].error_code == 0
+        broker.restart()
+        assert IGNORED.findall(broker.log_tail(100_000)) == [
+            "client.quota.callback.class, super.users",
+            "log.preallocate",
+            "client.quota.callback.class, log.preallocate, super.users",
+        ]
+        assert TOPIC_IGNORED.findall(broker.log_tail(100_000)) == [("preallocate", "t")] * 2
