@@ -8,6 +8,7 @@ import click
 from kafkapy.errors import KafkaError
 from kafkapy.tools.options import cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output, time_text
+from kafkapy.tools.terminal import echo
 
 __all__ = ["cluster"]
 
@@ -37,7 +38,7 @@ def id_(settings: dict[str, object], as_json: bool) -> None:
     if as_json:
         output.json({"cluster_id": found})
     else:
-        print(found)
+        echo(found)
 
 
 @cluster.command("brokers")

@@ -52,6 +52,7 @@ Polled = dict[TopicPartition, list[Any]]
 @click.option("--json", "-J", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--null", "-Z", "null", default="", metavar="TEXT", help="What stands for keys and values that are null.")
 @click.option("--committed", is_flag=True, help="Leave out records of transactions that are open or aborted.")
+@click.option("--raw", is_flag=True, help="Bytes as they are on a terminal, too: it obeys escape sequences in records.")
 @click.option("--output", type=click.File("wb", lazy=True), default="-", metavar="FILE", help="Write into a file.")
 @cluster_options
 def consume(
@@ -66,6 +67,7 @@ def consume(
     as_json: bool,
     null: str,
     committed: bool,
+    raw: bool,
     output: BinaryIO,
 ) -> None:
     """Print the records of topics: what is there, or with --follow what comes as well.
@@ -90,7 +92,9 @@ def consume(
             "With --group, --from is beginning or end: where to begin without an offset of the group."
         )
     try:
-        lines = as_json_line if as_json else compile_format(r"%s\n" if format_ is None else format_, null.encode())
+        clean = not raw and output.isatty()
+        text = r"%s\n" if format_ is None else format_
+        lines = as_json_line if as_json else compile_format(text, null.encode(), clean)
     except FormatError as error:
         raise click.UsageError(str(error)) from None
     wanted = {"isolation.level": "read_committed"} if committed else {}

@@ -26,6 +26,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
 from kafkapy._speedups.producer_state import read_snapshot
@@ -37,6 +38,7 @@ from kafkapy.protocol.messages import transaction_log_records as transactions
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafkapy.records.batches import decode_records
 from kafkapy.records.control import read_control_batch
+from kafkapy.tools.terminal import printable
 from kafkapy.types import CompressionType, TimestampType
 
 __all__ = ["Dump", "dump_file", "dump_log"]
@@ -383,7 +385,7 @@ def dump_log(files: tuple[Path, ...], verify: bool, deep: bool, as_json: bool, t
             else:
                 _print_tables(dump, console, rows=not verify)
         except (OSError, ValueError) as error:
-            print(f"kafkapy dump-log: {path}: {error}", file=sys.stderr)
+            print(printable(f"kafkapy dump-log: {path}: {error}"), file=sys.stderr)
             problems += 1
             continue
         problems += len(dump.problems)
@@ -410,7 +412,7 @@ def _print_json(dump: Dump, *, rows: bool) -> None:
 
 
 def _print_tables(dump: Dump, console: Console, *, rows: bool) -> None:
-    console.print(f"[bold]{dump.path}[/bold]", highlight=False, soft_wrap=True)
+    console.print(Text(printable(str(dump.path)), style="bold"), soft_wrap=True)
     waiting: list[Row] = []
     for row in dump.rows:
         if waiting and (row.keys() != waiting[0].keys() or len(waiting) >= ROWS_PER_TABLE):
@@ -421,7 +423,7 @@ def _print_tables(dump: Dump, console: Console, *, rows: bool) -> None:
     if waiting:
         _print_table(waiting, console)
     for problem in dump.problems:
-        console.print(f"problem: {problem}", style="red", highlight=False, markup=False, soft_wrap=True)
+        console.print(Text(printable(f"problem: {problem}"), style="red"), soft_wrap=True)
     if not rows and not dump.problems:
         console.print("sound")
 
@@ -436,7 +438,7 @@ def _print_table(rows: list[Row], console: Console) -> None:
         numeric = isinstance(rows[0][name], int) and not isinstance(rows[0][name], bool)
         table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_readable(name, value) for name, value in row.items()))
+        table.add_row(*(Text(printable(_readable(name, value), one_line=True)) for name, value in row.items()))
     console.print(table)
 
 

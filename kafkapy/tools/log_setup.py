@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from kafkapy.config.properties import load_properties
 from kafkapy.errors import ConfigError
+from kafkapy.tools.terminal import json_without_controls, printable
 
 LOGGING_ENVIRONMENT: Final = "KAFKAPY_LOGGING"
 """The environment variable that names a logging file where --logging is not given."""
@@ -52,13 +53,11 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    if text and not any(char in text for char in ' "=\n\\\t\r'):
+    if text and not any(char in text for char in ' "=\n\\\t') and text == printable(text):
         return text
     # A line stays one line whatever a client has put into its client id.
-    escaped = (
-        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    )
-    return f'"{escaped}"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r")
+    return f'"{printable(escaped, one_line=True)}"'
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -76,7 +75,7 @@ class KeyValueFormatter(logging.Formatter):
         parts += [f"{key}={_quoted(value)}" for key, value in fields_of(record).items()]
         line = " ".join(parts)
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + printable(self.formatException(record.exc_info))
         return line
 
 
@@ -96,7 +95,7 @@ class JsonFormatter(logging.Formatter):
         } | fields_of(record)
         if record.exc_info:
             out["exception"] = self.formatException(record.exc_info)
-        return json.dumps(out, default=str)
+        return json_without_controls(json.dumps(out, default=str))
 
 
 def configure_logging(path: str | None = None, environment: Mapping[str, str] | None = None) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kafkapy.errors import ConfigError, KafkaError
+from kafkapy.tools.terminal import PrintableFormatter, printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -164,14 +165,16 @@ def log_to_stderr(verbose: bool) -> None:
     """The clients' log, or none of it: a client's warnings would stand beside the one sentence that says what is
     wrong."""
     if verbose:
-        logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        handler = logging.StreamHandler()
+        handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.basicConfig(level=logging.DEBUG, handlers=[handler])
     elif not logging.root.handlers:
         logging.getLogger("kafkapy").addHandler(logging.NullHandler())
 
 
 def one_sentence(error: Exception | str) -> str:
     """What went wrong, in a line that begins and ends as a sentence does."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = printable(" ".join(str(error).split())) or type(error).__name__
     if text.partition(" ")[0].islower():  # not a name such as maxTasks
         text = text[0].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else text + "."
@@ -199,7 +202,11 @@ class _Name(click.ParamType[str]):
                 names = self._known(admin)
         except Exception:
             return []  # the shell asked while a line is typed: no names, and nothing printed into the line
-        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete) and name not in taken]
+        return [
+            CompletionItem(name)
+            for name in sorted(names)
+            if name.startswith(incomplete) and name not in taken and name == printable(name, one_line=True)
+        ]
 
 
 TOPIC = _Name("topic", lambda admin: [topic for topic in admin.list_topics() if not topic.startswith("__")])

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkapy.tools.terminal import echo, json_without_controls, printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -64,7 +66,7 @@ class Output:
     def json(self, value: Any) -> None:
         """One JSON document: indented on a terminal, one line in a pipe."""
         text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, default=_jsonable, ensure_ascii=False)
-        print(text)
+        print(json_without_controls(text))
 
     def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         """A table: JSON is an array of the rows with all their keys; lines begin with one that names the columns."""
@@ -83,12 +85,12 @@ class Output:
             self.json(names)
         else:
             for name in names:
-                print(name)
+                echo(name)
 
     def say(self, text: str, style: str | None = None) -> None:
         """A sentence for a person; nothing in JSON."""
         if self.terminal:
-            self.console.print(text, style=style, markup=False, soft_wrap=True)
+            self.console.print(printable(text), style=style, markup=False, soft_wrap=True)
         elif not self.as_json:
             print(text)
 
@@ -100,10 +102,10 @@ class Output:
             if self._headed:
                 self.console.print()
             self._headed = True
-            line = Text(text, style="bold")
+            line = Text(printable(text, one_line=True), style="bold")
             for detail in details:
                 line.append("  ")
-                line.append(detail, style="not bold dim")
+                line.append(printable(detail, one_line=True), style="not bold dim")
             self.console.print(line, soft_wrap=True)
 
     def _table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
@@ -117,7 +119,8 @@ class Output:
         for column in shown:
             table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(_cell_text(row.get(column.key)), style=column.style or "") for column in shown))
+            cells = (printable(_cell_text(row.get(column.key)), one_line=True) for column in shown)
+            table.add_row(*(Text(cell, style=column.style or "") for cell, column in zip(cells, shown, strict=True)))
         self.console.print(table)
 
 

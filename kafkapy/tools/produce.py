@@ -21,6 +21,8 @@ __all__ = ["produce"]
 
 Call = dict[str, Any]
 """Arguments of send (`value`) or of send_many (`values`)."""
+Placed = tuple[str, Call]
+"""A call, and where its records come from: of an error that one of them makes."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_BYTES = 1 << 17
 THROUGHPUT: dict[str, object] = {"linger.ms": 20, "batch.size": 262144}
@@ -97,7 +99,7 @@ def produce(
         click.echo(f"{count:,} records sent, {rate:,.0f}/s", err=True)
 
 
-def _send(configs: dict[str, object], topic: str, calls: Iterator[Call], quiet: bool) -> int:
+def _send(configs: dict[str, object], topic: str, calls: Iterator[Placed], quiet: bool) -> int:
     """How many records were sent: each call is of one record (`value`) or of many (`values`). KafkaError with the first
     failure."""
     from kafkapy.clients.producer.producer import KafkaProducer
@@ -107,9 +109,12 @@ def _send(configs: dict[str, object], topic: str, calls: Iterator[Call], quiet: 
     try:
         with progress("sent", None, shown=not quiet) as bar:
             sent: deque[Any] = deque()
-            for call in calls:
+            for where, call in calls:
                 more = len(call["values"]) if "values" in call else 1
-                sent.append(producer.send_many(topic, **call) if "values" in call else producer.send(topic, **call))
+                try:
+                    sent.append(producer.send_many(topic, **call) if "values" in call else producer.send(topic, **call))
+                except (KafkaError, ValueError) as error:
+                    raise KafkaError(f"{where}: {error}") from None
                 count += more
                 bar.advance(more)
                 while sent and sent[0].is_done:
@@ -145,13 +150,13 @@ def _check(topic: dict[str, Any], name: str, partition: int | None) -> None:
         raise KafkaError(f"Topic {name} has no partition {partition}; it has 0 to {len(topic['partitions']) - 1}.")
 
 
-def _whole(files: tuple[str, ...], every: Call) -> Iterator[Call]:
+def _whole(files: tuple[str, ...], every: Call) -> Iterator[Placed]:
     for name in files:
         value = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        yield every | {"value": value}
+        yield "stdin" if name == "-" else name, every | {"value": value}
 
 
-def _lines(files: tuple[str, ...], between: bytes, split: bytes | None, every: Call, null: bool) -> Iterator[Call]:
+def _lines(files: tuple[str, ...], between: bytes, split: bytes | None, every: Call, null: bool) -> Iterator[Placed]:
     key = every["key"]
     rest = {name: value for name, value in every.items() if name != "key"}
     for where, first, block in _blocks(files, between):
@@ -171,10 +176,11 @@ def _lines(files: tuple[str, ...], between: bytes, split: bytes | None, every: C
         if null:
             values = [value or None for value in values]
             keys = None if keys is None else [each or key for each in keys]
-        yield rest | {"values": values, "keys": keys}
+        numbers = f"Line {first}" if len(block) == 1 else f"Lines {first} to {first + len(block) - 1}"
+        yield f"{numbers} of {where}", rest | {"values": values, "keys": keys}
 
 
-def _json_lines(files: tuple[str, ...], between: bytes, every: Call, null: bool) -> Iterator[Call]:
+def _json_lines(files: tuple[str, ...], between: bytes, every: Call, null: bool) -> Iterator[Placed]:
     for where, first, block in _blocks(files, between):
         for number, line in enumerate(block, first):
             try:
@@ -186,22 +192,28 @@ def _json_lines(files: tuple[str, ...], between: bytes, every: Call, null: bool)
                 record["value"] = record["value"] or None
             if record["key"] is None:
                 record["key"] = every["key"]
-            yield {"partition": every["partition"]} | record
+            yield f"Line {number} of {where}", {"partition": every["partition"]} | record
 
 
 def _blocks(files: tuple[str, ...], between: bytes) -> Iterator[tuple[str, int, list[bytes]]]:
     """(file, number of the first line, lines) as they are read: a slow pipe gives few lines at a time, and they go out
     at once. An empty rest at the end is no record."""
+    overlap = len(between) - 1
     for name in files:
         where = "stdin" if name == "-" else name
         with ExitStack() as opened:
             source = sys.stdin.buffer if name == "-" else opened.enter_context(Path(name).open("rb"))
             read = getattr(source, "read1", source.read)
-            first, rest = 1, b""
+            first = 1
+            rest: list[bytes] = []  # pieces of a line that goes on
+            seam = b""  # its last bytes, where a delimiter may have begun
             while block := read(READ_BYTES):
-                *lines, rest = (rest + block).split(between)
-                if lines:
+                rest.append(block)
+                if between in seam + block:
+                    *lines, last = b"".join(rest).split(between)
                     yield where, first, lines
                     first += len(lines)
-            if rest:
-                yield where, first, [rest]
+                    rest, seam, block = [last], b"", last
+                seam = (seam + block)[-overlap:] if overlap else b""
+            if line := b"".join(rest):
+                yield where, first, [line]

@@ -4,7 +4,8 @@ r"""Records as text: format strings as kcat has them, and JSON objects, one per 
     %k key     %K its size    %s value    %S its size         %% a percent sign
     \n \r \t \0 \\ \xHH escapes
 
-Keys and values come out as the bytes they are. In JSON they are text where they are UTF-8, else {"base64": "..."}.
+Keys and values come out as the bytes they are, or for a terminal without control characters. In JSON they are text
+where they are UTF-8, else {"base64": "..."}.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import base64
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+from kafkapy.tools.terminal import json_without_controls, printable_bytes
 
 __all__ = ["FormatError", "as_json_line", "compile_format", "from_json_line", "unescape"]
 
@@ -22,6 +25,11 @@ Part = Callable[[Any], bytes]
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)?", re.DOTALL)
 NULL_SIZE = b"-1"
+RANGES: Final = {"partition": (0, 2**31 - 1), "timestamp": (0, 2**63 - 1)}
+NO_TIMESTAMP: Final = -1
+"""Of a record whose message has none; `kafkapy produce` takes the time of sending then."""
+FOREIGN = frozenset("tksh")
+"""The signs whose text is somebody else's."""
 FIELDS = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
@@ -46,12 +54,13 @@ def unescape(text: str) -> bytes:
     return ESCAPE.sub(replaced, text).encode("utf-8", "surrogateescape")
 
 
-def compile_format(text: str, null: bytes = b"") -> Callable[[Any], bytes]:
+def compile_format(text: str, null: bytes = b"", clean: bool = False) -> Callable[[Any], bytes]:
     """A function from a record (key, value: bytes or None) to its line; `null` stands for keys and values that are
-    None. FormatError names a sign that means nothing."""
+    None. With `clean`, what comes from the record is printable; the format's own escapes stay. FormatError names a sign
+    that means nothing."""
     parts: list[bytes | Part] = []
     signs: dict[str, Part] = {
-        "t": lambda record: record.topic.encode(),
+        "t": lambda record: record.topic.encode(errors="backslashreplace"),
         "p": lambda record: b"%d" % record.partition,
         "o": lambda record: b"%d" % record.offset,
         "T": lambda record: b"%d" % record.timestamp,
@@ -68,7 +77,7 @@ def compile_format(text: str, null: bytes = b"") -> Callable[[Any], bytes]:
         if sign:
             if sign[1:] not in signs:
                 raise FormatError(f"{sign!r} means nothing in a format: %t %p %o %T %k %K %s %S %h and %% do.")
-            parts.append(signs[sign[1:]])
+            parts.append(_cleaned(signs[sign[1:]]) if clean and sign[1:] in FOREIGN else signs[sign[1:]])
     # One formatting per record: for the usual formats that is most of what printing costs.
     template = b"".join(part.replace(b"%", b"%%") if isinstance(part, bytes) else b"%b" for part in parts)
     values = [part for part in parts if not isinstance(part, bytes)]
@@ -78,10 +87,14 @@ def compile_format(text: str, null: bytes = b"") -> Callable[[Any], bytes]:
     return lambda record: template % tuple([value(record) for value in values])
 
 
+def _cleaned(part: Part) -> Part:
+    return lambda record: printable_bytes(part(record))
+
+
 def as_json_line(record: Any) -> bytes:
     """A record as one line of JSON."""
     headers = ",".join([f"[{_quoted(name)},{_json(value)}]" for name, value in record.headers])
-    return (
+    return json_without_controls(
         f'{{"topic":{_quoted(record.topic)},"partition":{record.partition},"offset":{record.offset},'
         f'"timestamp":{record.timestamp},"key":{_json(record.key)},"value":{_json(record.value)},'
         f'"headers":[{headers}]}}\n'
@@ -93,6 +106,8 @@ def from_json_line(line: bytes) -> dict[str, Any]:
     and offset are left out. FormatError."""
     try:
         given = json.loads(line)
+    except RecursionError:
+        raise FormatError("its values are nested too deeply") from None
     except ValueError as error:
         raise FormatError(f"it is no JSON ({error})") from None
     if not isinstance(given, dict):
@@ -103,17 +118,39 @@ def from_json_line(line: bytes) -> dict[str, Any]:
     record: dict[str, Any] = {"value": _bytes(given.get("value")), "key": _bytes(given.get("key"))}
     for name, argument in (("partition", "partition"), ("timestamp", "timestamp_ms")):
         number = given.get(name)
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
-            raise FormatError(f"{name} is a number, not {number!r}")
-        if number is not None:
-            record[argument] = number
-    headers = given.get("headers") or []
-    pairs = list(headers.items()) if isinstance(headers, dict) else headers
-    try:
-        record["headers"] = [(str(name), _bytes(value)) for name, value in pairs]
-    except (TypeError, ValueError):
-        raise FormatError("headers are an object, or an array of [name, value]") from None
+        if number is None or (name == "timestamp" and number == NO_TIMESTAMP):
+            continue
+        low, high = RANGES[name]
+        if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
+            raise FormatError(f"{name} is a whole number from {low} to {high}, not {_short(number)}")
+        record[argument] = number
+    record["headers"] = _header_pairs(given.get("headers") or [])
     return record
+
+
+def _header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    if not isinstance(pairs, list):
+        raise FormatError("headers are an object, or an array of [name, value]")
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise FormatError("headers are an object, or an array of [name, value]")
+        _utf8(pair[0])
+        found.append((pair[0], _bytes(pair[1])))
+    return found
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise FormatError("a text holds half of a surrogate pair, which UTF-8 cannot express") from None
 
 
 def _headers(record: Any, null: bytes) -> bytes:
@@ -134,10 +171,13 @@ def _bytes(value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(value)
     if isinstance(value, dict) and list(value) == ["base64"]:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (ValueError, TypeError):
             raise FormatError("base64 holds what is no base64") from None
-    return _encode(value).encode()
+    try:
+        return _utf8(_encode(value))
+    except RecursionError:
+        raise FormatError("its values are nested too deeply") from None

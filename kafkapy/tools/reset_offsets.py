@@ -17,6 +17,7 @@ import click
 from kafkapy.errors import KafkaError, NoError
 from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output
+from kafkapy.tools.terminal import echo
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def reset_offsets(
     output = Output(as_json)
     if export:
         for row in rows:
-            print(f"{row['topic']},{row['partition']},{row['new_offset']}")
+            echo(f"{row['topic']},{row['partition']},{row['new_offset']}")
         return
     output.heading(group, "reset" if execute else "dry run: nothing is changed without --execute")
     output.rows(rows, COLUMNS)

@@ -1,0 +1,57 @@
+"""Foreign text on a terminal: record contents, client ids, names and messages of a broker, without control characters.
+
+A terminal takes control characters (C0 but tab and newline, DEL, C1) for commands: another title, another cursor, input
+that the user never typed. They are shown as escapes such as \\x1b.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+
+__all__ = ["PrintableFormatter", "echo", "json_without_controls", "printable", "printable_bytes"]
+
+CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+SPACES = {"\t": "\\t", "\n": "\\n"}
+RAW_IN_JSON = re.compile("[\x7f-\x9f\ud800-\udfff]")
+"""What JSON allows in a string and a terminal obeys, or UTF-8 cannot hold."""
+SUSPECT_BYTES = re.compile(rb"[^\t\n\x20-\x7e]")
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def printable(text: str, one_line: bool = False) -> str:
+    """The text with control characters and lone surrogates as escapes; with `one_line` tabs and newlines, too."""
+    if one_line:
+        for character, escape in SPACES.items():
+            text = text.replace(character, escape)
+    return CONTROL.sub(_escape, text)
+
+
+def printable_bytes(data: bytes) -> bytes:
+    """The same for bytes: what is no UTF-8 comes out as escapes as well."""
+    if SUSPECT_BYTES.search(data) is None:
+        return data
+    return printable(data.decode(errors="backslashreplace")).encode()
+
+
+def json_without_controls(text: str) -> str:
+    """The same JSON with \\u escapes for the control characters that JSON leaves as they are."""
+    return RAW_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def echo(text: str) -> None:
+    """Print a line on stdout: as it is into a pipe or a file, printable on a terminal."""
+    print(printable(text) if sys.stdout.isatty() else text)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Lines of a log without control characters, whatever a peer has put into a name. Used by the handler's thread."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with a traceback on lines of its own."""
+        return printable(super().format(record))
