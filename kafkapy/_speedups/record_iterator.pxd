@@ -26,6 +26,7 @@ cdef class FetchBuffer:
     cdef object tell_hungry
     cdef object tell_ready
     cdef public bint telling
+    cdef public bint tells_all
     cdef public bint attention
     cdef readonly int64_t calls
     cdef readonly int64_t records

@@ -32,6 +32,7 @@ class PartitionBuffer:
 class FetchBuffer:
     attention: bool
     telling: bool
+    tells_all: bool
     def __init__(self, tell_hungry: Callable[[], None], tell_ready: Callable[[], None]) -> None: ...
     @property
     def calls(self) -> int: ...

@@ -138,7 +138,8 @@ cdef class FetchBuffer:
 
     `tell_hungry` is called on the user's thread when a chunk was done while `telling` is set, which clears it; `tell_ready` on the
     loop's when there is something to read after there was nothing. `attention`: the user's thread has something else to do before it takes
-    another record. `calls`, `records` and `bytes` (in memory now) are counters.
+    another record. `tells_all`: somebody waits for certain partitions, so `tell_ready` is called for every partition that has something
+    to read after it had nothing. `calls`, `records` and `bytes` (in memory now) are counters.
     """
 
     def __init__(self, tell_hungry, tell_ready):
@@ -162,7 +163,7 @@ cdef class FetchBuffer:
         was_empty = self.current is None and not self.ready
         partition.queued = True
         self.ready.append(partition)
-        if was_empty:
+        if was_empty or self.tells_all:
             self.tell_ready()
         return 0
 

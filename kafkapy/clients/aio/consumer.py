@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,6 +63,8 @@ class AIOKafkaConsumer(StartedClient):
         self._api_timeout_ms: int = config["default.api.timeout.ms"]
         self._bell = asyncio.Event()
         self._waiting = 0
+        self._awaited: Counter[TopicPartition] = Counter()
+        """Partitions that tasks wait for by name, and how many tasks."""
         self._attending = False
         self._leaving: asyncio.Task[None] | None = None
         self._errors: deque[Exception] = deque()
@@ -151,18 +153,32 @@ class AIOKafkaConsumer(StartedClient):
         if self._errors:
             raise self._errors.popleft()
 
-    async def _ringing(self) -> None:
-        """Until something has changed, or the consumer is stopped."""
+    async def _ringing(self, partitions: tuple[TopicPartition, ...] = ()) -> None:
+        """Until something has changed, or the consumer is stopped. `partitions`: those that records are wanted of, where
+        not any will do; there may be some of others all the while."""
         self._bell.clear()
         self._waiting += 1
         self._core.user_waits = True
+        self._await_of(partitions, 1)
         try:
             await self._bell.wait()
         finally:
+            self._await_of(partitions, -1)
             self._waiting -= 1
             self._core.user_waits = self._waiting > 0
         if self._stopped:
             raise ConsumerStoppedError("The consumer was stopped")
+
+    def _await_of(self, partitions: tuple[TopicPartition, ...], count: int) -> None:
+        """So many tasks more, or less, wait for records of these partitions."""
+        if not partitions:
+            return
+        self._awaited.update(dict.fromkeys(partitions, count))
+        self._awaited = +self._awaited
+        self._core.fetcher.awaited = self._awaited
+        self._buffer.tells_all = bool(self._awaited)
+        if count > 0:
+            self._core.wake_fetcher()
 
     def _require_running(self) -> None:
         if not self._running:
@@ -180,7 +196,7 @@ class AIOKafkaConsumer(StartedClient):
             record = self._next(partitions)
             if record is not None:
                 return record
-            await self._ringing()
+            await self._ringing(partitions)
 
     def _next(self, partitions: tuple[TopicPartition, ...]) -> ConsumerRecord | None:
         if not partitions and not self._interceptors:
@@ -213,7 +229,7 @@ class AIOKafkaConsumer(StartedClient):
                 return taken
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._ringing()
+                    await self._ringing(partitions)
             except TimeoutError:
                 timeout_ms = 0
 

@@ -7,6 +7,8 @@ session stays the same from request to request. The next one is sent when the an
   records would wait at the broker for fetch.max.wait.ms, and that partition with it;
 - what is buffered of the broker's partitions is less than fetch.max.bytes.
 
+A partition that the user waits for by name (`awaited`) and that has nothing is fetched all the same, by itself.
+
 So a consumer holds, per broker, at most fetch.max.bytes read ahead and one response (fetch.max.bytes, and a batch that
 is larger).
 
@@ -26,7 +28,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -146,6 +148,8 @@ class Fetcher:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         """By node, that of a second connection too."""
         self._not_before: dict[int, float] = {}
+        self.awaited: Collection[TopicPartition] = ()
+        """Partitions that the user waits for by name: they are fetched although others are full."""
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._closed = False
@@ -203,7 +207,9 @@ class Fetcher:
         for node_id, partitions in wanted.items():
             if node_id in full or buffered[node_id] >= max(self._config.max_bytes, 1):
                 waiting = True
-                continue
+                partitions = {place: asked for place, asked in partitions.items() if place in self.awaited}
+                if not partitions:
+                    continue
             not_before = self._not_before.get(node_id, 0.0)
             if now < not_before:
                 later = min(later, not_before)

@@ -465,3 +465,45 @@ def test_a_group_of_the_consumer_protocol_is_shared(broker: Broker, topic: str, 
                 await asyncio.sleep(0.01)
 
     run(main)
+
+
+@pytest.mark.parametrize("by", ["one", "many"])
+def test_records_of_one_partition_come_while_others_have_some_that_nobody_reads(
+    broker: Broker, topic: str, run: Any, by: str
+) -> None:
+    """Chunks of partition 1 fill the buffer, and partition 0 gets records only while a task waits for them."""
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    for begin in range(0, 600, 100):
+        fill(broker, topic, 100, partition=1, begin=begin)
+
+    async def main() -> None:
+        async with consumer(broker, topic, max_partition_fetch_bytes=2000, fetch_max_bytes=6000) as reader:
+            assert (await reader.getone(second)).offset == 0
+            # Whatever may be fetched ahead of partition 1 is there now.
+            while reader._core.subscription.state_of(second).buffer.chunks < 2:
+                await asyncio.sleep(0.01)
+
+            async def read(count: int) -> list[tuple[int, int]]:
+                if by == "one":
+                    return offsets([await reader.getone(first) for _ in range(count)])
+                got: list[tuple[int, int]] = []
+                while len(got) < count:
+                    taken = await reader.getmany(first, timeout_ms=30_000)
+                    assert taken, "the whole time-out was waited for"
+                    got += offsets(taken[first])
+                return got
+
+            for begin in (0, 20, 40):
+                reading = asyncio.create_task(read(20))
+                await asyncio.sleep(0.2)
+                assert not reading.done()
+                await asyncio.to_thread(fill, broker, topic, 20, 0, begin)
+                assert await reading == [(0, begin + at) for at in range(20)]
+            assert (await reader.getone(second)).offset == 1, "nothing of the other partition is lost"
+            several = [asyncio.create_task(reader.getone(first)) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(fill, broker, topic, 3, 0, 60)
+            assert sorted(offsets(await asyncio.gather(*several))) == [(0, 60), (0, 61), (0, 62)]
+            assert not reader._buffer.tells_all
+
+    run(main)
