@@ -24,6 +24,7 @@ from kafkapy._speedups.request_channel cimport RequestChannelState
 from kafkapy._speedups.request_header cimport ApiTableState
 from kafkapy._speedups.selector cimport KafkaChannel, SelectorState
 from kafkapy._speedups.send cimport Send
+from kafkapy._speedups.worker_pool cimport WorkerPoolState
 
 cdef enum:
     COPIED_FRAME = 8 * 1024         # bytes; larger ones are handled where they lie
@@ -36,6 +37,7 @@ cdef cppclass ProcessorState:
     ConnectionRegistryState* registry
     MemoryPoolState* pool
     const ApiTableState* apis
+    WorkerPoolState* workers                # NULL: their work is done in this thread
     Mailbox* mailbox
     SelectorState selector
     FrameReader reader
@@ -77,6 +79,10 @@ cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* se
 cdef void request_push_backlog(ProcessorState* p) noexcept nogil
 # A parked or asked request looks again.
 cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_out) noexcept nogil
+# A wake of a request that may be parked, asked about or away.
+cdef void request_wake(ProcessorState* p, KafkaChannel* channel) noexcept nogil
+# Carries out what another thread has left in a request that was away.
+cdef void request_come_back(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Every whole frame that is at hand, until one stays in flight.
 cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil

@@ -26,6 +26,8 @@ from kafkapy._speedups.data_plane cimport (
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
     OUTCOME_REPLY,
+    OUTCOME_RESUME,
+    OUTCOME_WORKER,
     ApiCounters,
     Frame,
     Outcome,
@@ -47,7 +49,7 @@ from kafkapy._speedups.frame_reader cimport (
     reader_stash,
 )
 from kafkapy._speedups.memory_pool cimport buffer_take, pool_available, pool_reserve
-from kafkapy._speedups.pending_request cimport PendingRequest, pending_new, pending_ref, pending_unref, pending_unref_keep
+from kafkapy._speedups.pending_request cimport PendingRequest, pending_new, pending_ref, pending_unref, pending_unref_keep, pending_work
 from kafkapy._speedups.posix cimport atomic_count, atomic_count_alone, atomic_load, atomic_store, monotonic_ns, recv
 from kafkapy._speedups.produce_request cimport produce_handle, produce_resume
 from kafkapy._speedups.purgatory cimport purgatory_add, purgatory_remove
@@ -82,6 +84,7 @@ from kafkapy._speedups.selector cimport (
 )
 from kafkapy._speedups.send cimport Send, send_free, send_leave
 from kafkapy._speedups.transport cimport transport_send
+from kafkapy._speedups.worker_pool cimport worker_pool_submit
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_PEEK, MSG_DONTWAIT, SHUT_WR
@@ -268,16 +271,58 @@ cdef void request_push_backlog(ProcessorState* p) noexcept nogil:
         p.backlog.pop_front()
 
 
+cdef void hand_to_worker(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef PendingRequest* pending = channel.request
+    if p.workers == NULL:
+        pending_work(pending)
+        request_resume(p, channel, False)
+        return
+    p.in_flight[pending.frame.token] = channel
+    pending.away = True
+    pending.woken = False
+    pending_ref(pending)
+    worker_pool_submit(p.workers, pending)
+
+
+cdef void request_wake(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef PendingRequest* pending = channel.request
+    if pending.away:
+        # Perhaps of a waiter that this very work registers, so it is not stale.
+        pending.woken = True
+    elif pending.parked != NULL and pending.ask == NULL:
+        request_resume(p, channel, False)
+
+
+cdef void request_come_back(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef PendingRequest* pending = channel.request
+    cdef Outcome outcome
+    if not pending.away:
+        return
+    pending.away = False
+    outcome = pending.outcome
+    pending.outcome.send = NULL
+    if outcome.kind == OUTCOME_RESUME:
+        pending.parked = outcome.parked
+        request_resume(p, channel, False)
+        return
+    carry_out(p, channel, &outcome)
+    if outcome.kind == OUTCOME_PARKED and pending.woken:
+        request_resume(p, channel, False)
+
+
 cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) noexcept nogil:
     cdef PendingRequest* pending = channel.request
     cdef int api = pending.frame.api_key
     cdef RequestRecord* record
-    if outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK:
+    if outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER:
         pending.parked = outcome.parked
         pending.parked_ns = monotonic_ns()
         if outcome.kind == OUTCOME_ASK:
             pending.ask = outcome.ask
             hand_to_python(p, channel)
+            return
+        if outcome.kind == OUTCOME_WORKER:
+            hand_to_worker(p, channel)
             return
         p.in_flight[pending.frame.token] = channel
         # At a stop, what waits is answered with what there is; a produce may still be acknowledged until the time is over.
@@ -398,8 +443,8 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     p.now_ns = monotonic_ns()
     pending.local_ns = p.now_ns - started
     atomic_count(&counters.local_ns, pending.local_ns)
-    if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK):
-        # Before carry_out: an ask may be with Python a moment later.
+    if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
+        # Before carry_out: it may be with Python or a worker a moment later.
         if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
             pending.parked = outcome.parked
             channel_close(p, channel, CLOSED_BY_BROKER)
@@ -476,7 +521,7 @@ cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogi
     cdef uint8_t byte
     selector_want(&p.selector, channel, channel.interest & ~EPOLLRDHUP)
     channel.peer_done = True
-    if (channel.request != NULL and channel.request.parked != NULL and channel.request.frame.api_key == API_FETCH
+    if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL and channel.request.frame.api_key == API_FETCH
             and channel.ahead == NULL and recv(channel.transport.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0):
         channel_close(p, channel, CLOSED_BY_PEER)
 

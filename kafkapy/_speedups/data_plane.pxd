@@ -12,6 +12,11 @@ The Processor owns connections and frames. It gives a decoded header and the bod
                        posts the frame to the RequestChannel; Python's answer is put where outcome.ask says and the request is resumed.
                        Only the answer resumes it: a wake that arrives meanwhile is stale and is ignored.
     OUTCOME_CLOSE      the connection is closed (outcome.message says why, static text, logged once)
+    OUTCOME_WORKER     like ASK, but a thread of the worker pool has work to do (`produce_work(parked)`), after which the request is resumed. Only
+                       its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is remembered.
+    OUTCOME_RESUME     comes by MAIL_OUTCOME only: whoever worked on the request apart from its network thread is done, and it is resumed
+
+MAIL_OUTCOME carries out what another thread left in PendingRequest.outcome (pending_request.pxd).
 
 Counters are relaxed atomics, read by the metrics collector.
 """
@@ -116,6 +121,8 @@ cdef enum OutcomeKind:
     OUTCOME_PARKED = 2
     OUTCOME_ASK = 3
     OUTCOME_CLOSE = 4
+    OUTCOME_WORKER = 5
+    OUTCOME_RESUME = 6
 
 cdef struct Outcome:
     int kind

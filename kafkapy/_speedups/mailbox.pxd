@@ -21,6 +21,7 @@ cdef enum MailKind:
     MAIL_CONNECTION = 5         # info, fd: a new connection
     MAIL_CLOSE_CONNECTION = 6   # token: the connection's id
     MAIL_LOOK = 7               # the RequestChannel has room again, the memory pool has memory again, or a stop was asked for
+    MAIL_OUTCOME = 8            # token: another thread has worked on the request, and left its outcome in it (pending_return)
 
 cdef struct Mail:
     int kind

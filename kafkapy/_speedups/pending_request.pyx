@@ -1,12 +1,15 @@
 """Requests that are being handled (see pending_request.pxd)."""
 
+from libc.stdint cimport int64_t
+
 from kafkapy._speedups.connection cimport ConnectionInfo, connection_ref, connection_unref
-from kafkapy._speedups.data_plane cimport API_PRODUCE, DataPlaneState, LeftMemory
+from kafkapy._speedups.data_plane cimport API_PRODUCE, OUTCOME_RESUME, DataPlaneState, LeftMemory
 from kafkapy._speedups.fetch_request cimport fetch_cancel
-from kafkapy._speedups.mailbox cimport Mailbox, mailbox_wake, next_token
+from kafkapy._speedups.mailbox cimport MAIL_OUTCOME, Mailbox, mailbox_post_token, mailbox_wake, next_token
 from kafkapy._speedups.memory_pool cimport MemoryPoolState, buffer_give_back, pool_release
-from kafkapy._speedups.posix cimport atomic_add
-from kafkapy._speedups.produce_request cimport produce_cancel
+from kafkapy._speedups.posix cimport atomic_add, atomic_count, monotonic_ns
+from kafkapy._speedups.produce_request cimport produce_cancel, produce_work
+from kafkapy._speedups.send cimport send_free
 
 
 cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,
@@ -34,6 +37,8 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
     p.reserved = 0
     p.parked = NULL
     p.ask = NULL
+    p.away = False
+    p.outcome.send = NULL
     p.wait.token = p.frame.token
     p.wait.place = 0
     p.parked_ns = 0
@@ -41,6 +46,22 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
     p.local_ns = 0
     p.remote_ns = 0
     return p
+
+
+cdef void pending_work(PendingRequest* p) noexcept nogil:
+    cdef int64_t took = monotonic_ns()
+    produce_work(p.parked)
+    took = monotonic_ns() - took
+    # Not a time of waiting.
+    p.parked_ns += took
+    p.local_ns += took
+    atomic_count(&p.plane.apis[p.frame.api_key].local_ns, took)
+    p.outcome.kind = OUTCOME_RESUME
+    p.outcome.parked = p.parked
+
+
+cdef void pending_return(PendingRequest* p) noexcept nogil:
+    mailbox_post_token(p.mailbox, MAIL_OUTCOME, p.frame.token, NULL)
 
 
 cdef void pending_ref(PendingRequest* p) noexcept nogil:
@@ -55,6 +76,7 @@ cdef void pending_unref(PendingRequest* p) noexcept nogil:
 cdef bint pending_unref_keep(PendingRequest* p) noexcept nogil:
     if atomic_add(&p.references, -1) > 0:
         return False
+    send_free(p.outcome.send)
     if p.parked != NULL:
         if p.frame.api_key == API_PRODUCE:
             produce_cancel(p.plane, p.parked)

@@ -8,8 +8,10 @@ What is done with one connection is in channel_handler.pyx; here are the loop, t
 
 from kafkapy._speedups.channel_handler cimport ProcessorState
 from kafkapy._speedups.request_channel cimport RequestChannel
+from kafkapy._speedups.worker_pool cimport WorkerPool
 
 cdef class Processor:
     cdef ProcessorState* state
     cdef readonly RequestChannel channel
+    cdef readonly WorkerPool workers
     cdef bint started

@@ -1,8 +1,16 @@
 from kafkapy._speedups.request_channel import RequestChannel
+from kafkapy._speedups.worker_pool import WorkerPool
 
 class Processor:
     channel: RequestChannel
-    def __init__(self, channel: RequestChannel, max_frame_bytes: int = ..., max_idle_ms: int = ...) -> None: ...
+    workers: WorkerPool | None
+    def __init__(
+        self,
+        channel: RequestChannel,
+        max_frame_bytes: int = ...,
+        max_idle_ms: int = ...,
+        workers: WorkerPool | None = ...,
+    ) -> None: ...
     def run(self) -> None: ...
     def begin_stop(self, timeout_ms: int) -> None: ...
     def close_connection(self, connection_id: int) -> None: ...

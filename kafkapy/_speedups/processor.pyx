@@ -21,8 +21,10 @@ from kafkapy._speedups.channel_handler cimport (
     channel_start_reply,
     channel_unmute,
     channels_free_closed,
+    request_come_back,
     request_push_backlog,
     request_resume,
+    request_wake,
 )
 from kafkapy._speedups.connection cimport (
     CLOSED_AT_STOP,
@@ -46,6 +48,7 @@ from kafkapy._speedups.mailbox cimport (
     MAIL_CONNECTION,
     MAIL_LOOK,
     MAIL_NO_REPLY,
+    MAIL_OUTCOME,
     MAIL_REPLY,
     MAIL_RESUME,
     MAIL_WAKE,
@@ -76,6 +79,7 @@ from kafkapy._speedups.selector cimport (
 )
 from kafkapy._speedups.send cimport send_free
 from kafkapy._speedups.transport cimport transport_plaintext
+from kafkapy._speedups.worker_pool cimport WorkerPool
 
 cdef enum:
     REQUESTS_HELD = 16      # for the control loop, before it is woken
@@ -163,8 +167,9 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
         return
     pending = channel.request
     if mail.kind == MAIL_WAKE:
-        if pending.parked != NULL and pending.ask == NULL:
-            request_resume(p, channel, False)
+        request_wake(p, channel)
+    elif mail.kind == MAIL_OUTCOME:
+        request_come_back(p, channel)
     elif mail.kind == MAIL_RESUME:
         pending.ask = NULL
         request_resume(p, channel, False)
@@ -323,8 +328,8 @@ cdef void turn(ProcessorState* p) noexcept nogil:
     p.wakes.swap(p.mailbox.own_wakes)
     for k in range(p.wakes.size()):
         channel = in_flight_of(p, p.wakes[k])
-        if channel != NULL and channel.request.parked != NULL and channel.request.ask == NULL:
-            request_resume(p, channel, False)
+        if channel != NULL:
+            request_wake(p, channel)
     p.wakes.clear()
     expire(p)
     if p.pushed:
@@ -364,8 +369,10 @@ cdef class Processor:
     """Owns one network thread's connections. Made by the SocketServer, which starts a thread on `run`; everything else here may be
     called from any thread."""
 
-    def __cinit__(self, RequestChannel channel not None, int64_t max_frame_bytes=100 * 1024 * 1024, int64_t max_idle_ms=600_000):
-        """max_frame_bytes: socket.request.max.bytes; max_idle_ms: connections.max.idle.ms (negative: never)."""
+    def __cinit__(self, RequestChannel channel not None, int64_t max_frame_bytes=100 * 1024 * 1024, int64_t max_idle_ms=600_000,
+                  WorkerPool workers=None):
+        """max_frame_bytes: socket.request.max.bytes; max_idle_ms: connections.max.idle.ms (negative: never). The worker pool outlives `run`;
+        without one its work is done on this thread."""
         cdef int error
         self.channel = channel
         self.state = new ProcessorState()
@@ -376,6 +383,10 @@ cdef class Processor:
         self.state.registry = channel.registry.state
         self.state.pool = channel.pool.state
         self.state.apis = channel.apis.state
+        self.workers = workers
+        self.state.workers = NULL
+        if workers is not None:
+            self.state.workers = workers.state
         self.state.mailbox = mailbox_take(self.state.registry)
         if self.state.mailbox == NULL:
             raise OSError("no eventfd can be had for a processor")

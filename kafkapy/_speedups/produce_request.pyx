@@ -592,6 +592,10 @@ cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Ou
     run(plane, state, timed_out, outcome)
 
 
+cdef void produce_work(void* parked) noexcept nogil:
+    pass        # no Produce has such work yet
+
+
 cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
     cdef ProduceState* state = <ProduceState*>parked
     remove_waiters(state)

@@ -32,6 +32,7 @@ from kafkapy._speedups.memory_pool import MemoryPool
 from kafkapy._speedups.processor import Processor
 from kafkapy._speedups.request_channel import RequestChannel
 from kafkapy._speedups.request_header import ApiTable
+from kafkapy._speedups.worker_pool import WorkerPool
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.config_def import MAX_INT
 from kafkapy.errors import ConfigError
@@ -92,6 +93,7 @@ class SocketServerConfig:
     listeners: Sequence[Endpoint]
     inter_broker_listener_name: str | None = None
     num_network_threads: int = 3
+    num_worker_threads: int = 1
     socket_send_buffer_bytes: int | None = None
     socket_receive_buffer_bytes: int = SYSTEM_BUFFER
     socket_request_max_bytes: int = 100 * 1024 * 1024
@@ -112,6 +114,7 @@ class SocketServerConfig:
             listeners=config.listeners,
             inter_broker_listener_name=config.inter_broker_listener_name,
             num_network_threads=_set_or(config, "num.network.threads", usable_cores(3)),
+            num_worker_threads=usable_cores(config.get_int("num.io.threads")),
             socket_send_buffer_bytes=_set_or(config, "socket.send.buffer.bytes", None),
             socket_receive_buffer_bytes=_set_or(config, "socket.receive.buffer.bytes", SYSTEM_BUFFER),
             socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
@@ -152,8 +155,8 @@ def _rate(value: float) -> float:
 
 
 class SocketServer:
-    """Owns the listen sockets, the Acceptors, the Processors and their threads. Made and used by KafkaServer on the
-    control loop's thread; the threads it starts never take the GIL once they run.
+    """Owns the listen sockets, the Acceptors, the Processors, the worker pool and their threads. Made and used by
+    KafkaServer on the control loop's thread; the threads it starts never take the GIL once they run.
 
     `request_channel` is where requests for Python come out; `events` (the broker's event queue) tells of closed
     connections and carries log lines.
@@ -177,6 +180,7 @@ class SocketServer:
             [(endpoint.listener_name, endpoint.security_protocol) for endpoint in config.listeners],
             config.queued_max_requests,
         )
+        self.workers = WorkerPool(config.num_worker_threads)
         self._plane = plane
         self._processors: list[Processor] = []
         self._acceptors: list[Acceptor] = []
@@ -195,12 +199,16 @@ class SocketServer:
         try:
             for endpoint in self.config.listeners:
                 self._sockets.append(self._open_listen_socket(endpoint))
+            self.workers.start()
         except OSError:
             self._close_sockets()
             raise
         for index in range(self.config.num_network_threads):
             processor = Processor(
-                self.request_channel, self.config.socket_request_max_bytes, self.config.connections_max_idle_ms
+                self.request_channel,
+                self.config.socket_request_max_bytes,
+                self.config.connections_max_idle_ms,
+                self.workers,
             )
             self._processors.append(processor)
             self._processor_threads.append(_start(processor.run, f"kafka-network-thread-{index}"))
@@ -258,6 +266,7 @@ class SocketServer:
             # Their descriptors are closed with them.
             self._processors.clear()
             self._processor_threads.clear()
+            self.workers.stop()
         else:
             logger.error("A network thread did not end within %.1f s", timeout_s + THREAD_END_S)
 
@@ -342,7 +351,7 @@ class SocketServer:
         """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open
         connections by listener name), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
         refused; bytes), `processors` (one Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis`
-        (DataPlane.counters)."""
+        (DataPlane.counters), `workers` (WorkerPool.counters)."""
         processors = [processor.counters() for processor in self._processors]
         ratios = [item["idle_ns"] / item["running_ns"] for item in processors if item["running_ns"]]
         pool = self.memory_pool
@@ -354,6 +363,7 @@ class SocketServer:
             "processors": processors,
             "processor_idle_ratio": min(1.0, sum(ratios) / len(ratios)) if ratios else 1.0,
             "apis": self._plane.counters(),
+            "workers": self.workers.counters(),
         }
 
 
