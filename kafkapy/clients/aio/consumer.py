@@ -154,7 +154,7 @@ class AIOKafkaConsumer(StartedClient):
             raise self._errors.popleft()
 
     async def _ringing(self, partitions: tuple[TopicPartition, ...] = ()) -> None:
-        """Until something has changed, or the consumer is stopped. `partitions`: those that records are wanted of, where
+        """Until something has changed, or the consumer is stopped. `partitions`: those that records are wanted of, if
         not any will do; there may be some of others all the while."""
         self._bell.clear()
         self._waiting += 1
