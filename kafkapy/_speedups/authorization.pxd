@@ -18,18 +18,25 @@ cdef enum AuthorizedResource:
 
 cdef enum:
     EVERYTHING_ALLOWED = -1         # in place of the authorizer's epoch
-    MAX_CACHED_DECISIONS = 10000    # per connection
+    MAX_CACHED_DECISIONS = 10000    # per connection, between two requests
+    MAX_CACHED_BYTES = 1048576      # of their keys
+    MAX_TOPIC_NAME = 249
 
 cdef enum Decision:
     DECISION_DENIED = 0
     DECISION_ALLOWED = 1
     DECISION_UNKNOWN = 2            # the question was added to `questions`, once
 
-# At the start of each request: drops what another epoch decided, and a cache that hostile names have made too large. Never between a question
-# and its answer, or a request with more questions than the cache may hold would ask for ever.
-cdef inline void authorization_begin(AuthorizationCache* cache) noexcept nogil:
-    if cache != NULL and cache.decisions.size() > MAX_CACHED_DECISIONS:
-        cache.decisions.clear()
+# When a request is done: drops a cache that hostile names have made too large. Never between a question and its answer, or a request with more
+# questions than the cache may hold would ask for ever.
+cdef inline void authorization_trim(AuthorizationCache* cache) noexcept nogil:
+    if cache != NULL and (cache.decisions.size() > MAX_CACHED_DECISIONS or cache.key_bytes > MAX_CACHED_BYTES):
+        authorization_clear(cache)
+
+
+cdef void authorization_clear(AuthorizationCache* cache) noexcept nogil
+# Takes a decision; those of another epoch are dropped.
+cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const string& key, bint allowed) noexcept nogil
 
 
 cdef inline Decision authorization_check(DataPlaneState* plane, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,

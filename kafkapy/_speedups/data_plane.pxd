@@ -50,6 +50,7 @@ cdef cppclass AuthorizationCache:
     the data plane's."""
     int64_t epoch
     unordered_map[string, bint] decisions
+    size_t key_bytes                # of all keys
 
 cdef cppclass ApiCounters:
     int64_t requests

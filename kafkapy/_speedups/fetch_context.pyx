@@ -125,8 +125,22 @@ cdef void fetch_context_open(DataPlaneState* plane, FetchState* state) noexcept 
         session_remove(plane.sessions, state.session_id)
         refuse_session(state, ERROR_FETCH_SESSION_ID_NOT_FOUND)
     else:
-        session_touch(plane.sessions, session, <int64_t>size, monotonic_ns() // NS_PER_MS)
-        state.context = CONTEXT_INCREMENTAL
-        state.session = session
-        return
+        if session_touch(plane.sessions, session, <int64_t>size, monotonic_ns() // NS_PER_MS):
+            state.context = CONTEXT_INCREMENTAL
+            state.session = session
+            return
+        refuse_session(state, ERROR_FETCH_SESSION_ID_NOT_FOUND)     # its client goes on with full fetches
     session_unref(session)
+
+
+cdef void fetch_context_abandon(DataPlaneState* plane, FetchState* state) noexcept nogil:
+    cdef bint current
+    if state.context != CONTEXT_INCREMENTAL or state.session == NULL:
+        return
+    pthread_mutex_lock(&state.session.mutex)
+    current = state.session.epoch == next_session_epoch(state.session_epoch)
+    if current:
+        state.session.epoch = FINAL_EPOCH
+    pthread_mutex_unlock(&state.session.mutex)
+    if current:
+        session_remove(plane.sessions, state.session_id)

@@ -10,6 +10,9 @@ taken once, at the end, because the logs may have changed.
 Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (fetch_conversion.pyx). One such reply holds at most
 CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to lie in memory until it is sent.
 
+A follower is served as one where the partition's assignment names it. Any other replica id gets UNKNOWN_LEADER_EPOCH where the request tells the leader
+epoch, else NOT_LEADER_OR_FOLLOWER (Partition.followerReplicaOrThrow), and nothing is remembered of it.
+
 Not done here: quotas (throttle time is 0), fetching from followers (KIP-392: rack id is read, preferred read replica is always -1, and a consumer's fetch
 from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
 """
@@ -25,8 +28,8 @@ from kafkapy._speedups.authorization cimport (
     RESOURCE_CLUSTER,
     RESOURCE_TOPIC,
     Decision,
-    authorization_begin,
     authorization_check,
+    authorization_trim,
 )
 from kafkapy._speedups.data_plane cimport (
     API_FETCH,
@@ -43,11 +46,12 @@ from kafkapy._speedups.error_codes cimport (
     ERROR_NONE,
     ERROR_NOT_LEADER_OR_FOLLOWER,
     ERROR_TOPIC_AUTHORIZATION_FAILED,
+    ERROR_UNKNOWN_LEADER_EPOCH,
     ERROR_UNKNOWN_TOPIC_ID,
     ERROR_UNKNOWN_TOPIC_OR_PARTITION,
     ERROR_UNSUPPORTED_COMPRESSION_TYPE,
 )
-from kafkapy._speedups.fetch_context cimport fetch_context_open
+from kafkapy._speedups.fetch_context cimport fetch_context_abandon, fetch_context_open
 from kafkapy._speedups.fetch_conversion cimport CONVERTED_BELOW, MAX_WAIT_MS, fetch_ask_for_conversion, fetch_read_on
 from kafkapy._speedups.fetch_decode cimport fetch_decode, fetch_partitions_release, fetch_read_release
 from kafkapy._speedups.fetch_response cimport fetch_response_build
@@ -61,6 +65,7 @@ from kafkapy._speedups.fetch_state cimport (
     FetchPartition,
     FetchState,
 )
+from kafkapy._speedups.log_leadership cimport is_follower
 from kafkapy._speedups.log_read cimport read_batches
 from kafkapy._speedups.partition_log cimport (
     READ_COMMITTED,
@@ -121,6 +126,8 @@ cdef FetchState* state_new(Frame* frame) noexcept nogil:
     state.context = CONTEXT_SESSIONLESS
     state.error = ERROR_NONE
     state.session = NULL
+    state.assigned = False
+    state.sessionless = False
     state.ask.kind = ASK_AUTHORIZE
     state.deadline_ns = 0
     return state
@@ -326,6 +333,13 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
         fetch_read_release(partition)
         no_data(read, read.error)
         return
+    if from_follower(state):
+        if not is_follower(partition.log, state.replica_id):
+            fetch_read_release(partition)
+            no_data(read, ERROR_UNKNOWN_LEADER_EPOCH if partition.request.current_leader_epoch >= 0 else ERROR_NOT_LEADER_OR_FOLLOWER)
+            state.sessionless = True
+            return
+        state.assigned = True
     if state.frame.api_version < HARD_LIMIT_BELOW:
         read.length = min(read.length, <int64_t>max(partition.request.max_bytes, 0))
     if (read.length > 0 and not min_one_batch and read.length == max_bytes and not may_be_cut(state, partition, max_bytes)
@@ -502,6 +516,7 @@ cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noe
         outcome.message = NO_REPLY
     else:
         outcome.kind = OUTCOME_REPLY
+    authorization_trim(state.frame.authorization)
     state_keep(state)
 
 
@@ -580,7 +595,6 @@ cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) no
         outcome.message = MALFORMED
         state_free(state)
         return
-    authorization_begin(frame.authorization)
     fetch_context_open(plane, state)
     run(plane, state, False, outcome)
 
@@ -595,4 +609,5 @@ cdef void fetch_resume(DataPlaneState* plane, void* parked, bint timed_out, Outc
 cdef void fetch_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
     cdef FetchState* state = <FetchState*>parked
     remove_waiters(state)
+    fetch_context_abandon(plane, state)
     state_free(state)

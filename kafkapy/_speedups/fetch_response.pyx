@@ -30,6 +30,7 @@ from kafkapy._speedups.error_codes cimport (
 )
 from kafkapy._speedups.fetch_conversion cimport CONVERTED_BELOW
 from kafkapy._speedups.fetch_session cimport (
+    FINAL_EPOCH,
     INVALID_SESSION_ID,
     CachedPartition,
     FetchSession,
@@ -39,6 +40,7 @@ from kafkapy._speedups.fetch_session cimport (
     session_move_to_end,
     session_new,
     session_put,
+    session_remove,
 )
 from kafkapy._speedups.fetch_state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
 from kafkapy._speedups.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
@@ -94,9 +96,13 @@ cdef bint must_answer(FetchPartition* partition) noexcept nogil:
     return answer
 
 
-cdef void answer_incremental(FetchState* state, vector[FetchPartition*]* ordered) noexcept nogil:
-    """Keeps what the reply names, moves partitions with data to the end. A request that came meanwhile took the session: this one gets an error."""
+cdef void answer_incremental(DataPlaneState* plane, FetchState* state, vector[FetchPartition*]* ordered) noexcept nogil:
+    """Keeps what the reply names, moves partitions with data to the end. A request that came meanwhile took the session: this one gets an error.
+
+    A session is closed by the reply (session id 0) when it holds what no session is to keep; its client then names all partitions each time.
+    """
     cdef FetchSession* session = state.session
+    cdef bint closed = False
     cdef size_t kept = 0
     cdef size_t i
     pthread_mutex_lock(&session.mutex)
@@ -111,12 +117,18 @@ cdef void answer_incremental(FetchState* state, vector[FetchPartition*]* ordered
                 ordered[0][kept] = ordered[0][i]
                 kept += 1
         ordered.resize(kept)
+        if state.sessionless:
+            session.epoch = FINAL_EPOCH     # nobody goes on with it, not even a request that found it already
+            closed = True
     pthread_mutex_unlock(&session.mutex)
+    if closed:
+        session_remove(plane.sessions, state.session_id)
+        state.session_id = INVALID_SESSION_ID
 
 
 cdef void create_session(DataPlaneState* plane, FetchState* state, vector[FetchPartition*]* ordered) noexcept nogil:
     cdef int64_t now_ms = monotonic_ns() // NS_PER_MS
-    cdef FetchSession* session = session_new(state.replica_id >= 0, state.frame.api_version >= TOPIC_ID_VERSION, now_ms)
+    cdef FetchSession* session = session_new(state.assigned, state.frame.api_version >= TOPIC_ID_VERSION, now_ms)
     cdef CachedPartition* cached
     cdef size_t i
     for i in range(ordered.size()):
@@ -262,9 +274,10 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
     for i in range(state.partitions.size()):
         if state.partitions[i].refused:
             ordered.push_back(&state.partitions[i])
+            state.sessionless = True
     if state.context == CONTEXT_INCREMENTAL:
-        answer_incremental(state, ordered)
-    elif state.context == CONTEXT_FULL:
+        answer_incremental(plane, state, ordered)
+    elif state.context == CONTEXT_FULL and not state.sessionless:
         create_session(plane, state, ordered)
     else:
         state.session_id = INVALID_SESSION_ID

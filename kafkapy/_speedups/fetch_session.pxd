@@ -61,6 +61,7 @@ cdef cppclass FetchSession:
 cdef cppclass FetchSessionCacheState:
     pthread_mutex_t mutex
     size_t slots
+    int64_t max_partitions          # over all sessions
     int64_t eviction_ms             # a session unused, or alive, for longer may be evicted by any other
     unordered_map[int32_t, FetchSession*] sessions
     map[pair[int64_t, int32_t], FetchSession*] last_used            # (last used, id)
@@ -96,9 +97,10 @@ cdef void session_unref(FetchSession* session) noexcept nogil
 cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil
 # A new session outside the cache, to be filled by session_put and handed to session_admit.
 cdef FetchSession* session_new(bint privileged, bint uses_topic_ids, int64_t now_ms) noexcept nogil
-# Puts it into the cache, evicting another where Kafka's rules allow; its id, or INVALID_SESSION_ID. Releases the caller's reference.
+# Puts it into the cache, evicting others where the rules allow; its id, or INVALID_SESSION_ID. Releases the caller's reference.
 cdef int32_t session_admit(FetchSessionCacheState* cache, FetchSession* session, int64_t now_ms) noexcept nogil
-cdef void session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil
+# It was used, and holds that many partitions now. False when the cache has no room for those that were added: it is out of the cache then.
+cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil
 # Under the session's mutex (or before it is admitted): adds a partition at the end or updates its request; references the topic.
 cdef CachedPartition* session_put(FetchSession* session, FetchTopic* topic, const FetchPartitionRequest* request) noexcept nogil
 cdef void session_forget(FetchSession* session, FetchTopic* topic, int32_t partition) noexcept nogil

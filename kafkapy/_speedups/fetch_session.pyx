@@ -6,6 +6,11 @@ Eviction, when max.incremental.fetch.session.cache.slots are taken and another s
     2. else the least valuable evictable session, if it is not more valuable than the new one. Value: followers before consumers, then
        more partitions before fewer. A session can be evicted once it is older than the eviction time; a consumer's by a follower at any age;
     3. else the new one gets no session and its client goes on with full fetches.
+
+Beyond Kafka, the partitions of all sessions together are bounded (kafkapy.fetch.session.max.partitions), because slots alone bound no memory: where they
+are too many, sessions unused for longer than the eviction time make room, and else the new one gets none. A session that a client adds too many
+partitions to is closed. `expire` drops sessions whose connection must have been closed as idle. Topics that are not known, or not to be read by that
+client, get into no session (fetch_response.pyx).
 """
 
 import os
@@ -16,6 +21,7 @@ from libc.string cimport memcmp, memcpy, memset
 from kafkapy._speedups.posix cimport (
     atomic_add,
     atomic_load,
+    monotonic_ns,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -25,6 +31,9 @@ from kafkapy._speedups.posix cimport (
 cdef enum:
     TOPIC_ID_SIZE = 16
     MAX_INT32 = 0x7FFFFFFF
+    NS_PER_MS = 1000000
+
+cdef int64_t ANY_TIME = -(<int64_t>1 << 62)
 
 ctypedef pair[int64_t, int32_t] SessionKey
 
@@ -190,7 +199,8 @@ cdef SessionKey evictable_key(FetchSession* session) noexcept nogil:
 
 
 cdef void take_out(FetchSessionCacheState* cache, FetchSession* session) noexcept nogil:
-    """Under the cache's mutex, for a session that is in the cache; drops the cache's reference."""
+    """Under the cache's mutex, for a session that is in the cache; the cache's reference becomes the caller's, to be dropped without the mutex: a session
+    may hold 200,000 partitions, and every Processor needs the mutex."""
     cdef SessionKey key = evictable_key(session)
     cache.last_used.erase(used_key(session))
     cache.evictable_by_all.erase(key)
@@ -198,7 +208,6 @@ cdef void take_out(FetchSessionCacheState* cache, FetchSession* session) noexcep
     cache.sessions.erase(session.id)
     cache.partitions -= session.cached_size
     session.cached_size = -1
-    session_unref(session)
 
 
 cdef void use(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil:
@@ -222,25 +231,58 @@ cdef void use(FetchSessionCacheState* cache, FetchSession* session, int64_t size
     cache.partitions += size
 
 
-cdef bint try_evict(FetchSessionCacheState* cache, bint privileged, int64_t size, int64_t now_ms) noexcept nogil:
+cdef FetchSession* evict_unused(FetchSessionCacheState* cache, int64_t unused_ms, int64_t now_ms) noexcept nogil:
+    """Takes out the session unused for longest, if that is longer than so many ms; else NULL."""
     cdef FetchSession* oldest
+    if cache.last_used.empty():
+        return NULL
+    oldest = dereference(cache.last_used.begin()).second
+    if now_ms - oldest.last_used_ms <= unused_ms:
+        return NULL
+    take_out(cache, oldest)
+    return oldest
+
+
+cdef FetchSession* evict_less_valuable(FetchSessionCacheState* cache, bint privileged, int64_t size) noexcept nogil:
+    cdef FetchSession* least
     cdef map[SessionKey, FetchSession*]* evictable
     cdef SessionKey wanted
-    if cache.last_used.empty():
-        return False
-    oldest = dereference(cache.last_used.begin()).second
-    if now_ms - oldest.last_used_ms > cache.eviction_ms:
-        take_out(cache, oldest)
-        cache.evictions += 1
-        return True
     evictable = &cache.evictable_by_privileged if privileged else &cache.evictable_by_all
     if evictable.empty():
-        return False
+        return NULL
     wanted = SessionKey((<int64_t>1 << 32 if privileged else 0) + size, 0)
     if wanted < dereference(evictable.begin()).first:
+        return NULL
+    least = dereference(evictable.begin()).second
+    take_out(cache, least)
+    return least
+
+
+cdef void release(vector[FetchSession*]* sessions) noexcept nogil:
+    """Without the cache's mutex."""
+    cdef size_t i
+    for i in range(sessions.size()):
+        session_unref(sessions[0][i])
+
+
+cdef bint make_room(FetchSessionCacheState* cache, bint privileged, int64_t size, int64_t now_ms, vector[FetchSession*]* evicted) noexcept nogil:
+    """Under the cache's mutex: whether a session of that size finds a slot and room for its partitions."""
+    cdef FetchSession* session
+    if cache.slots == 0 or size > cache.max_partitions:
         return False
-    take_out(cache, dereference(evictable.begin()).second)
-    cache.evictions += 1
+    while cache.partitions + size > cache.max_partitions:
+        session = evict_unused(cache, cache.eviction_ms, now_ms)
+        if session == NULL:
+            return False
+        evicted.push_back(session)
+    if cache.sessions.size() < cache.slots:
+        return True
+    session = evict_unused(cache, cache.eviction_ms, now_ms)
+    if session == NULL:
+        session = evict_less_valuable(cache, privileged, size)
+    if session == NULL:
+        return False
+    evicted.push_back(session)
     return True
 
 
@@ -256,11 +298,14 @@ cdef FetchSession* session_find(FetchSessionCacheState* cache, int32_t session_i
 
 
 cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil:
+    cdef FetchSession* session = NULL
     pthread_mutex_lock(&cache.mutex)
     cdef unordered_map[int32_t, FetchSession*].iterator found = cache.sessions.find(session_id)
     if found != cache.sessions.end():
-        take_out(cache, dereference(found).second)
+        session = dereference(found).second
+        take_out(cache, session)
     pthread_mutex_unlock(&cache.mutex)
+    session_unref(session)
 
 
 cdef int32_t new_session_id(FetchSessionCacheState* cache) noexcept nogil:
@@ -278,34 +323,61 @@ cdef int32_t new_session_id(FetchSessionCacheState* cache) noexcept nogil:
 cdef int32_t session_admit(FetchSessionCacheState* cache, FetchSession* session, int64_t now_ms) noexcept nogil:
     cdef int64_t size = <int64_t>session.by_key.size()
     cdef int32_t session_id = INVALID_SESSION_ID
+    cdef vector[FetchSession*] evicted
     pthread_mutex_lock(&cache.mutex)
-    if cache.sessions.size() < cache.slots or (cache.slots and try_evict(cache, session.privileged, size, now_ms)):
+    if make_room(cache, session.privileged, size, now_ms, &evicted):
         session_id = new_session_id(cache)
         session.id = session_id
         cache.sessions[session_id] = session
         atomic_add(&session.references, 1)
         use(cache, session, size, now_ms)
+    cache.evictions += <int64_t>evicted.size()
     pthread_mutex_unlock(&cache.mutex)
     session_unref(session)
+    release(&evicted)
     return session_id
 
 
-cdef void session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil:
-    """Nothing happens when it was evicted meanwhile."""
+cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil:
+    """One that was evicted meanwhile serves the request that has it, and no other."""
+    cdef bint fits = True
     pthread_mutex_lock(&cache.mutex)
     if session.cached_size != -1:
-        use(cache, session, size, now_ms)
+        fits = size <= session.cached_size or cache.partitions - session.cached_size + size <= cache.max_partitions
+        if fits:
+            use(cache, session, size, now_ms)
+        else:
+            take_out(cache, session)
     pthread_mutex_unlock(&cache.mutex)
+    if not fits:
+        session_unref(session)
+    return fits
+
+
+cdef void drop_sessions(FetchSessionCacheState* cache, int64_t unused_ms, int64_t now_ms) noexcept nogil:
+    """Drops all that were not used for longer than so many ms; a few at a time, so that Processors get the mutex in between."""
+    cdef FetchSession* session
+    while True:
+        pthread_mutex_lock(&cache.mutex)
+        session = evict_unused(cache, unused_ms, now_ms)
+        if session != NULL and unused_ms != ANY_TIME:
+            cache.evictions += 1
+        pthread_mutex_unlock(&cache.mutex)
+        if session == NULL:
+            return
+        session_unref(session)
 
 
 cdef class FetchSessionCache:
     """Owns the cache. Created once by the server; used by every Processor."""
 
-    def __cinit__(self, size_t slots=1000, int64_t eviction_ms=120_000):
-        """slots: max.incremental.fetch.session.cache.slots, 0 for no sessions at all; eviction_ms: Kafka's fixed 120 s, in ms."""
+    def __cinit__(self, size_t slots=1000, int64_t eviction_ms=120_000, int64_t max_partitions=500_000):
+        """slots: max.incremental.fetch.session.cache.slots, 0 for no sessions at all; eviction_ms: Kafka's fixed 120 s, in ms; max_partitions:
+        kafkapy.fetch.session.max.partitions, over all sessions."""
         self.state = new FetchSessionCacheState()
         pthread_mutex_init(&self.state.mutex, NULL)
         self.state.slots = slots
+        self.state.max_partitions = max_partitions
         self.state.eviction_ms = eviction_ms
         self.state.partitions = 0
         self.state.evictions = 0
@@ -314,8 +386,7 @@ cdef class FetchSessionCache:
     def __dealloc__(self):
         if self.state == NULL:
             return
-        while not self.state.sessions.empty():
-            take_out(self.state, dereference(self.state.sessions.begin()).second)
+        drop_sessions(self.state, ANY_TIME, 0)
         pthread_mutex_destroy(&self.state.mutex)
         del self.state
 
@@ -331,10 +402,12 @@ cdef class FetchSessionCache:
     def clear(self):
         """Closes all sessions; their clients start anew with FETCH_SESSION_ID_NOT_FOUND."""
         with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            while not self.state.sessions.empty():
-                take_out(self.state, dereference(self.state.sessions.begin()).second)
-            pthread_mutex_unlock(&self.state.mutex)
+            drop_sessions(self.state, ANY_TIME, 0)
+
+    def expire(self, int64_t unused_ms):
+        """Closes the sessions that no request has used for longer than so many ms. Any thread; blocks nobody for long."""
+        with nogil:
+            drop_sessions(self.state, unused_ms, monotonic_ns() // NS_PER_MS)
 
     def counters(self):
         """{"sessions", "partitions", "evictions"}: NumIncrementalFetchSessions, NumIncrementalFetchPartitionsCached, and evictions so far."""

@@ -52,6 +52,8 @@ cdef cppclass FetchState:
     int context                     # FetchContext
     int16_t error                   # of the whole request
     int32_t replica_id              # -1: a consumer
+    bint assigned                   # a follower that the assignment of some partition names
+    bint sessionless                # something was asked for that no session keeps: unknown, not to be read, or by a replica that is not assigned
     int32_t max_wait_ms
     int32_t min_bytes
     int32_t max_bytes

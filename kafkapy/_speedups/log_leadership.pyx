@@ -26,30 +26,34 @@ cdef bint forget_newer_epochs(vector[EpochEntry]* epochs, int32_t leader_epoch) 
     return True
 
 
-cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[int32_t]* in_sync) noexcept nogil:
+cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[int32_t]* in_sync, vector[int32_t]* replicas) noexcept nogil:
     cdef vector[Waiter] woken
+    cdef unordered_map[int32_t, Follower] followers
     cdef unordered_map[int32_t, Follower].iterator at
+    cdef unordered_map[int32_t, Follower].iterator known
     cdef Follower fresh
     cdef size_t i
     cdef bint changed, new_epoch
     fresh.log_end_offset = -1
+    fresh.caught_up_ms = 0
+    fresh.in_sync = False
+    for i in range(replicas.size()):
+        followers[replicas[0][i]] = fresh
     fresh.caught_up_ms = wall_clock_ms()
     fresh.in_sync = True
+    for i in range(in_sync.size()):
+        followers[in_sync[0][i]] = fresh
     lock_settled(log)
     new_epoch = not log.leader or log.leader_epoch != leader_epoch
-    if new_epoch:
-        # Positions that followers of an earlier leader had are not to be trusted.
-        log.own.followers.clear()
-    at = log.own.followers.begin()
-    while at != log.own.followers.end():
-        deref(at).second.in_sync = False
+    # Positions that followers of an earlier leader had are not to be trusted.
+    at = followers.begin()
+    while not new_epoch and at != followers.end():
+        known = log.own.followers.find(deref(at).first)
+        if known != log.own.followers.end():
+            deref(at).second.log_end_offset = deref(known).second.log_end_offset
+            deref(at).second.caught_up_ms = deref(known).second.caught_up_ms
         inc(at)
-    for i in range(in_sync.size()):
-        at = log.own.followers.find(in_sync[0][i])
-        if at == log.own.followers.end():
-            log.own.followers[in_sync[0][i]] = fresh
-        else:
-            deref(at).second.in_sync = True
+    log.own.followers.swap(followers)
     log.leader = True
     log.leader_id = leader_id
     log.leader_epoch = leader_epoch
@@ -79,18 +83,21 @@ cdef void follow(LogState* log, int32_t leader_id, int32_t leader_epoch) noexcep
     fire(&woken)
 
 
+cdef bint is_follower(LogState* log, int32_t replica_id) noexcept nogil:
+    pthread_mutex_lock(&log.mutex)
+    cdef bint known = log.leader and log.own.followers.count(replica_id) > 0
+    pthread_mutex_unlock(&log.mutex)
+    return known
+
+
 cdef void follower_fetched(LogState* log, int32_t replica_id, int64_t log_end_offset) noexcept nogil:
     cdef vector[Waiter] woken
     cdef unordered_map[int32_t, Follower].iterator found
-    cdef Follower fresh
     pthread_mutex_lock(&log.mutex)
     found = log.own.followers.find(replica_id)
     if found == log.own.followers.end():
-        fresh.log_end_offset = -1
-        fresh.caught_up_ms = 0
-        fresh.in_sync = False
-        log.own.followers[replica_id] = fresh
-        found = log.own.followers.find(replica_id)
+        pthread_mutex_unlock(&log.mutex)
+        return
     deref(found).second.log_end_offset = log_end_offset
     if log_end_offset >= log.log_end_offset:
         deref(found).second.caught_up_ms = wall_clock_ms()

@@ -19,6 +19,7 @@ from kafkapy._speedups.connection cimport (
 from kafkapy._speedups.data_plane cimport ASK_AUTHORIZE as ASK_AUTHORIZE_
 from kafkapy._speedups.data_plane cimport ASK_VALIDATE as ASK_VALIDATE_
 from kafkapy._speedups.data_plane cimport ASK_VERIFY as ASK_VERIFY_
+from kafkapy._speedups.authorization cimport authorization_remember
 from kafkapy._speedups.data_plane cimport AuthorizationCache
 from kafkapy._speedups.fetch_conversion cimport (
     fetch_give_records,
@@ -364,12 +365,9 @@ cdef class NetworkRequest:
         self._claim(ASK_AUTHORIZE_)
         cache = self.pending.frame.authorization
         epoch = self.authorizer_epoch
-        if cache.epoch != epoch:
-            cache.decisions.clear()
-            cache.epoch = epoch
         for i in range(self.pending.ask.questions.size()):
             key = self.pending.ask.questions[i]
-            cache.decisions[key] = bool(answers.get(<bytes>key, False))
+            authorization_remember(cache, epoch, key, bool(answers.get(<bytes>key, False)))
         self._finish(MAIL_RESUME)
 
     def records_to_validate(self, int32_t index):

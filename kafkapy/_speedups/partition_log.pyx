@@ -297,24 +297,29 @@ cdef class PartitionLog:
         cdef int32_t wanted = config.min_insync_replicas
         return min(wanted, self.replica_count) if self.replica_count > 0 else wanted
 
-    def become_leader(self, int leader_id, int leader_epoch, object in_sync_replicas=(), int32_t replica_count=0):
-        """This broker leads from here. `in_sync_replicas`: ids of the ISR, with or without this broker's own.
+    def become_leader(self, int leader_id, int leader_epoch, object in_sync_replicas=(), object replicas=()):
+        """This broker leads from here. `in_sync_replicas`: ids of the ISR, with or without this broker's own; `replicas`: ids of the assignment.
 
-        min.insync.replicas asks for no more than `replica_count` replicas; 0 leaves it as it is configured.
+        A replica outside both cannot fetch as a follower. min.insync.replicas asks for no more replicas than are assigned; no `replicas` at all
+        leave it as it is configured.
         """
         cdef vector[int32_t] in_sync
+        cdef vector[int32_t] assigned
         cdef bint changed
         cdef int32_t min_in_sync
-        self.replica_count = replica_count
+        self.replica_count = <int32_t>len(replicas)
         min_in_sync = self.effective_min_in_sync(self.config)
         for replica in in_sync_replicas:
             if replica != leader_id:
                 in_sync.push_back(replica)
+        for replica in replicas:
+            if replica != leader_id:
+                assigned.push_back(replica)
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             self.state.config.min_in_sync_replicas = min_in_sync
             pthread_mutex_unlock(&self.state.mutex)
-            changed = lead(self.state, leader_id, leader_epoch, &in_sync)
+            changed = lead(self.state, leader_id, leader_epoch, &in_sync, &assigned)
         if changed:
             self.write_leader_epochs()
 
@@ -345,12 +350,12 @@ cdef class PartitionLog:
         self.state.announce_high_watermark = value
 
     def follower_position(self, int replica_id, int64_t log_end_offset):
-        """A follower has fetched up to that offset."""
+        """A follower has fetched up to that offset; nothing happens when the assignment does not name it."""
         with nogil:
             log_follower_position(self.state, replica_id, log_end_offset)
 
     def followers(self):
-        """Replica id to (log end offset or -1, ms when it last reached the log end, in sync)."""
+        """The other replicas of the assignment: id to (log end offset or -1, ms when it last reached the log end or 0, in sync)."""
         return describe_followers(self.state)
 
     def leader_epochs(self):

@@ -25,8 +25,8 @@ from kafkapy._speedups.authorization cimport (
     RESOURCE_TOPIC,
     RESOURCE_TRANSACTIONAL_ID,
     Decision,
-    authorization_begin,
     authorization_check,
+    authorization_trim,
 )
 from kafkapy._speedups.data_plane cimport (
     API_PRODUCE,
@@ -180,6 +180,7 @@ cdef void finish(DataPlaneState* plane, ProduceState* state, Outcome* outcome) n
             break
     if failed:
         atomic_count(&plane.apis[<int>API_PRODUCE].errors, 1)
+    authorization_trim(state.frame.authorization)
     if state.acks == ACKS_NONE:
         if failed:
             close_with(state, FAILED_WITHOUT_ACKS, outcome)
@@ -581,7 +582,6 @@ cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) 
     if not produce_decode(state):
         close_with(state, MALFORMED, outcome)
         return
-    authorization_begin(frame.authorization)
     run(plane, state, False, outcome)
 
 

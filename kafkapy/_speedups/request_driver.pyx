@@ -11,6 +11,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 from posix.unistd cimport pread
 
+from kafkapy._speedups.authorization cimport authorization_remember
 from kafkapy._speedups.data_plane cimport (
     API_FETCH,
     API_PRODUCE,
@@ -93,6 +94,7 @@ cdef class RequestDriver:
         self.plane = plane
         self.authorization = new AuthorizationCache()
         self.authorization.epoch = plane.state.authorizer_epoch
+        self.authorization.key_bytes = 0
         self.listener_index = listener_index
         self.privileged = privileged
         self.next_token = 1
@@ -136,12 +138,13 @@ cdef class RequestDriver:
         cdef string key
         cdef bint allowed
         cdef int64_t epoch = atomic_load(&self.plane.state.authorizer_epoch)
-        if self.authorization.epoch != epoch:
-            self.authorization.decisions.clear()
-            self.authorization.epoch = epoch
         for question, allowed in answers.items():
             key = <bytes>question
-            self.authorization.decisions[key] = allowed
+            authorization_remember(self.authorization, epoch, key, allowed)
+
+    def remembered(self):
+        """(decisions in the connection's cache, bytes of their keys)."""
+        return self.authorization.decisions.size(), self.authorization.key_bytes
 
     def measure(self, int16_t api_key, int16_t api_version, bytes body, int64_t count):
         """Nanoseconds for `count` requests with the same body, each to its final outcome, without Python in between. A request that parks or

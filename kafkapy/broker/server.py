@@ -265,7 +265,14 @@ class KafkaServer:
         log_manager.start()
 
         partition_table = PartitionTable()
-        sessions = FetchSessionCache(self.config.get_int("max.incremental.fetch.session.cache.slots"))
+        sessions = FetchSessionCache(
+            self.config.get_int("max.incremental.fetch.session.cache.slots"),
+            max_partitions=self.config.get_int("kafkapy.fetch.session.max.partitions"),
+        )
+        # The connection of a session that is not used for so long has been closed as idle.
+        idle_ms = self.config.get_int("connections.max.idle.ms")
+        if idle_ms >= 0:
+            scheduler.schedule("fetch-session-expiry", lambda: sessions.expire(idle_ms), 10_000, 10_000)
         plane = DataPlane(node_id, partition_table, sessions, events, self.config.get_int("fetch.max.bytes"))
         metadata_cache = MetadataCache(cluster_id)
         replica_manager = ReplicaManager(

@@ -85,6 +85,9 @@ SERVER_KEYS = (
     K("compression.zstd.level", INT, 3, ZSTD_LEVEL, MEDIUM, "Level for compression.type=zstd.", CLUSTER),
     K("max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), MEDIUM,
       "Incremental fetch sessions kept at the same time (KIP-227)."),
+    K("kafkapy.fetch.session.max.partitions", INT, 500_000, at_least(0), LOW,
+      "Partitions kept over all incremental fetch sessions. A session that does not fit is not made, and its client "
+      "goes on with full fetches. One partition costs 0.2 to 0.9 KB of memory, by the length of its topic's name."),
     K("fetch.max.bytes", INT, 55 * 1024 * 1024, at_least(1024), MEDIUM,
       "Upper bound in bytes of a fetch response. A first batch larger than this is still returned."),
     K("max.request.partition.size.limit", INT, 2000, at_least(1), MEDIUM,

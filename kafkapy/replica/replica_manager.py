@@ -180,8 +180,7 @@ class ReplicaManager:
             try:
                 log = partition.log or self._open_log(partition, each.is_new)
                 if each.state.leader == self.broker_id:
-                    replicas = len(each.replicas)
-                    log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr, replicas)
+                    log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr, each.replicas)
                 else:
                     log.become_follower(each.state.leader, each.state.leader_epoch)
                 outcomes.append(log)
@@ -346,6 +345,12 @@ class ReplicaManager:
                 partition.log.update_config(by_topic[topic])
 
     # --- requests about offsets ---------------------------------------------------------------------------------------
+
+    def is_assigned(self, topic_partition: TopicPartition, replica_id: int) -> bool:
+        """Whether the assignment of a partition hosted here names that broker."""
+        partition = self._partitions.get(topic_partition)
+        assignment = None if partition is None else partition.assignment
+        return assignment is not None and replica_id in assignment.replicas
 
     async def list_offset(
         self,

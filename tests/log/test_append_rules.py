@@ -215,10 +215,10 @@ def test_min_insync_replicas_asks_for_no_more_than_there_are(logs: Any, batch: A
     log = logs.open(min_insync_replicas=2)
     with pytest.raises(NotEnoughReplicasError):
         log.append_as_leader(batch(1), required_acks=-1, api_version=9)
-    log.become_leader(1, 1, (1,), 1)
+    log.become_leader(1, 1, (1,), (1,))
     log.append_as_leader(batch(1), required_acks=-1, api_version=9)
     log.update_config(log.config)
     log.append_as_leader(batch(1), required_acks=-1, api_version=9)
-    log.become_leader(1, 2, (1,), 3)
+    log.become_leader(1, 2, (1,), (1, 2, 3))
     with pytest.raises(NotEnoughReplicasError):
         log.append_as_leader(batch(1), required_acks=-1, api_version=9)

@@ -29,11 +29,16 @@ class MemoryBroker:
     """The shared tables, topics in memory that broker 1 leads, and one connection's driver."""
 
     def __init__(
-        self, *, slots: int = 100, eviction_ms: int = 120_000, fetch_max_bytes: int = 50 * 1024 * 1024
+        self,
+        *,
+        slots: int = 100,
+        eviction_ms: int = 120_000,
+        fetch_max_bytes: int = 50 * 1024 * 1024,
+        max_partitions: int = 500_000,
     ) -> None:
         self.events = EventQueue()
         self.table = PartitionTable()
-        self.sessions = FetchSessionCache(slots, eviction_ms)
+        self.sessions = FetchSessionCache(slots, eviction_ms, max_partitions)
         self.plane = DataPlane(1, self.table, self.sessions, self.events, fetch_max_bytes)
         self.driver = RequestDriver(self.plane)
         self.correlation_id = 0
@@ -52,6 +57,7 @@ class MemoryBroker:
         *,
         topic_id: bytes | None = None,
         isr: tuple[int, ...] = (1,),
+        replicas: tuple[int, ...] = (),
         **config: Any,
     ) -> list[PartitionLog]:
         topic_id = self.topic_id(name) if topic_id is None else topic_id
@@ -67,7 +73,7 @@ class MemoryBroker:
                 topic_id=topic_id,
             )
             log.prepare_segment()
-            log.become_leader(1, 0, isr)
+            log.become_leader(1, 0, isr, replicas)
             self.table.set_log(name, number, log)
             logs.append(log)
         return logs

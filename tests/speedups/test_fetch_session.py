@@ -145,13 +145,56 @@ def test_partitions_take_turns_when_a_reply_cannot_hold_all(broker: Any) -> None
     assert served == [0, 0, 1, 2, 0, 1]
 
 
-def test_an_unknown_topic_id_is_served_once_the_topic_is_there(broker: Any) -> None:
-    session = open_session(broker, [("late", 0, 0)], BY_ID)
-    entry = broker.only(broker.fetch([], version=BY_ID, session_id=session, session_epoch=1))
-    assert entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+def test_an_unknown_topic_gets_into_no_session_and_is_served_once_it_is_there(broker: Any, version: int) -> None:
+    broker.topic("t")
+    reply = broker.fetch([("t", 0, 0), ("late", 0, 0), ("t", 7, 0)], version=version, session_epoch=0)
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version == BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [e.error_code for e in broker.by_partition(reply).values()][:2] == [0, unknown]
+    assert (reply.session_id, len(broker.sessions)) == (0, 0)
     broker.topic("late")[0].append_as_leader(broker.batch())
-    entry = broker.only(broker.fetch([], version=BY_ID, session_id=session, session_epoch=2))
-    assert (entry.error_code, entry.high_watermark) == (0, 1)
+    reply = broker.fetch([("t", 0, 0), ("late", 0, 0)], version=version, session_epoch=0)
+    assert reply.session_id > 0
+    assert [e.high_watermark for e in broker.by_partition(reply).values()] == [0, 1]
+
+
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+def test_a_session_that_an_unknown_topic_is_added_to_is_closed_by_the_reply(broker: Any, version: int) -> None:
+    broker.topic("t")[0].append_as_leader(broker.batch())
+    session = open_session(broker, [("t", 0, 1)], version)
+    reply = broker.fetch([("late", 0, 0), ("t", 0, 0)], version=version, session_id=session, session_epoch=1)
+    assert (reply.error_code, reply.session_id) == (0, 0)
+    assert sorted(e.error_code for e in broker.by_partition(reply).values())[0] == 0
+    assert broker.sessions.counters()["partitions"] == 0
+    reply = broker.fetch([], version=version, session_id=session, session_epoch=2)
+    assert reply.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_topics_that_may_not_be_read_get_into_no_session(broker: Any) -> None:
+    broker.topic("secret")
+    broker.plane.authorizer_epoch = 1
+    for name in ("secret", "nowhere"):
+        exchange = broker.fetch_exchange([(name, 0, 0)], session_epoch=0)
+        broker.driver.decide({b"\x03" + name.encode(): False})
+        assert broker.fetch_reply(exchange.resume(), BY_NAME).session_id == 0
+    assert len(broker.sessions) == 0
+
+
+def test_a_request_that_is_given_up_takes_its_session_along(broker: Any) -> None:
+    """Its client lost the connection, and goes on with a full fetch; what the request added must not stay."""
+    broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)])
+    exchange = broker.fetch_exchange(
+        [(f"no-{i}", 0, 0) for i in range(100)], session_id=session, session_epoch=1, max_wait_ms=10_000, min_bytes=9
+    )
+    assert exchange.kind == "parked"
+    exchange.cancel()
+    assert broker.sessions.counters()["partitions"] == 0
+    session = open_session(broker, [("t", 0, 0)])
+    overtaken = broker.fetch_exchange([], session_id=session, session_epoch=1, max_wait_ms=10_000)
+    assert broker.fetch([], session_id=session, session_epoch=2).error_code == 0
+    overtaken.cancel()
+    assert broker.fetch([], session_id=session, session_epoch=3).error_code == 0
 
 
 def test_a_topic_made_anew_is_not_the_one_of_the_session(broker: Any) -> None:
@@ -274,3 +317,71 @@ def test_sessions_come_and_go_without_a_trace(make_broker: Any) -> None:
     for session in sessions:
         broker.fetch([], session_id=session, session_epoch=-1)
     assert broker.sessions.counters() == {"sessions": 0, "partitions": 0, "evictions": 0}
+
+
+def test_partitions_over_all_sessions_are_bounded_and_clients_go_on_without(make_broker: Any) -> None:
+    broker = make_broker(max_partitions=10)
+    logs = broker.topic("t", 11)
+    kept = [open_session(broker, [("t", i, 0) for i in range(4)]) for _ in range(2)]
+    for wanted in (3, 4, 10, 11):
+        for _ in range(2):
+            reply = broker.fetch([("t", i, 0) for i in range(wanted)], session_epoch=0)
+            assert (reply.error_code, reply.session_id, len(broker.by_partition(reply))) == (0, 0, wanted)
+    assert open_session(broker, [("t", 0, 0), ("t", 1, 0)]) > 0
+    assert broker.sessions.counters() == {"sessions": 3, "partitions": 10, "evictions": 0}
+    logs[0].append_as_leader(broker.batch())
+    assert names(broker.fetch([], session_id=kept[0], session_epoch=1)) == [("t", 0)]
+
+
+def test_a_session_that_grows_beyond_the_bound_is_closed(make_broker: Any) -> None:
+    broker = make_broker(max_partitions=10)
+    broker.topic("t", 11)
+    first, second = (open_session(broker, [("t", i, 0) for i in range(4)]) for _ in range(2))
+    assert broker.fetch([("t", 4, 0), ("t", 5, 0)], session_id=first, session_epoch=1).session_id == first
+    reply = broker.fetch([("t", 4, 0)], session_id=second, session_epoch=1)
+    assert (reply.error_code, reply.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert broker.sessions.counters() == {"sessions": 1, "partitions": 6, "evictions": 0}
+    assert open_session(broker, [("t", i, 0) for i in range(5)]) == 0
+    assert open_session(broker, [("t", i, 0) for i in range(4)]) > 0
+
+
+def test_only_unused_sessions_make_room_for_partitions(make_broker: Any) -> None:
+    """By Kafka's rules a larger session takes the slot of a smaller one in use: one client could push out all."""
+    broker = make_broker(max_partitions=10, eviction_ms=200)
+    broker.topic("t", 11)
+    unused = [open_session(broker, [("t", i, 0) for i in range(2)]) for _ in range(2)]
+    used = open_session(broker, [("t", 0, 0), ("t", 1, 0)])
+    time.sleep(0.25)
+    assert broker.fetch([], session_id=used, session_epoch=1).error_code == 0
+    assert open_session(broker, [("t", i, 0) for i in range(9)]) == 0
+    assert open_session(broker, [("t", i, 0) for i in range(8)]) > 0
+    assert broker.fetch([], session_id=used, session_epoch=2).error_code == 0
+    for session in unused:
+        reply = broker.fetch([], session_id=session, session_epoch=1)
+        assert reply.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_sessions_that_nobody_uses_expire(broker: Any) -> None:
+    broker.topic("t", 3)
+    unused = open_session(broker, [("t", i, 0) for i in range(3)])
+    time.sleep(0.1)
+    used = open_session(broker, [("t", 0, 0)])
+    broker.sessions.expire(3_600_000)
+    assert len(broker.sessions) == 2
+    broker.sessions.expire(50)
+    assert broker.fetch([], session_id=unused, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert broker.fetch([], session_id=used, session_epoch=1).error_code == 0
+    time.sleep(0.01)
+    broker.sessions.expire(0)
+    assert broker.sessions.counters()["partitions"] == 0
+
+
+def test_a_stranger_that_says_it_is_a_follower_gets_no_session(make_broker: Any) -> None:
+    """A follower's session would take the place of a consumer's."""
+    broker = make_broker(slots=1)
+    broker.topic("t", isr=(1, 2))
+    consumer = open_session(broker, [("t", 0, 0)])
+    reply = broker.fetch([("t", 0, 0)], session_epoch=0, replica_id=77)
+    assert reply.session_id == 0
+    reply = broker.fetch([], session_id=consumer, session_epoch=1, replica_id=77)
+    assert (broker.only(reply).error_code, reply.session_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)

@@ -2,7 +2,8 @@
 
 The offset of a timestamp, of the earliest, latest or newest-stamped record, for partitions led here. Version 0
 answers with a list of segment start offsets, as Kafka up to 0.10 did. Latest means the last stable offset for
-read_committed.
+read_committed. A replica id that the partition's assignment does not name is a consumer's: it learns nothing of what is
+beyond the high watermark (Kafka tells it the log end).
 
 Known gaps: -4 (earliest local) is the log start and -5 (latest tiered) is unknown (-1), as without tiered storage.
 """
@@ -90,20 +91,23 @@ async def _answer(
     replicas = context.broker.replica_manager
     partition = TopicPartition(topic, index)
     leader_only = request.replica_id != DEBUGGING
+    from_consumer = request.replica_id == CONSUMER or (
+        request.replica_id >= 0 and not replicas.is_assigned(partition, request.replica_id)
+    )
     try:
         if context.api_version == 0:
             offsets = await replicas.legacy_list_offsets(
                 partition,
                 timestamp,
                 asked.max_num_offsets,
-                from_consumer=request.replica_id == CONSUMER,
+                from_consumer=from_consumer,
                 leader_only=leader_only,
             )
             return Answer(partition_index=index, error_code=ErrorCode.NONE, old_style_offsets=offsets)
         found = await replicas.list_offset(
             partition,
             timestamp,
-            isolation=IsolationLevel(request.isolation_level) if request.replica_id == CONSUMER else None,
+            isolation=IsolationLevel(request.isolation_level) if from_consumer else None,
             current_leader_epoch=asked.current_leader_epoch,
             leader_only=leader_only,
         )
