@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from broker.handlers.transactions import Producer
 
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
@@ -104,3 +105,16 @@ def test_version_0_begins_at_the_log_start(client: Any, topic: str) -> None:
     topics = [DeleteRecordsRequest.Topic(name=topic, partitions=[partition])]
     assert client(DeleteRecordsRequest(topics=topics, timeout_ms=10_000), 2).topics[0].partitions[0].low_watermark == 3
     assert ask(client, topic, EARLIEST, 0).old_style_offsets == [3]
+
+
+def test_a_replica_that_is_not_assigned_sees_what_a_consumer_sees(client: Any, topic_name: str) -> None:
+    client.create_topic(topic_name)
+    transaction = Producer(client, f"{topic_name}-open")
+    transaction.add((topic_name, [0]))
+    transaction.produce(topic_name, b"uncommitted")
+    for replica_id, offset in ((-1, 0), (77, 0), (0x7FFFFFFF, 0), (-2, 1)):
+        for timestamp, expected in ((LATEST, offset), (MAX_TIMESTAMP, offset - 1)):
+            asked = request(topic_name, timestamp, isolation_level=1)
+            asked.replica_id = replica_id
+            answer = client(asked, 7).topics[0].partitions[0]
+            assert (answer.error_code, answer.offset) == (ErrorCode.NONE, expected)
