@@ -24,6 +24,7 @@ from kafkapy._speedups.log_state cimport (
     set_offline_locked,
     switch_segment_locked,
     take_waiters_locked,
+    want_flush_locked,
     want_segment_locked,
 )
 from kafkapy._speedups.log_swap cimport final_name, swap_pin
@@ -194,6 +195,10 @@ cdef class FutureLogCopy:
             log.own.history.producers.snapshot_offset = future.own.history.producers.snapshot_offset
             log.recovery_point = future.recovery_point
             log.own.flushed = future.recovery_point     # in these files
+            if log.own.flush_due > log.own.flushed:
+                # flush.messages was taken back in between, so the move did not sync what produces and consumers still wait for.
+                log.own.unflushed_messages += log.own.flush_due - log.own.flushed
+                want_flush_locked(log)
             forget_batches_locked(log, 0)
             log.own.rolling = False
             take_waiters_locked(log, False, &woken)

@@ -10,6 +10,7 @@ from kafkapy._speedups.index cimport index_sync
 from kafkapy._speedups.log_append cimport write_aborted_transactions
 from kafkapy._speedups.log_state cimport (
     ERROR_OFFSET_OUT_OF_RANGE,
+    advance_high_watermark_locked,
     fire,
     floor_segment,
     forget_batches_locked,
@@ -262,7 +263,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     cdef vector[Waiter] woken
     cdef int64_t end, recovery_point, truncations, written
     cdef size_t i
-    cdef bint new_names = False, closing
+    cdef bint new_names = False, first = False, closing
     cdef int failure = 0
     # Markers below the recovery point are not read again after a crash, so what they aborted must be in the file by then.
     failure = write_aborted_transactions(log)
@@ -284,6 +285,8 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
                 new_names = new_names or log.segments[i].base_offset >= recovery_point
         log.own.unflushed_messages = 0
         log.own.flush_wanted = False
+        # Else Python syncs the name of the partition's directory, before the recovery point moves.
+        first = appended and held.size() > 0 and recovery_point <= log.segments.front().base_offset and log.own.flushed <= recovery_point
     pthread_mutex_unlock(&log.mutex)
     for i in range(held.size()):
         if failure == 0 and held[i].size > 0:
@@ -296,6 +299,8 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     # A segment got its name by a rename; lost to a power failure, the file would count as one that was never used.
     if failure == 0 and new_names and not log.own.directory.empty():
         failure = path_sync(log.own.directory)
+        if failure == 0 and first:
+            failure = path_sync(log.own.directory.substr(0, log.own.directory.rfind(<const char*>b"/")))
     for i in range(held.size()):
         segment_unref(held[i])
     pthread_mutex_lock(&log.mutex)
@@ -309,6 +314,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
             log.recovery_point = end
         if log.own.flushed < written:
             log.own.flushed = written
+            advance_high_watermark_locked(log)
             take_waiters_locked(log, False, &woken)
     pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&log.own.sealing)

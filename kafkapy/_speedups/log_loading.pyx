@@ -204,6 +204,8 @@ def load(PartitionLog log, list segments, *, int64_t recovery_point, int64_t log
         state.recovery_point = recovery_point if recovery_point < outcome.next_offset else outcome.next_offset
         if state.recovery_point < log_start_offset:
             state.recovery_point = log_start_offset
+        # Nobody knows whether these are on disk.
+        state.own.unflushed_messages = state.log_end_offset - state.recovery_point
         state.high_watermark = log_start_offset
         state.last_stable_offset = log_start_offset
         state.own.history.producers.end_offset = log_start_offset

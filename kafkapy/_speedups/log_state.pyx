@@ -168,6 +168,9 @@ cdef void advance_high_watermark_locked(LogState* log) noexcept nogil:
             if deref(at).second.in_sync and deref(at).second.log_end_offset < smallest:
                 smallest = deref(at).second.log_end_offset
             inc(at)
+    # Kafka syncs in the append, before the high watermark moves. Here a worker syncs, and what it has to is not visible until then.
+    if log.own.flush_due > log.own.flushed and smallest > log.own.flushed:
+        smallest = log.own.flushed
     if smallest > log.high_watermark:
         set_high_watermark_locked(log, smallest)
 

@@ -163,7 +163,7 @@ cdef cppclass LogPrivate:       # of the log_*.pyx kernels and partition_log.pyx
     pthread_mutex_t sealing     # held while closed segments are cut to size and synced, so that no truncation opens one again meanwhile
     pthread_mutex_t aborted_file    # held while .txnindex is written; taken before the log's mutex
     vector[AbortedWrite] unwritten  # aborted transactions not in .txnindex yet
-    int64_t flush_due           # what is below has to be on disk before it is acknowledged: flush.messages was reached there
+    int64_t flush_due           # what is below has to be on disk before it is acknowledged or visible: flush.messages was reached there
     int64_t flushed             # what is below is on disk; the recovery point may be lower, because files that Python writes belong to it
     bint flush_wanted           # FLUSH_WANTED was posted and not answered yet
 

@@ -184,6 +184,9 @@ def load_log(
         log.rewrite_transaction_indexes(first_recovered)
         log.write_leader_epochs()
         log.seal_segments()
+    if log.unflushed_messages >= config.flush_messages:
+        # The broker may have ended between an append and its flush. What is visible now must survive a power failure.
+        log.flush()
     log.set_high_watermark(high_watermark)
     return log, report
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from fault_flushes import FLUSH_SCENARIOS
 from fault_log_manager import MANAGER_SCENARIOS
 from fault_moves import MOVE_SCENARIOS
 from fault_scenarios import COMPACT, SCENARIOS, Context, Ledger, Scenario
@@ -151,7 +152,7 @@ class Runner:
 def main() -> None:
     logging.disable(logging.CRITICAL)
     root, name, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    runner = Runner(root, (SCENARIOS | MANAGER_SCENARIOS | MOVE_SCENARIOS)[name])
+    runner = Runner(root, (SCENARIOS | FLUSH_SCENARIOS | MANAGER_SCENARIOS | MOVE_SCENARIOS)[name])
     points = runner.crashes(LOST) if what == "crashes" else runner.spoil(every_kind=what == "every fault")
     print(json.dumps({"points": points, "runs": runner.runs, "failures": runner.failures}))
 

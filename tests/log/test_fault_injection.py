@@ -27,6 +27,7 @@ SCENARIOS = (
     "recovery",
     "compaction",
     "recovery of a swap",
+    "flush.messages",
     "log manager",
     "directory swap",
     "recovery of a directory swap",

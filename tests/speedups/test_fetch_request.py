@@ -16,7 +16,7 @@ import pytest
 
 from kafkapy._speedups import fetch_decode
 from kafkapy.errors import ErrorCode
-from kafkapy.protocol.messages.fetch import FetchRequest
+from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
 from kafkapy.records.control import build_end_transaction_marker
 
 VERSIONS = range(4, 19)
@@ -648,3 +648,56 @@ def test_lying_lengths_are_not_believed(broker: Any, version: int) -> None:
     head += struct.pack(">ii", 0, -1) if version >= 7 else b""
     for tail in (b"", b"\0" * 1000):
         assert broker.driver.handle(1, version, 1, None, head + huge + tail).kind == "close"
+
+
+@pytest.mark.parametrize("isolation_level", (0, 1))
+def test_nothing_is_visible_before_it_is_flushed(broker: Any, isolation_level: int) -> None:
+    """flush.messages: Kafka syncs in the append, before the high watermark moves. Followers read to the log end."""
+    (log,) = broker.topic("t", flush_messages=2)
+
+    def produce() -> Any:
+        return broker.send(broker.produce_request({"t": [(0, broker.batch())]}, version=9), 9)
+
+    def fetch() -> Any:
+        return broker.only(broker.fetch([("t", 0, 0)], isolation_level=isolation_level))
+
+    assert produce().kind == "reply"
+    assert (fetch().high_watermark, len(fetch().records)) == (1, len(broker.batch()))
+    waiting = broker.fetch_exchange([("t", 0, 1)], max_wait_ms=60_000, isolation_level=isolation_level)
+    second = produce()
+    assert (second.kind, waiting.kind) == ("parked", "parked")
+    third = produce()
+    assert third.kind == "parked"
+    seen = fetch()
+    assert (seen.high_watermark, seen.last_stable_offset, len(seen.records)) == (1, 1, len(broker.batch()))
+    assert waiting.wakes == 0
+    assert log.offsets()[1:4] == (3, 1, 1)
+    assert len(log.read(0)[0]) == 3 * len(broker.batch())
+    log.flush_due()
+    assert (second.wakes, third.wakes, waiting.wakes) == (1, 1, 1)
+    reply = waiting.resume().reply
+    assert reply is not None
+    assert len(broker.only(FetchResponse.decode(reply[9:], 12)).records) == 2 * len(broker.batch())
+    assert log.offsets()[1:4] == (3, 3, 3)
+    for exchange in (second, third):
+        exchange.resume()
+    assert produce().kind == "reply"
+    assert fetch().high_watermark == 4
+
+
+def test_a_coordinators_append_is_visible_when_it_returns(broker: Any) -> None:
+    (log,) = broker.topic("t", flush_messages=1)
+    log.append_as_leader(broker.batch())
+    assert log.offsets()[1:4] == (1, 1, 1)
+
+
+def test_acks_all_with_followers_waits_for_the_flush_too(broker: Any) -> None:
+    (log,) = broker.topic("t", flush_messages=1, isr=(1, 2))
+    exchange = broker.send(broker.produce_request({"t": [(0, broker.batch())]}, version=9, acks=-1), 9)
+    log.follower_position(2, 1)
+    assert exchange.kind == "parked"
+    assert exchange.resume().kind == "parked"
+    assert log.high_watermark == 0
+    log.flush_due()
+    assert log.high_watermark == 1
+    assert broker.only(broker.produce_reply(exchange.resume(), 9)).error_code == 0
