@@ -16,10 +16,10 @@ from kafkapy._speedups.posix cimport (
     atomic_load,
     atomic_store,
     pthread_rwlock_destroy,
-    pthread_rwlock_init,
     pthread_rwlock_rdlock,
     pthread_rwlock_unlock,
     pthread_rwlock_wrlock,
+    rwlock_init,
 )
 from kafkapy._speedups.wire cimport (
     buffer_free,
@@ -114,7 +114,7 @@ cdef class DataPlane:
         self.state.fetch_max_bytes = fetch_max_bytes
         self.state.request_log = 0
         self.state.verify_transactions = 1
-        pthread_rwlock_init(&self.state.endpoints_lock, NULL)
+        rwlock_init(&self.state.endpoints_lock)
         for i in range(API_COUNT):
             self.state.apis[i].requests = 0
             self.state.apis[i].errors = 0

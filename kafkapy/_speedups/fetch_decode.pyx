@@ -24,6 +24,7 @@ from libc.string cimport memset
 
 from kafkapy._speedups.fetch_session cimport FINAL_EPOCH, INVALID_SESSION_ID, FetchTopic, fetch_topic_again, fetch_topic_new, fetch_topic_ref, fetch_topic_unref
 from kafkapy._speedups.fetch_state cimport ForgottenPartition
+from kafkapy._speedups.memory_reserve cimport has_room
 from kafkapy._speedups.partition_log cimport log_unref
 from kafkapy._speedups.wire cimport (
     Cursor,
@@ -107,6 +108,8 @@ cdef bint read_partitions(FetchState* state, Cursor* c, FetchTopic* topic) noexc
     cdef int32_t i
     if c.error or count < 0 or <size_t>count > MAX_PARTITIONS - state.partitions.size():
         return False
+    if not has_room(state.partitions.size(), <size_t>count):
+        return False
     fetch_partition_init(&partition)
     partition.request.current_leader_epoch = -1
     partition.request.last_fetched_epoch = -1
@@ -144,6 +147,8 @@ cdef bint read_forgotten(FetchState* state, Cursor* c, FetchTopic* topic) noexce
     cdef int32_t i
     if c.error or count < 0 or <size_t>count > MAX_PARTITIONS - state.forgotten.size():
         return False
+    if not has_room(state.forgotten.size(), <size_t>count):
+        return False
     for i in range(count):
         forgotten.partition = read_int32(c)
         if c.error:
@@ -161,7 +166,7 @@ cdef bint read_topics(FetchState* state, Cursor* c, bint forgotten) noexcept nog
     cdef FetchTopic* topic
     cdef bint good
     cdef int32_t i
-    if c.error or count < 0 or count > MAX_PARTITIONS:
+    if c.error or count < 0 or count > MAX_PARTITIONS or not has_room(0, <size_t>count):
         return False
     for i in range(count):
         topic = read_topic(state, c)

@@ -15,8 +15,11 @@ cdef struct LogCut:
 # Appends park until finish_truncation. In between the caller removes the files of those segments: first them, then the bytes, so that a crash
 # leaves a log without a hole.
 cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int64_t]* removed) noexcept nogil
-# Cuts the file. With a `failure` (of removing files) the log goes offline instead. 0 or an errno. The producer state must be rebuilt afterwards.
+# Cuts the file. With a `failure` (of removing files) the log goes offline instead, and the truncation ends. 0 or an errno. The caller rebuilds the
+# producer state and calls end_truncation.
 cdef int finish_truncation(LogState* log, LogCut* cut, int failure) noexcept nogil
+# Lets appends go on.
+cdef void end_truncation(LogState* log, LogCut* cut) noexcept nogil
 # Takes all segments out and moves every offset to `offset`; the log has no active segment until the next switch. Leaves `rolling` set: the caller
 # removes the files and calls resume_appends.
 cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil

@@ -121,22 +121,28 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
 
 
 cdef int finish_truncation(LogState* log, LogCut* cut, int failure) noexcept nogil:
-    cdef vector[Waiter] woken
     if cut.segment == NULL:
         return failure
     if failure == 0:
         failure = segment_truncate(cut.segment, cut.end, cut.position)
+    if failure:
+        pthread_mutex_lock(&log.mutex)
+        set_offline_locked(log, failure, "truncation failed")
+        pthread_mutex_unlock(&log.mutex)
+        end_truncation(log, cut)
+    return failure
+
+
+cdef void end_truncation(LogState* log, LogCut* cut) noexcept nogil:
+    cdef vector[Waiter] woken
     pthread_mutex_lock(&log.mutex)
     log.own.rolling = False
-    if failure:
-        set_offline_locked(log, failure, "truncation failed")
-    take_waiters_locked(log, failure != 0, &woken)
+    take_waiters_locked(log, log.offline_errno != 0, &woken)
     pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&log.own.sealing)
     segment_unref(cut.segment)
     cut.segment = NULL
     fire(&woken)
-    return failure
 
 
 cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil:
@@ -260,6 +266,7 @@ cdef int flush_if_due(LogState* log) noexcept nogil:
 cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nogil:
     """`appended`: for an append that must be on disk, and may be already. The recovery point stays, because files that Python writes belong to it."""
     cdef vector[SegmentState*] held
+    cdef vector[int64_t] sizes
     cdef vector[Waiter] woken
     cdef int64_t end, recovery_point, truncations, written
     cdef size_t i
@@ -282,6 +289,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
             if i + 1 == log.segments.size() or log.segments[i + 1].base_offset > recovery_point:
                 segment_ref(log.segments[i])
                 held.push_back(log.segments[i])
+                sizes.push_back(log.segments[i].size)
                 new_names = new_names or log.segments[i].base_offset >= recovery_point
         log.own.unflushed_messages = 0
         log.own.flush_wanted = False
@@ -289,7 +297,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
         first = appended and held.size() > 0 and recovery_point <= log.segments.front().base_offset and log.own.flushed <= recovery_point
     pthread_mutex_unlock(&log.mutex)
     for i in range(held.size()):
-        if failure == 0 and held[i].size > 0:
+        if failure == 0 and sizes[i] > 0:
             failure = sync_segment(log, held[i], i + 1 < held.size())
             if failure == 0 and closing:
                 # After a clean stop the indexes are believed.

@@ -9,7 +9,14 @@ from kafkapy._speedups.log_recovery cimport EpochEntry
 from kafkapy._speedups.partition_log cimport Follower, LogCounters, LogState
 from kafkapy._speedups.posix cimport atomic_load, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport CompletedTransaction, ProducerEntry, producer_dict
-from kafkapy._speedups.segment cimport SegmentState, segment_ref, segment_unref
+from kafkapy._speedups.segment cimport SegmentState, segment_ref
+
+cdef struct SegmentDescription:
+    int64_t base_offset
+    int64_t size
+    int64_t max_timestamp
+    int64_t created_ms
+    bint sealed
 
 
 cdef void hold_segments(LogState* log, vector[SegmentState*]* out) noexcept nogil:
@@ -22,15 +29,20 @@ cdef void hold_segments(LogState* log, vector[SegmentState*]* out) noexcept nogi
 
 
 cdef list describe_segments(LogState* log):
-    cdef vector[SegmentState*] held
+    cdef vector[SegmentDescription] found
+    cdef SegmentDescription each
     cdef size_t i
     with nogil:
-        hold_segments(log, &held)
-    found = [(held[i].base_offset, held[i].size, held[i].max_timestamp, held[i].created_ms, held[i].sealed)
-             for i in range(held.size())]
-    for i in range(held.size()):
-        segment_unref(held[i])
-    return found
+        pthread_mutex_lock(&log.mutex)
+        for i in range(log.segments.size()):
+            each.base_offset = log.segments[i].base_offset
+            each.size = log.segments[i].size
+            each.max_timestamp = atomic_load(&log.segments[i].max_timestamp)
+            each.created_ms = log.segments[i].created_ms
+            each.sealed = atomic_load(&log.segments[i].sealed) != 0
+            found.push_back(each)
+        pthread_mutex_unlock(&log.mutex)
+    return [(found[i].base_offset, found[i].size, found[i].max_timestamp, found[i].created_ms, found[i].sealed) for i in range(found.size())]
 
 
 cdef dict describe_counters(LogCounters* c):

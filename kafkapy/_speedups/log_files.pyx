@@ -14,6 +14,7 @@ from kafkapy._speedups.log_cut cimport (
     begin_truncation,
     empty_log,
     finish_truncation,
+    end_truncation,
     flush_log,
     remove_segments_below,
     resume_appends,
@@ -35,6 +36,13 @@ cdef void wake_changed(LogState* log, bint every) noexcept nogil:
     fire(&woken)
 
 
+cdef bint has_prepared(LogState* log) noexcept nogil:
+    pthread_mutex_lock(&log.mutex)
+    cdef bint prepared = log.prepared != NULL
+    pthread_mutex_unlock(&log.mutex)
+    return prepared
+
+
 cdef int check_online(LogState* log) except -1:
     """OSError when the log is offline: its files stay as the failure left them, for the recovery of the next start."""
     if log.offline_errno:
@@ -46,11 +54,13 @@ cdef int make_segment_ready(PartitionLog log) except -1:
     cdef SegmentState* segment
     cdef vector[Waiter] woken
     cdef string path, directory
-    cdef bint moved = True
+    cdef bint moved = True, ready
     while moved:
-        if log.state.prepared != NULL:
-            with nogil:
+        with nogil:
+            ready = has_prepared(log.state)
+            if ready:
                 wake_changed(log.state, False)
+        if ready:
             return 0
         storage = log.storage
         try:
@@ -139,10 +149,15 @@ cdef bint truncate(PartitionLog log, int64_t offset) except -1:
     try:
         log.rewrite_transaction_indexes(max(segment[0] for segment in log.segments()))
         log.write_leader_epochs()
-        log.reload_producers()
+        # Appends park until here: what is known of producers still speaks of what was cut off.
+        log.reload_producers(True)
     except OSError as error:
         log.go_offline(error.errno or EIO)
         raise
+    finally:
+        if cut.segment != NULL:
+            with nogil:
+                end_truncation(log.state, &cut)
     return True
 
 

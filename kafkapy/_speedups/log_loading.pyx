@@ -243,7 +243,15 @@ def load_aborted(PartitionLog log, bytes data):
     return entries.size()
 
 
-def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms):
+cdef void lock_for_rebuild(LogState* log, bint truncating) noexcept nogil:
+    """A truncation holds off appends itself, until the producer state is what the log says again."""
+    if truncating:
+        pthread_mutex_lock(&log.mutex)
+    else:
+        lock_settled(log)
+
+
+def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms, bint truncating=False):
     """The producer state from the newest sound snapshot [(offset, bytes), ...] and the batches behind it; without one from the log start.
 
     Returns the offset of the snapshot used, or -1. Also after a truncation; the log must not be appended to meanwhile. OSError.
@@ -257,9 +265,9 @@ def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms):
     cdef const uint8_t* raw
     cdef int64_t size
     cdef ProducerStateManager* old
-    history.producers = producer_state_new(state.own.history.producers.expiration_ms)
+    history.producers = producer_state_new(log.producer_id_expiration_ms)
     with nogil:
-        lock_settled(state)
+        lock_for_rebuild(state, truncating)
         start = state.log_start_offset
         end = state.log_end_offset
         held = state.segments
@@ -283,7 +291,7 @@ def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms):
             elif failure == 0 and history.producers.end_offset < end and held[i].size:
                 failure = segment_replay(held[i], &history, end)
             segment_unref(held[i])
-        lock_settled(state)
+        lock_for_rebuild(state, truncating)
         if failure == 0:
             history.producers.end_offset = end
             old = state.own.history.producers

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from kafkapy._speedups.memory_reserve cimport memory_is_short
 from kafkapy._speedups.posix cimport (
     atomic_add,
     atomic_load,
@@ -14,6 +15,9 @@ from kafkapy._speedups.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
+
+cdef enum:
+    LARGE = 65536               # bytes; of more, none is handed out while memory is short
 
 
 cdef bint pool_looked_again(MemoryPoolState* pool) noexcept nogil:
@@ -81,6 +85,8 @@ cdef uint8_t* buffer_take(MemoryPoolState* pool, size_t size, size_t* capacity) 
     cdef int which = size_class(size)
     cdef uint8_t* data = NULL
     capacity[0] = size
+    if size > LARGE and memory_is_short():
+        return NULL
     if which < 0:
         return <uint8_t*>malloc(size if size else 1)
     capacity[0] = <size_t>POOL_SMALLEST_CLASS << which

@@ -477,12 +477,12 @@ cdef class PartitionLog:
         """Drops everything; the log goes on, empty, at `offset`. OSError; when files were touched already, the log is offline."""
         truncate_fully(self, offset)
 
-    def reload_producers(self):
-        """The producer state anew from snapshots and batches; snapshots above the log end are removed."""
+    def reload_producers(self, bint truncating=False):
+        """The producer state from snapshots and batches; snapshots above the log end are removed. `truncating`: a truncation holds off appends."""
         from kafkapy._speedups.log_loading import rebuild_producers
 
         self.write_rolled_snapshots()
-        rebuild_producers(self, usable_snapshots(self.storage, self.log_end_offset), wall_clock_ms())
+        rebuild_producers(self, usable_snapshots(self.storage, self.log_end_offset), wall_clock_ms(), truncating)
 
     def delete_records(self, int64_t offset):
         """Moves the log start up to `offset` (-1: the high watermark) and returns it. Segments below go with the next retention run.
@@ -542,7 +542,13 @@ cdef class PartitionLog:
     @property
     def producer_id_expiration_ms(self):
         """producer.id.expiration.ms: how long an idle producer is remembered."""
-        return self.state.own.history.producers.expiration_ms
+        cdef int64_t expiration_ms
+        with nogil:
+            # A truncation puts another state in the place of this one.
+            pthread_mutex_lock(&self.state.mutex)
+            expiration_ms = self.state.own.history.producers.expiration_ms
+            pthread_mutex_unlock(&self.state.mutex)
+        return expiration_ms
 
     @producer_id_expiration_ms.setter
     def producer_id_expiration_ms(self, int64_t value):

@@ -11,10 +11,10 @@ from kafkapy._speedups.partition_log cimport PartitionLog, log_ref, log_unref
 from kafkapy._speedups.posix cimport (
     atomic_add,
     pthread_rwlock_destroy,
-    pthread_rwlock_init,
     pthread_rwlock_rdlock,
     pthread_rwlock_unlock,
     pthread_rwlock_wrlock,
+    rwlock_init,
 )
 
 cdef enum:
@@ -110,7 +110,7 @@ cdef class PartitionTable:
     def __cinit__(self):
         self.logs = {}
         self.state = new PartitionTableState()
-        pthread_rwlock_init(&self.state.lock, NULL)
+        rwlock_init(&self.state.lock)
 
     def __dealloc__(self):
         cdef unordered_map[string, TopicEntry*].iterator it

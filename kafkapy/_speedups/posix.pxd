@@ -11,11 +11,25 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_destroy(pthread_mutex_t*)
     int pthread_mutex_lock(pthread_mutex_t*)
     int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_rwlock_init(pthread_rwlock_t*, const void*)
     int pthread_rwlock_destroy(pthread_rwlock_t*)
     int pthread_rwlock_rdlock(pthread_rwlock_t*)
     int pthread_rwlock_wrlock(pthread_rwlock_t*)
     int pthread_rwlock_unlock(pthread_rwlock_t*)
+
+cdef extern from "<pthread.h>" nogil:
+    """
+    /* glibc lets readers pass a writer that waits: on a busy broker the control plane would wait for ever. No thread may then lock for reading
+       twice; every reader here leaves before it locks anything else. */
+    static inline int kp_rwlock_init(pthread_rwlock_t* lock) {
+        pthread_rwlockattr_t attributes;
+        pthread_rwlockattr_init(&attributes);
+        pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+        int failure = pthread_rwlock_init(lock, &attributes);
+        pthread_rwlockattr_destroy(&attributes);
+        return failure;
+    }
+    """
+    int rwlock_init "kp_rwlock_init"(pthread_rwlock_t*)
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_NONBLOCK, EFD_CLOEXEC

@@ -14,6 +14,7 @@ Strings, bytes and arrays are compact from v9 on. Nothing is copied: names and r
 from libc.stdint cimport int16_t, int32_t, uint8_t
 from libc.string cimport memset
 
+from kafkapy._speedups.memory_reserve cimport has_room
 from kafkapy._speedups.produce_state cimport PARTITION_PENDING, ProducePartition, ProduceTopic
 from kafkapy._speedups.wire cimport (
     Cursor,
@@ -68,7 +69,7 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
     state.acks = read_int16(&c)
     state.timeout_ms = read_int32(&c)
     topic_count = read_array_length(&c, flexible)
-    if c.error or topic_count < 0:
+    if c.error or topic_count < 0 or topic_count > MAX_PARTITIONS or not has_room(0, <size_t>topic_count):
         return False
     for i in range(topic_count):
         topic.name = NULL
@@ -82,6 +83,8 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
                 return False
         partition_count = read_array_length(&c, flexible)
         if c.error or partition_count < 0 or <size_t>partition_count > MAX_PARTITIONS - state.partitions.size():
+            return False
+        if not has_room(state.partitions.size(), <size_t>partition_count):
             return False
         topic.first = state.partitions.size()
         topic.count = <size_t>partition_count

@@ -21,7 +21,7 @@ cdef class Exchange:
     cdef int64_t body_size
     cdef Frame frame
     cdef Outcome outcome
-    cdef int64_t wake_count         # atomic: logs wake from any thread
+    cdef int64_t* wake_count        # atomic. Never freed: a log wakes from any thread, also when the request it was for is over
     cdef bint is_open               # parked or asking: outcome.parked is alive
     cdef object frame_bytes
     cdef void drop(self) noexcept

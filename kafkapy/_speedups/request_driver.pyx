@@ -5,11 +5,11 @@ a request that parks is an `Exchange` that is woken, answered, timed out or canc
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 from libcpp.string cimport string
 from libcpp.vector cimport vector
-from posix.unistd cimport pread
+from posix.unistd cimport pread, usleep
 
 from kafkapy._speedups.authorization cimport authorization_remember
 from kafkapy._speedups.data_plane cimport (
@@ -35,7 +35,19 @@ from kafkapy._speedups.fetch_conversion cimport (
 )
 from kafkapy._speedups.fetch_request cimport fetch_cancel, fetch_forget_kept, fetch_handle, fetch_resume
 from kafkapy._speedups.fetch_state cimport ASK_CONVERT
-from kafkapy._speedups.posix cimport atomic_add, atomic_count, atomic_load, monotonic_ns
+from kafkapy._speedups.posix cimport (
+    atomic_add,
+    atomic_count,
+    atomic_load,
+    atomic_store,
+    monotonic_ns,
+    pthread_rwlock_destroy,
+    pthread_rwlock_rdlock,
+    pthread_rwlock_t,
+    pthread_rwlock_unlock,
+    pthread_rwlock_wrlock,
+    rwlock_init,
+)
 from kafkapy._speedups.partition_log cimport LogState
 from kafkapy._speedups.produce_answers cimport (
     produce_batch_to_verify,
@@ -47,6 +59,7 @@ from kafkapy._speedups.produce_answers cimport (
 )
 from kafkapy._speedups.produce_request cimport produce_cancel, produce_handle, produce_resume
 from kafkapy._speedups.send cimport Send, send_free, send_leave
+from kafkapy._speedups.threads cimport pthread_create, pthread_join, pthread_t
 
 REPLY = "reply"
 NO_REPLY = "no_reply"
@@ -122,7 +135,10 @@ cdef class RequestDriver:
             exchange.frame.client_id = <const uint8_t*><const char*>(<bytes>exchange.client_id)
             exchange.frame.client_id_size = len(exchange.client_id)
         exchange.frame.wake = count_wake
-        exchange.frame.wake_owner = &exchange.wake_count
+        exchange.wake_count = <int64_t*>calloc(1, sizeof(int64_t))
+        if exchange.wake_count == NULL:
+            raise MemoryError
+        exchange.frame.wake_owner = exchange.wake_count
         atomic_count(&self.plane.state.apis[api_key].requests, 1)
         atomic_count(&self.plane.state.apis[api_key].request_bytes, exchange.body_size)
         with nogil:
@@ -252,7 +268,7 @@ cdef class Exchange:
     @property
     def wakes(self):
         """How often a log has woken this request since the last resume."""
-        return atomic_load(&self.wake_count)
+        return atomic_load(self.wake_count)
 
     @property
     def deadline_ns(self):
@@ -291,7 +307,7 @@ cdef class Exchange:
         if not self.is_open:
             raise RuntimeError("the request is not parked")
         cdef void* parked = self.outcome.parked
-        self.wake_count = 0
+        atomic_store(self.wake_count, 0)
         with nogil:
             if self.api_key == API_PRODUCE:
                 produce_resume(self.driver.plane.state, parked, timed_out, &self.outcome)
@@ -386,3 +402,35 @@ cdef class Exchange:
         if not self.is_open or self.api_key != API_PRODUCE:
             raise RuntimeError("not a parked Produce")
         return 0
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_rwlock_tryrdlock(pthread_rwlock_t*)
+
+
+cdef void* write_once(void* lock) noexcept nogil:
+    pthread_rwlock_wrlock(<pthread_rwlock_t*>lock)
+    pthread_rwlock_unlock(<pthread_rwlock_t*>lock)
+    return NULL
+
+
+def waiting_writer_keeps_readers_out():
+    """Whether a reader is refused while another one has the table's kind of lock and a writer waits for it; False after ten seconds."""
+    cdef pthread_rwlock_t lock
+    cdef pthread_t writer
+    cdef bint refused = False
+    cdef int turn
+    with nogil:
+        rwlock_init(&lock)
+        pthread_rwlock_rdlock(&lock)
+        if pthread_create(&writer, NULL, write_once, &lock) == 0:
+            for turn in range(10000):
+                refused = pthread_rwlock_tryrdlock(&lock) != 0
+                if refused:
+                    break
+                pthread_rwlock_unlock(&lock)
+                usleep(1000)
+            pthread_rwlock_unlock(&lock)
+            pthread_join(writer, NULL)
+        pthread_rwlock_destroy(&lock)
+    return refused

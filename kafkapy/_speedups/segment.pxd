@@ -16,14 +16,14 @@ cdef cppclass SegmentState:
     int64_t base_offset
     int fd                          # data file; sendfile and pread from any thread that holds a reference
     int64_t size                    # bytes of whole batches in the file; written under the log's mutex
-    int64_t max_timestamp           # ms, -1 when empty
+    int64_t max_timestamp           # ms, -1 when empty; atomic where a truncation, which needs the file for it, writes it without the mutex
     int64_t offset_of_max_timestamp
     int64_t created_ms              # wall clock, for roll by time when the batches carry no timestamp
     int64_t first_batch_timestamp   # ms, -1 when empty or not read yet; roll by time counts from here
     int64_t bytes_since_index       # appended since the last index entry
     int64_t dense_from              # atomic; every batch from this position on has an index entry of its own
     int64_t roll_jitter_ms          # taken off segment.ms
-    bint sealed                     # no longer active and its indexes cut to size
+    int64_t sealed                  # atomic; 1: no longer active and its indexes cut to size
     FileRecordsState* records
     OffsetIndexState* offset_index
     TimeIndexState* time_index

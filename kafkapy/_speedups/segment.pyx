@@ -225,15 +225,16 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
     failure = file_truncate(s.fd, position)
     if failure:
         return failure
-    s.size = position
+    if s.size != position:          # as it is not where begin_truncation has said so already, under the log's mutex
+        s.size = position
     s.bytes_since_index = 0
     atomic_store(&s.dense_from, INT64_MAX)
-    s.sealed = False
+    atomic_store(&s.sealed, 0)
     if position > 0:
         segment_read_max_timestamp(s)
         return 0
     s.first_batch_timestamp = -1
-    s.max_timestamp = -1
+    atomic_store(&s.max_timestamp, -1)
     s.offset_of_max_timestamp = -1
     # A stop writes no index of an empty segment, so the files must not keep entries of what was here.
     failure = index_trim(&s.offset_index.file, False)
@@ -245,15 +246,17 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
 cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil:
     """The last time index entry, or a higher timestamp in a batch behind it."""
     cdef BatchScan scan
-    if not time_index_last(s.time_index, &s.max_timestamp, &s.offset_of_max_timestamp):
-        s.max_timestamp = -1
+    cdef int64_t timestamp = -1
+    if not time_index_last(s.time_index, &timestamp, &s.offset_of_max_timestamp):
+        timestamp = -1
         s.offset_of_max_timestamp = s.base_offset
+    atomic_store(&s.max_timestamp, timestamp)
     if s.size == 0 or segment_open(s) < 0:
         return
     scan_start(&scan, s.fd, offset_index_lookup(s.offset_index, s.offset_of_max_timestamp), s.size)
     while scan_next(&scan) == SCAN_FOUND:
         if scan.header.max_timestamp > s.max_timestamp:
-            s.max_timestamp = scan.header.max_timestamp
+            atomic_store(&s.max_timestamp, scan.header.max_timestamp)
             s.offset_of_max_timestamp = scan.header.base_offset + scan.header.last_offset_delta
 
 
@@ -277,7 +280,7 @@ cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil:
             failure = index_trim(&s.offset_index.file, True)
         if failure == 0:
             failure = index_trim(&s.time_index.file, True)
-        s.sealed = failure == 0
+        atomic_store(&s.sealed, failure == 0)
     if failure == 0 and sync:
         failure = segment_open(s)
         failure = -failure if failure < 0 else file_sync(failure)

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkapy._speedups import memory_reserve
 from kafkapy._speedups.connection import LOGGER_NAMES
 from kafkapy._speedups.data_plane import DataPlane
 from kafkapy._speedups.event_queue import (
@@ -231,6 +232,7 @@ class KafkaServer:
 
     async def _startup(self) -> None:
         logger.info("starting")
+        memory_reserve.install()
         check_protocols(self.config.listeners)
         loop = asyncio.get_running_loop()
         plugins = self._plugins_loaded
