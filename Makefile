@@ -15,7 +15,7 @@ export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve test test-spark lint asan soak perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
+.PHONY: help build serve test test-spark lint asan tsan soak perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
@@ -24,6 +24,7 @@ help:
 	@echo 'test-spark    the Spark connector on a real Spark (plugins/kafkapy-spark)'
 	@echo 'lint          ruff, mypy, stubtest'
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
+	@echo 'tsan          network, log, purgatory, cleaner and move tests under ThreadSanitizer'
 	@echo 'soak          the tests that run for long'
 	@echo 'perf          kafkapy beside Apache Kafka and the limit of the machine; docs/performance.md'
 	@echo 'perf-smoke    the same in under a minute, kafkapy and the limit only'
@@ -98,6 +99,9 @@ lint: build $(STAMPS)/test-venv
 
 asan: build $(STAMPS)/test-venv
 	scripts/asan $(ARGS)
+
+tsan: build $(STAMPS)/test-venv
+	scripts/tsan $(ARGS)
 
 soak: build $(STAMPS)/test-venv
 	@scripts/system-packages test

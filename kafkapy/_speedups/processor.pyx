@@ -78,6 +78,7 @@ from kafkapy._speedups.selector cimport (
     selector_touch,
 )
 from kafkapy._speedups.send cimport send_free
+from kafkapy._speedups.threads cimport name_thread
 from kafkapy._speedups.transport cimport transport_plaintext
 from kafkapy._speedups.worker_pool cimport WorkerPool
 
@@ -346,6 +347,7 @@ cdef void signal_channel(ProcessorState* p) noexcept nogil:
 cdef void run_loop(ProcessorState* p) noexcept nogil:
     cdef int64_t stop_at
     block_signals()
+    name_thread(b"kafka-network")
     mailbox_attach(p.mailbox)
     atomic_store(&p.started_ns, monotonic_ns())
     while True:

@@ -103,6 +103,21 @@ class BrokerState(Enum):
     SHUTTING_DOWN = 7
 
 
+class _MemoryWatch:
+    """Takes the data plane's reserve of memory again when there is some, and says that it was needed."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    def __call__(self) -> None:
+        short = memory_reserve.is_short()
+        taken = memory_reserve.counters()["taken"]
+        if taken > self._taken:
+            self._taken = taken
+            state = "large requests are refused until there is some" if short else "there is some again"
+            logger.warning("the broker ran out of memory: %s", state)
+
+
 class KafkaServer:
     """Owns every part of one broker and the order in which they start and stop. `run` or `start`/`stop` are called on
     a thread of the program; everything else happens on the control loop's thread, which one of them provides.
@@ -271,6 +286,7 @@ class KafkaServer:
             self.config.get_int("max.incremental.fetch.session.cache.slots"),
             max_partitions=self.config.get_int("kafkapy.fetch.session.max.partitions"),
         )
+        scheduler.schedule("memory-reserve", _MemoryWatch(), 1_000, 1_000)
         # The connection of a session that is not used for so long has been closed as idle.
         idle_ms = self.config.get_int("connections.max.idle.ms")
         if idle_ms >= 0:

@@ -151,3 +151,40 @@ def test_appends_and_truncations_alternate_safely(logs: Any, batch: Any) -> None
         assert record_batch.check_crc(data)
         assert int.from_bytes(data[:8], "big") == offset
         offset += 2
+
+
+def test_the_producer_state_is_that_of_the_log_after_truncations_beside_appends(logs: Any, batch: Any) -> None:
+    """Nothing is appended between a cut and the producer state that speaks of it, or batches would be missing there."""
+    log = logs.open(segment_bytes=2000, index_interval_bytes=100)
+    now = time.time_ns() // 1_000_000
+    until = time.monotonic() + 2
+    appended = [0, 0]
+
+    def append(which: int) -> None:
+        sequence = 0
+        while time.monotonic() < until:
+            try:
+                data = batch(2, producer_id=which + 1, epoch=0, sequence=sequence, timestamp=now)
+                log.append_as_leader(data, api_version=9)
+                sequence += 2
+                appended[which] += 1
+            except KafkaError as error:
+                assert error.code.name == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+                known = [each for each in log.producers() if each["producer_id"] == which + 1]
+                sequence = known[0]["last_sequence"] + 1 if known else 0
+
+    def truncate() -> None:
+        while time.monotonic() < until:
+            log.truncate_to(max(0, log.log_end_offset - 10))
+
+    def look() -> None:
+        while time.monotonic() < until:
+            log.producers()
+            assert log.producer_id_expiration_ms > 0
+
+    run([lambda: append(0), lambda: append(1), truncate, look])
+    assert min(appended) > 10
+    assert log.offline_errno == 0
+    known = log.producers()
+    log.reload_producers()
+    assert sorted(map(str, known)) == sorted(map(str, log.producers()))

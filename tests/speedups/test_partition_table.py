@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy._speedups.request_driver import waiting_writer_keeps_readers_out
 from kafkapy.errors import ErrorCode
 
 ID = bytes(range(16))
@@ -85,3 +86,8 @@ def test_many_topics_and_partitions_are_found(broker: Any) -> None:
         ("t", 0): ErrorCode.NONE,
     }
     assert log.partition == 0
+
+
+def test_a_writer_that_waits_keeps_new_readers_out() -> None:
+    """Else the control plane would wait for as long as Processors look partitions up."""
+    assert waiting_writer_keeps_readers_out()
