@@ -22,8 +22,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from peers.zookeeper import ZooKeeper
 
-RELEASES = {"2.1": "2.1.1", "2.8": "2.8.2", "3.3": "3.3.2", "3.6": "3.6.2", "3.9": "3.9.1", "4.x": "4.1.1"}
+RELEASES = {
+    "2.1": "2.1.1", "2.8": "2.8.2", "3.3": "3.3.2", "3.6": "3.6.2", "3.9": "3.9.1", "4.1": "4.1.1", "4.x": "4.4.0"
+}  # fmt: skip
 """Those that tests know by these names; others go by their own."""
+TOOLS = {"4.4.0": "4.3.1"}
+"""Releases whose broker is on Maven Central as kafka_2.13, but whose tools and Streams are not, and the release whose
+are used with them."""
 VERSIONS = {name: RELEASES[name] for name in os.environ.get("KAFKAPY_PEER_VERSIONS", "3.9,4.x").split(",")}
 """The releases that are tested with in this run."""
 WITH_ZOOKEEPER = ("2.", "3.0", "3.1", "3.2")
@@ -36,6 +41,9 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 </dependencies></project>
 """
 _DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_OF_THE_BROKER = ("kafka.Kafka", "kafka.tools.StorageTool")
+_MOVED = {"kafka.tools.DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments"}
+"""Tools whose names the releases in TOOLS changed."""
 _LOGGER = "org.slf4j:slf4j-simple:1.7.36"
 _EXCLUDED = "-DexcludeArtifactIds=slf4j-log4j12,slf4j-reload4j"
 """Loggers that older releases bring; with those nothing would be written without a configuration."""
@@ -48,8 +56,21 @@ class PeerMissingError(RuntimeError):
 def jars(version: str) -> Path:
     """The folder with all jars of that release, fetched on the first call."""
     release = RELEASES.get(version, version)
-    kafka = [f"org.apache.kafka:kafka_{_scala(version)}:{release}", f"org.apache.kafka:kafka-tools:{release}"]
+    kafka = [f"org.apache.kafka:kafka_{_scala(version)}:{release}"]
+    if release not in TOOLS:
+        kafka.append(f"org.apache.kafka:kafka-tools:{release}")
     return _fetched(f"apache-kafka-{release}", [*kafka, _LOGGER])
+
+
+def tools_jars(version: str) -> Path:
+    """The same with the command-line tools in it: those of another release where this one's can't be had."""
+    return jars(tools_release(version))
+
+
+def tools_release(version: str) -> str:
+    """The release whose tools, and whose Streams, go with that one's broker."""
+    release = RELEASES.get(version, version)
+    return TOOLS.get(release, release)
 
 
 def _scala(version: str) -> str:
@@ -59,7 +80,7 @@ def _scala(version: str) -> str:
 
 def streams_jars(version: str) -> Path:
     """The same for Kafka Streams; Kafka's clients are among them."""
-    release = RELEASES.get(version, version)
+    release = tools_release(version)
     return _fetched(f"kafka-streams-{release}", [f"org.apache.kafka:kafka-streams:{release}", _LOGGER])
 
 
@@ -112,13 +133,18 @@ def compiled(source: Path, libs: Path) -> Path:
 
 
 def java(version: str, main: str, *arguments: str, options: tuple[str, ...] = ("-Xmx512m",)) -> list[str]:
-    """The command line that runs one of Kafka's main classes."""
+    """The command line that runs one of Kafka's main classes, named as in 4.1, or a program of ours."""
+    libs = jars(version)
+    if main not in _OF_THE_BROKER and main.startswith(("kafka.", "org.apache.kafka.")):
+        libs = tools_jars(version)
+        if libs != jars(version):
+            main = _MOVED.get(main, main)
     return [
         "java",
         *options,
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
-        f"{jars(version)}/*",
+        f"{libs}/*",
         main,
         *arguments,
     ]

@@ -366,7 +366,7 @@ def stored_results() -> dict[str, object]:
         for name, title in (
             ("kafkapy", "kafkapy"),
             ("apache-3.9", "Apache Kafka 3.9.1"),
-            ("apache-4.x", "Apache Kafka 4.1.1"),
+            ("apache-4.x", "Apache Kafka 4.4.0"),
         )
     ]
     peers.append(

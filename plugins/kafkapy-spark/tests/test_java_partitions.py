@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 SOURCE = Path(__file__).parent / "java" / "Partitions.java"
-VERSION = "4.1.1"
+VERSION = "4.4.0"
 
 
 @pytest.mark.parametrize("partitions", [1, 7, 64])

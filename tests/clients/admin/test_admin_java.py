@@ -1,4 +1,4 @@
-"""KafkaAdminClient against Apache Kafka 3.9 and 4.1: what our broker does not serve, and every result compared with
+"""KafkaAdminClient against Apache Kafka 3.9 and 4.4: what our broker does not serve, and every result compared with
 kafka-python's."""
 
 from __future__ import annotations
