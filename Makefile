@@ -25,7 +25,7 @@ help:
 	@echo 'lint          ruff, mypy, stubtest'
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
 	@echo 'tsan          network, log, purgatory, cleaner and move tests under ThreadSanitizer'
-	@echo 'soak          the tests that run for long'
+	@echo 'soak          the tests that run for long (KAFKAPY_FUZZ_FRAMES=: how many spoiled requests)'
 	@echo 'perf          kafkapy beside Apache Kafka and the limit of the machine; docs/performance.md'
 	@echo 'perf-smoke    the same in under a minute, kafkapy and the limit only'
 	@echo 'perf-clients  our producer and consumer beside confluent-kafka, kafka-python and aiokafka'

@@ -24,13 +24,17 @@ MEGABYTE = 1 << 20
 
 
 class WellBehaved:
-    """A client beside the hostile one: produces and reads back in a loop, and notes every error and wrong record."""
+    """A client beside the hostile one: produces, reads back and commits in a loop, and notes every error, wrong record
+    and lost offset."""
 
     def __init__(self, bootstrap: str) -> None:
         self.rounds = 0
         self.problems: list[str] = []
         self._client = ConfluentClient(bootstrap)
         self._client.create_topic("well-behaved")
+        self._group = confluent_kafka.Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "well-behaved", "enable.auto.commit": "false"}
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -44,6 +48,11 @@ class WellBehaved:
                 got = self._client.consume("well-behaved", 10, offset=sent)
                 if [(r.offset, r.record.value) for r in got] != [(n, b"%d" % n) for n in range(sent, sent + 10)]:
                     self.problems.append(f"records {sent} to {sent + 9} came back as {got}")
+                end = confluent_kafka.TopicPartition("well-behaved", 0, sent + 10)
+                self._group.commit(offsets=[end], asynchronous=False)
+                [committed] = self._group.committed([confluent_kafka.TopicPartition("well-behaved", 0)], 60)
+                if committed.offset != end.offset:
+                    self.problems.append(f"committed {end.offset}, and got {committed}")
             except Exception as error:
                 self.problems.append(repr(error))
             sent += 10
@@ -53,6 +62,7 @@ class WellBehaved:
     def finish(self) -> None:
         self._stop.set()
         self._thread.join(120)
+        self._group.close()
         assert not self.problems, self.problems[:3]
         assert self.rounds > 0
 
