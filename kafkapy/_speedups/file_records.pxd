@@ -8,7 +8,7 @@ again, so a reader that stays below the segment's size never meets half a batch.
 from libc.stdint cimport int64_t, uint8_t
 from libcpp.string cimport string
 
-from kafkapy._speedups.record_batch cimport BatchHeader
+from kafkapy._speedups.record_batch cimport CONTROL_FLAG, MAGIC_V2, BatchHeader
 
 cdef enum:
     SCAN_CHUNK = 4096               # bytes read at once while walking headers
@@ -65,5 +65,10 @@ cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil
 cdef ScanStatus batch_at(int fd, int64_t position, int64_t limit, BatchPosition* out) noexcept nogil
 # The first batch at or behind `position`, below `limit`, whose last offset is `offset` or higher.
 cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset, BatchPosition* out) noexcept nogil
-# The first batch at or behind `position` whose max timestamp is `timestamp` or higher and whose last offset is at least `offset`.
+# Whether the batch that a walk has found holds records: a control batch does not.
+cdef inline bint holds_records(const BatchHeader* header) noexcept nogil:
+    return header.magic < MAGIC_V2 or not header.attributes & CONTROL_FLAG
+
+
+# The first batch of records at or behind `position` whose max timestamp is `timestamp` or higher and whose last offset is at least `offset`.
 cdef ScanStatus scan_for_timestamp(int fd, int64_t position, int64_t limit, int64_t timestamp, int64_t offset, BatchPosition* out) noexcept nogil

@@ -258,7 +258,8 @@ cdef ScanStatus scan_for_timestamp(int fd, int64_t position, int64_t limit, int6
         status = scan_next(&scan)
         if status != SCAN_FOUND:
             return status
-        if scan.header.max_timestamp >= timestamp and scan.header.base_offset + scan.header.last_offset_delta >= offset:
+        if (scan.header.max_timestamp >= timestamp and scan.header.base_offset + scan.header.last_offset_delta >= offset
+                and holds_records(&scan.header)):
             fill_position(&scan, out)
             return SCAN_FOUND
 

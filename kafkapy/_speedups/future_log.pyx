@@ -49,6 +49,7 @@ from kafkapy._speedups.posix cimport (
 from kafkapy._speedups.producer_state cimport ORIGIN_REPLICATION
 from kafkapy._speedups.record_batch cimport BATCH_BAD_MAGIC, BATCH_OK, BatchHeader, BatchStatus, batch_header_parse
 from kafkapy._speedups.segment cimport (
+    NEWEST_NOT_KNOWN,
     segment_append,
     segment_after_append,
     segment_detach,
@@ -391,6 +392,7 @@ cdef class FutureLogCopy:
                 outcome = COPY_ENDED
             else:
                 future.log_end_offset = offset + 1
+                atomic_store(&active.newest_record, NEWEST_NOT_KNOWN)
                 segment_ref(active)
         pthread_mutex_unlock(&future.mutex)
         if outcome == COPY_MORE:

@@ -63,6 +63,8 @@ cdef int time_index_append(TimeIndexState* index, int64_t timestamp, int64_t off
 cdef int64_t offset_index_lookup(OffsetIndexState* index, int64_t offset) noexcept nogil
 # The same, and the positions of the two entries behind it, -1 where there is none.
 cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_t* following, int64_t* second) noexcept nogil
+# The offset of the first entry at or behind `position`, -1 when there is none.
+cdef int64_t offset_index_bound(OffsetIndexState* index, int64_t position) noexcept nogil
 # The offset of the last entry with a timestamp <= the one given (the base offset when there is none).
 cdef int64_t time_index_lookup(TimeIndexState* index, int64_t timestamp) noexcept nogil
 # The newest entry, false when empty.

@@ -271,6 +271,24 @@ cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_
     return position if position >= 0 else 0
 
 
+cdef int64_t offset_index_bound(OffsetIndexState* index, int64_t position) noexcept nogil:
+    cdef int64_t low = 0, high, middle, offset = -1
+    cdef IndexEntry entry
+    pthread_mutex_lock(&index.file.mutex)
+    if readable(&index.file):
+        high = total(&index.file)
+        while low < high:
+            middle = low + (high - low) // 2
+            get_entry(&index.file, middle, &entry)
+            if entry.value < position:
+                low = middle + 1
+            else:
+                high = middle
+                offset = index.base_offset + entry.key
+    pthread_mutex_unlock(&index.file.mutex)
+    return offset
+
+
 cdef int64_t time_index_lookup(TimeIndexState* index, int64_t timestamp) noexcept nogil:
     cdef int64_t found, offset = index.base_offset
     cdef IndexEntry entry

@@ -57,7 +57,7 @@ from kafkapy._speedups.partition_log cimport (
     LogState,
     Waiter,
 )
-from kafkapy._speedups.posix cimport atomic_count, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport atomic_count, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport (
     ORIGIN_CLIENT,
     ORIGIN_REPLICATION,
@@ -72,6 +72,7 @@ from kafkapy._speedups.producer_state cimport (
     producer_check,
     producer_in_transaction,
     producer_is_verified,
+    producer_place_batch,
     producer_start_verification,
 )
 from kafkapy._speedups.record_batch cimport (
@@ -101,6 +102,7 @@ from kafkapy._speedups.record_batch cimport (
     batch_stamp_append_time,
 )
 from kafkapy._speedups.segment cimport (
+    NEWEST_NOT_KNOWN,
     SegmentState,
     segment_after_append,
     segment_append,
@@ -375,7 +377,7 @@ cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_
                       bint* aborted, int64_t* messages) noexcept nogil:
     """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno."""
     cdef int64_t offset = log.log_end_offset, position = active.size
-    cdef int64_t max_timestamp = -1, offset_of_max = -1
+    cdef int64_t max_timestamp = -1, offset_of_max = -1, newest_record = -1
     cdef CheckedBatch* batch
     cdef CompletedTransaction completed
     cdef AbortedWrite unwritten
@@ -391,16 +393,22 @@ cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_
         if batch.header.max_timestamp > max_timestamp:
             max_timestamp = batch.header.max_timestamp
             offset_of_max = offset - 1
+        if not batch.header.attributes & CONTROL_FLAG and batch.header.max_timestamp > newest_record:
+            newest_record = batch.header.max_timestamp
         messages[0] += batch.header.record_count if batch.header.record_count > 0 else 0
     failure = segment_append(active, data, size, offset - 1, max_timestamp, offset_of_max, log.config.index_interval_bytes)
     if failure:
         return failure
+    if newest_record > active.newest_record != NEWEST_NOT_KNOWN:
+        atomic_store(&active.newest_record, newest_record)
     for i in range(batches.size()):
         batch = &batches[0][i]
         if epochs_assign(&log.own.history.epochs, batch.header.leader_epoch, batch.header.base_offset):
             log.own.epochs_version += 1
         producer_apply(log.own.history.producers, &batch.header, &batch.marker, batch.header.base_offset,
                        batch.header.base_offset + batch.header.last_offset_delta, &completed)
+        if batch.header.attributes & TRANSACTIONAL_FLAG:
+            producer_place_batch(log.own.history.producers, batch.header.base_offset, active.base_offset, position + batch.at)
         if completed.completed and completed.aborted:
             log.own.history.aborted.push_back(completed)
             if not log.own.directory.empty():

@@ -7,7 +7,17 @@ from libc.stdlib cimport free
 from libc.string cimport strerror
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.file_records cimport SCAN_FOUND, BatchPosition, file_read
+from kafkapy._speedups.file_records cimport (
+    SCAN_END,
+    SCAN_FOUND,
+    BatchPosition,
+    BatchScan,
+    ScanStatus,
+    file_read,
+    holds_records,
+    scan_next,
+    scan_start,
+)
 from kafkapy._speedups.log_append cimport append_batches
 from kafkapy._speedups.log_describe cimport hold_segments
 from kafkapy._speedups.log_read cimport read_batches
@@ -23,10 +33,20 @@ from kafkapy._speedups.partition_log cimport (
     LogState,
     ReadResult,
 )
-from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.segment cimport SegmentState, segment_find_timestamp, segment_ref, segment_unref
+from kafkapy._speedups.posix cimport atomic_load, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.segment cimport (
+    NEWEST_NOT_KNOWN,
+    SegmentState,
+    segment_find_timestamp,
+    segment_open,
+    segment_ref,
+    segment_unref,
+)
 
 from kafkapy.errors import error_for
+
+cdef enum:
+    LOOKS = 8                       # at a segment that grows meanwhile
 
 
 cdef object append_bytes(LogState* log, bytes batches, const AppendOptions* options, int origin):
@@ -83,11 +103,64 @@ cdef tuple read_bytes(LogState* log, int64_t offset, int32_t max_bytes, bint min
     return data, result.high_watermark, result.last_stable_offset, result.log_start_offset, aborted
 
 
-cdef object find_timestamp_bytes(LogState* log, int64_t timestamp, int64_t end_offset):
+cdef int64_t learn_newest_record(LogState* log, SegmentState* s) noexcept nogil:
+    """The highest timestamp of the segment's records, -1 without any. Read from the headers once; appends keep it from then on."""
+    cdef BatchScan scan
+    cdef ScanStatus status
+    cdef int64_t newest, size, truncations, walked = 0, known_truncations = -1, found = -1
+    cdef int attempt
+    for attempt in range(LOOKS):
+        pthread_mutex_lock(&log.mutex)
+        newest = atomic_load(&s.newest_record)
+        size = s.size
+        truncations = log.own.truncations
+        if newest == NEWEST_NOT_KNOWN and size == walked and truncations == known_truncations:
+            newest = found
+            atomic_store(&s.newest_record, found)
+        pthread_mutex_unlock(&log.mutex)
+        if newest != NEWEST_NOT_KNOWN:
+            return newest
+        if truncations != known_truncations:
+            walked = 0
+            found = -1
+            known_truncations = truncations
+        if segment_open(s) < 0:
+            return s.max_timestamp
+        scan_start(&scan, s.fd, walked, size)
+        status = scan_next(&scan)
+        while status == SCAN_FOUND:
+            if holds_records(&scan.header) and scan.header.max_timestamp > found:
+                found = scan.header.max_timestamp
+            status = scan_next(&scan)
+        if status != SCAN_END:
+            return s.max_timestamp      # an upper bound is as good as nothing known
+        walked = size
+    return found
+
+
+cdef int64_t newest_record_timestamp(LogState* log) noexcept nogil:
+    cdef vector[SegmentState*] held
+    cdef BatchPosition at
+    cdef int64_t newest = -1, candidate
+    cdef size_t i
+    hold_segments(log, &held)
+    for i in range(held.size(), 0, -1):
+        candidate = held[i - 1].max_timestamp       # of markers, too
+        if candidate > newest:
+            if (atomic_load(&held[i - 1].newest_record) != NEWEST_NOT_KNOWN
+                    or segment_find_timestamp(held[i - 1], candidate, 0, held[i - 1].size, &at) != SCAN_FOUND):
+                candidate = learn_newest_record(log, held[i - 1])
+            if candidate > newest:
+                newest = candidate
+        segment_unref(held[i - 1])
+    return newest
+
+
+cdef object find_timestamp_bytes(LogState* log, int64_t timestamp, int64_t end_offset, int64_t start_offset):
     cdef vector[SegmentState*] held
     cdef SegmentState* found = NULL
     cdef BatchPosition at
-    cdef int64_t start, limit, got
+    cdef int64_t start, limit, newest, got
     cdef size_t i
     cdef uint8_t* buffer
     with nogil:
@@ -95,10 +168,19 @@ cdef object find_timestamp_bytes(LogState* log, int64_t timestamp, int64_t end_o
         start = log.log_start_offset
         limit = log.log_end_offset if end_offset < 0 else end_offset
         pthread_mutex_unlock(&log.mutex)
+        if start_offset > start:
+            start = start_offset
         hold_segments(log, &held)
         for i in range(held.size()):
             if found == NULL and held[i].max_timestamp >= timestamp and held[i].base_offset < limit:
-                if segment_find_timestamp(held[i], timestamp, start, held[i].size, &at) == SCAN_FOUND and at.base_offset < limit:
+                if i + 1 < held.size() and held[i + 1].base_offset <= start:
+                    continue
+                newest = atomic_load(&held[i].newest_record)
+                if newest != NEWEST_NOT_KNOWN and newest < timestamp:
+                    continue            # only markers are as young
+                if segment_find_timestamp(held[i], timestamp, start, held[i].size, &at) != SCAN_FOUND:
+                    learn_newest_record(log, held[i])       # the next look-up need not walk
+                elif at.base_offset < limit:
                     found = held[i]
                     segment_ref(found)
         for i in range(held.size()):

@@ -13,6 +13,7 @@ from kafkapy._speedups.log_state cimport (
     advance_high_watermark_locked,
     fire,
     floor_segment,
+    forget_aborted_summary_locked,
     forget_batches_locked,
     lock_settled,
     segment_stem,
@@ -225,6 +226,7 @@ cdef void remove_segments_below(LogState* log, int64_t offset, vector[int64_t]* 
         while i < log.own.history.aborted.size() and log.own.history.aborted[i].last_offset < log.log_start_offset:
             i += 1
         log.own.history.aborted.erase(log.own.history.aborted.begin(), log.own.history.aborted.begin() + <int64_t>i)
+        forget_aborted_summary_locked(log)
     pthread_mutex_unlock(&log.mutex)
     for i in range(dropped.size()):
         removed.push_back(dropped[i].base_offset)

@@ -20,7 +20,13 @@ from kafkapy._speedups.log_recovery cimport (
     segment_recover,
     segment_replay,
 )
-from kafkapy._speedups.log_state cimport lock_settled, segment_stem, set_high_watermark_locked, update_last_stable_offset_locked
+from kafkapy._speedups.log_state cimport (
+    forget_aborted_summary_locked,
+    lock_settled,
+    segment_stem,
+    set_high_watermark_locked,
+    update_last_stable_offset_locked,
+)
 from kafkapy._speedups.partition_log cimport LogState, PartitionLog
 from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport (
@@ -297,6 +303,7 @@ def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms, bint tru
             old = state.own.history.producers
             state.own.history.producers = history.producers
             state.own.history.aborted = history.aborted
+            forget_aborted_summary_locked(state)
             producer_high_watermark(state.own.history.producers, state.high_watermark)
             update_last_stable_offset_locked(state)
         else:

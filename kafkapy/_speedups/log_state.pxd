@@ -24,6 +24,7 @@ cdef enum:
 
 cdef enum:
     RECENT_BATCHES = 64
+    ABORTED_BLOCK = 256
 
 cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory, int64_t producer_expiration_ms) noexcept nogil
 # Takes the mutex when no roll is renaming a file. What changes segments waits here; append and read do not.
@@ -68,8 +69,12 @@ cdef void fire(vector[Waiter]* waiters) noexcept nogil
 cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size, int64_t segment_base) noexcept nogil
 # The remembered batch that holds `offset` in the segment.
 cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_base, RecentBatch* out) noexcept nogil
-# Forgets batches at or above `offset`.
+# Forgets batches at or above `offset`, and every other place in the files: they have changed.
 cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil
+# Where what may be read up to `offset` ends in that segment, if memory knows. `which`: the high watermark (0) or the last stable offset (1).
+cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base, int64_t* position) noexcept nogil
+# Aborted transactions have been taken out, or others put in their place.
+cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil
 cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil
 cdef void want_segment_locked(LogState* log) noexcept nogil
 cdef void want_flush_locked(LogState* log) noexcept nogil

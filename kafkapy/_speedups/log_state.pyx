@@ -23,6 +23,7 @@ from kafkapy._speedups.partition_log cimport (
     WAIT_LOG_END,
     WAIT_SEGMENT,
     Follower,
+    LimitPlace,
     LogPrivate,
     LogState,
     ProducerSnapshot,
@@ -36,7 +37,10 @@ from kafkapy._speedups.posix cimport (
     wall_clock_ms,
 )
 from kafkapy._speedups.producer_state cimport (
+    Transaction,
+    producer_first_unstable,
     producer_first_unstable_offset,
+    producer_forget_places,
     producer_high_watermark,
     producer_snapshot_write,
     producer_state_new,
@@ -88,6 +92,10 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.segment_wanted = False
     own.closed = False
     own.recent_next = 0
+    own.limits[0].offset = -1
+    own.limits[1].offset = -1
+    own.layout = 0
+    own.aborted_summed = 0
     own.epochs_version = 0
     own.unflushed_messages = 0
     own.truncations = 0
@@ -257,6 +265,37 @@ cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil:
     # Truncation is rare: forgetting all is simplest and right.
     log.own.recent.clear()
     log.own.recent_next = 0
+    log.own.limits[0].offset = -1
+    log.own.limits[1].offset = -1
+    producer_forget_places(log.own.history.producers)
+    forget_aborted_summary_locked(log)
+
+
+cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil:
+    log.own.layout += 1
+    log.own.aborted_lowest.clear()
+    log.own.aborted_summed = 0
+
+
+cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base, int64_t* position) noexcept nogil:
+    """The place asked for last, one of the batches appended lately, or the first batch of the open transaction that holds readers back."""
+    cdef LimitPlace* known = &log.own.limits[which]
+    cdef const Transaction* unstable
+    cdef RecentBatch recent
+    if known.offset == offset and known.segment_base == segment_base:
+        position[0] = known.position
+        return True
+    if recall_batch_locked(log, offset, segment_base, &recent):
+        position[0] = recent.position
+    else:
+        unstable = producer_first_unstable(log.own.history.producers)
+        if unstable == NULL or unstable.first_offset != offset or unstable.segment_base != segment_base or unstable.position < 0:
+            return False
+        position[0] = unstable.position
+    known.offset = offset
+    known.segment_base = segment_base
+    known.position = position[0]
+    return True
 
 
 cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil:
@@ -332,6 +371,7 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
             failure = errno
     segment_name(next, base_offset, stem)
     next.created_ms = now_ms
+    next.newest_record = -1
     pthread_mutex_lock(&log.mutex)
     next.roll_jitter_ms = roll_jitter(log)
     log.own.rolling = False

@@ -133,6 +133,11 @@ cdef struct RecentBatch:        # where a batch that was appended lately stands,
     int64_t size
     int64_t segment_base
 
+cdef struct LimitPlace:         # where the first batch stands that reaches to a high watermark or last stable offset: what is below may be sent
+    int64_t offset              # -1: none is known
+    int64_t segment_base
+    int64_t position
+
 cdef struct Follower:
     int64_t log_end_offset      # -1 until its first fetch
     int64_t caught_up_ms        # wall clock, when it last reached the log end
@@ -154,6 +159,10 @@ cdef cppclass LogPrivate:       # of the log_*.pyx kernels and partition_log.pyx
     bint closed
     vector[RecentBatch] recent  # ring
     size_t recent_next
+    LimitPlace limits[2]        # of the high watermark and the last stable offset that were asked for last
+    int64_t layout              # counts changes of where batches stand, and aborted transactions forgotten: who has looked before must look again
+    vector[int64_t] aborted_lowest  # lowest first offset in each ABORTED_BLOCK of history.aborted; made when a read needs it
+    size_t aborted_summed       # how many of those it covers
     unordered_map[int32_t, Follower] followers
     vector[ProducerSnapshot] snapshots
     int64_t epochs_version      # counts changes of the leader epochs

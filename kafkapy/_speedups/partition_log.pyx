@@ -9,7 +9,7 @@ from libc.string cimport memcpy, strerror
 
 from kafkapy._speedups.event_queue cimport EventQueue
 from kafkapy._speedups.log_append cimport append_batches
-from kafkapy._speedups.log_bytes cimport append_bytes, find_timestamp_bytes, read_bytes
+from kafkapy._speedups.log_bytes cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log_cut cimport advance_log_start, flush_if_due
 from kafkapy._speedups.log_derived cimport (
     usable_snapshots,
@@ -447,12 +447,21 @@ cdef class PartitionLog:
         """
         return read_bytes(self.state, offset, max_bytes, min_one_batch, isolation, leader_only)
 
-    def find_timestamp(self, int64_t timestamp, int64_t end_offset=-1):
-        """The first batch at or above the log start whose max timestamp is at least `timestamp` (ms): its bytes, or None.
+    def find_timestamp(self, int64_t timestamp, int64_t end_offset=-1, int64_t start_offset=-1):
+        """The first batch of records at or above the log start whose max timestamp is at least `timestamp` (ms): its bytes, or None.
 
-        The record itself is found by the caller (kafkapy.log.timestamps), because the batch may be compressed. `end_offset`: look below it only.
+        The record itself is found by the caller (kafkapy.log.timestamps), because the batch may be compressed. `end_offset`: look below it only;
+        `start_offset`: only at batches that reach to it.
         """
-        return find_timestamp_bytes(self.state, timestamp, end_offset)
+        return find_timestamp_bytes(self.state, timestamp, end_offset, start_offset)
+
+    def newest_record_timestamp(self):
+        """The highest timestamp (ms) of the records, -1 without any. Transaction markers do not count, though segments() counts them, as Kafka does
+        for retention."""
+        cdef int64_t newest
+        with nogil:
+            newest = newest_record_timestamp(self.state)
+        return newest
 
     # ---- segments ----
 

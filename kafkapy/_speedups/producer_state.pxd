@@ -39,6 +39,8 @@ cdef struct Transaction:
     int64_t producer_id
     int64_t first_offset
     int64_t last_offset             # of its marker; -1 while it is open
+    int64_t segment_base            # of the segment that holds its first batch
+    int64_t position                # of that batch in the segment's file; -1 when not known
 
 cdef struct Verification:           # of a producer that waits for the transaction coordinator's word on its first batch (KIP-890)
     int64_t guard                   # unique in this process, never 0
@@ -107,6 +109,12 @@ cdef bint producer_is_verified(ProducerStateManager* state, const BatchHeader* h
 # Applies a batch that is in the log now. Fills `completed` for a marker that ends a transaction.
 cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker, int64_t base_offset,
                          int64_t last_offset, CompletedTransaction* completed) noexcept nogil
+# Says where the batch at that offset stands, for the transaction that it has just opened, if it has.
+cdef void producer_place_batch(ProducerStateManager* state, int64_t offset, int64_t segment_base, int64_t position) noexcept nogil
+# Files have changed: no transaction's place is known any more.
+cdef void producer_forget_places(ProducerStateManager* state) noexcept nogil
+# The transaction that holds read_committed readers back, NULL when there is none. Good until the state changes.
+cdef const Transaction* producer_first_unstable(ProducerStateManager* state) noexcept nogil
 # First offset that a read_committed reader may not pass: open, or decided above the high watermark. -1 when there is none.
 cdef int64_t producer_first_unstable_offset(ProducerStateManager* state) noexcept nogil
 cdef void producer_high_watermark(ProducerStateManager* state, int64_t high_watermark) noexcept nogil

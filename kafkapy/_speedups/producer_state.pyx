@@ -1,6 +1,6 @@
 """Idempotence and transactions on one partition (see producer_state.pxd for the snapshot's format)."""
 
-from cython.operator cimport dereference as deref, preincrement as inc
+from cython.operator cimport dereference as deref, predecrement as dec, preincrement as inc
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 from libcpp.map cimport map as ordered_map
@@ -282,6 +282,7 @@ cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header,
                 completed.last_stable_offset = deref(open_one).first
                 break
             inc(open_one)
+        transaction = state.ongoing[entry.transaction_start]
         transaction.producer_id = header.producer_id
         transaction.first_offset = entry.transaction_start
         transaction.last_offset = last_offset
@@ -303,16 +304,46 @@ cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header,
         transaction.producer_id = header.producer_id
         transaction.first_offset = base_offset
         transaction.last_offset = -1
+        transaction.segment_base = -1
+        transaction.position = -1
         state.ongoing[base_offset] = transaction
 
 
-cdef int64_t producer_first_unstable_offset(ProducerStateManager* state) noexcept nogil:
-    cdef int64_t first = -1
+cdef void producer_place_batch(ProducerStateManager* state, int64_t offset, int64_t segment_base, int64_t position) noexcept nogil:
+    cdef ordered_map[int64_t, Transaction].iterator newest
+    if state.ongoing.empty():
+        return
+    newest = state.ongoing.end()
+    dec(newest)
+    if deref(newest).first == offset:
+        deref(newest).second.segment_base = segment_base
+        deref(newest).second.position = position
+
+
+cdef void forget_places(ordered_map[int64_t, Transaction]* transactions) noexcept nogil:
+    cdef ordered_map[int64_t, Transaction].iterator at = transactions.begin()
+    while at != transactions.end():
+        deref(at).second.position = -1
+        inc(at)
+
+
+cdef void producer_forget_places(ProducerStateManager* state) noexcept nogil:
+    forget_places(&state.ongoing)
+    forget_places(&state.unreplicated)
+
+
+cdef const Transaction* producer_first_unstable(ProducerStateManager* state) noexcept nogil:
+    cdef const Transaction* first = NULL
     if not state.ongoing.empty():
-        first = deref(state.ongoing.begin()).first
-    if not state.unreplicated.empty() and (first < 0 or deref(state.unreplicated.begin()).first < first):
-        first = deref(state.unreplicated.begin()).first
+        first = &deref(state.ongoing.begin()).second
+    if not state.unreplicated.empty() and (first == NULL or deref(state.unreplicated.begin()).first < first.first_offset):
+        first = &deref(state.unreplicated.begin()).second
     return first
+
+
+cdef int64_t producer_first_unstable_offset(ProducerStateManager* state) noexcept nogil:
+    cdef const Transaction* first = producer_first_unstable(state)
+    return first.first_offset if first != NULL else -1
 
 
 cdef void producer_high_watermark(ProducerStateManager* state, int64_t high_watermark) noexcept nogil:
@@ -415,6 +446,8 @@ cdef bint producer_snapshot_read(ProducerStateManager* state, const uint8_t* dat
             transaction.producer_id = entry.producer_id
             transaction.first_offset = entry.transaction_start
             transaction.last_offset = -1
+            transaction.segment_base = -1
+            transaction.position = -1
             state.ongoing[entry.transaction_start] = transaction
     state.snapshot_offset = offset
     return True

@@ -8,8 +8,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.file_records cimport BatchPosition, FileRecordsState, ScanStatus
-from kafkapy._speedups.index cimport OffsetIndexState, TimeIndexState
+from kafkapy._speedups.index cimport OffsetIndexState, TimeIndexState, offset_index_bound
 from kafkapy._speedups.posix cimport atomic_add
+
+cdef enum:
+    NEWEST_NOT_KNOWN = -2
 
 cdef cppclass SegmentState:
     int64_t references              # atomic; the last unref closes the files
@@ -18,6 +21,7 @@ cdef cppclass SegmentState:
     int64_t size                    # bytes of whole batches in the file; written under the log's mutex
     int64_t max_timestamp           # ms, -1 when empty; atomic where a truncation, which needs the file for it, writes it without the mutex
     int64_t offset_of_max_timestamp
+    int64_t newest_record           # atomic; max_timestamp without transaction markers; -1 none, NEWEST_NOT_KNOWN until log_bytes.pyx has looked
     int64_t created_ms              # wall clock, for roll by time when the batches carry no timestamp
     int64_t first_batch_timestamp   # ms, -1 when empty or not read yet; roll by time counts from here
     int64_t bytes_since_index       # appended since the last index entry
@@ -61,7 +65,12 @@ cdef void segment_after_append(SegmentState* s) noexcept nogil
 cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, BatchPosition* out) noexcept nogil
 # Whether the index alone tells where that batch stands, and that it is no larger than `most` bytes: then no byte of the data is read.
 cdef bint segment_find_dense(SegmentState* s, int64_t offset, int64_t limit, int64_t most, int64_t* position) noexcept nogil
-# The first batch below `limit` bytes with a max timestamp >= timestamp and a last offset >= start_offset.
+# The upper bound of the offsets whose bytes are below `position`: that of an index entry there or behind, or -1.
+cdef inline int64_t segment_offset_bound(SegmentState* s, int64_t position) noexcept nogil:
+    return offset_index_bound(s.offset_index, position)
+
+
+# The first batch of records below `limit` bytes with a max timestamp >= timestamp and a last offset >= start_offset.
 cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64_t start_offset, int64_t limit, BatchPosition* out) noexcept nogil
 # Why the segment must be closed before `size` more bytes up to `last_offset` with that max timestamp, or 0.
 cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms, int64_t segment_bytes,

@@ -67,6 +67,7 @@ cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, 
     s.size = 0
     s.max_timestamp = -1
     s.offset_of_max_timestamp = -1
+    s.newest_record = NEWEST_NOT_KNOWN
     s.created_ms = created_ms
     s.first_batch_timestamp = -1
     s.bytes_since_index = 0
@@ -230,6 +231,7 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
     s.bytes_since_index = 0
     atomic_store(&s.dense_from, INT64_MAX)
     atomic_store(&s.sealed, 0)
+    atomic_store(&s.newest_record, NEWEST_NOT_KNOWN)
     if position > 0:
         segment_read_max_timestamp(s)
         return 0

@@ -34,17 +34,15 @@ def offset_for_timestamp(log: PartitionLog, timestamp: int, *, end_offset: int =
     """The first record at or above the log start, below `end_offset` (-1: the log end), whose timestamp is
     `timestamp` ms or later; else None."""
     limit = log.log_end_offset if end_offset < 0 else end_offset
-    batch = log.find_timestamp(timestamp, limit)
-    if batch is None:
-        return None
-    start = log.log_start_offset
-    epoch = _leader_epoch(batch)
-    for record in _records(batch):
-        if record.timestamp >= timestamp and start <= record.offset < limit:
-            return TimestampOffset(record.timestamp, record.offset, epoch)
-    # The header's max timestamp promised one, but it lies outside the bounds (deleted records): the batches behind
-    # may hold another.
-    return _later_batches(log, timestamp, _next_offset(batch), limit)
+    start = offset = log.log_start_offset
+    while (batch := log.find_timestamp(timestamp, limit, offset)) is not None:
+        for record in _records(batch):
+            if record.timestamp >= timestamp and start <= record.offset < limit:
+                return TimestampOffset(record.timestamp, record.offset, _leader_epoch(batch))
+        # The header's max timestamp promised one, but it lies outside the bounds (deleted records): the batches behind
+        # may hold another.
+        offset = _next_offset(batch)
+    return None
 
 
 def _is_legacy(batch: bytes) -> bool:
@@ -65,20 +63,9 @@ def _next_offset(batch: bytes) -> int:
     return base + 1 if _is_legacy(batch) else base + int.from_bytes(batch[23:27], "big") + 1
 
 
-def _later_batches(log: PartitionLog, timestamp: int, offset: int, limit: int) -> TimestampOffset | None:
-    while offset < limit:
-        data = log.read(offset, 1, min_one_batch=True)[0]
-        if not data:
-            return None
-        epoch = _leader_epoch(data)
-        for record in _records(data):
-            if record.timestamp >= timestamp and offset <= record.offset < limit:
-                return TimestampOffset(record.timestamp, record.offset, epoch)
-        offset = _next_offset(data)
-    return None
-
-
 def offset_of_max_timestamp(log: PartitionLog, *, end_offset: int = -1) -> TimestampOffset | None:
-    """The first record with the highest timestamp of the log (ListOffsets with -3, KIP-734); None when it is empty."""
-    newest = max((segment[2] for segment in log.segments() if segment[1]), default=-1)
+    """The first record with the highest timestamp of the log (ListOffsets with -3, KIP-734); None when it is empty.
+
+    A transaction marker is no record, however new; Kafka 4.4 may answer a marker's offset."""
+    newest = log.newest_record_timestamp()
     return None if newest < 0 else offset_for_timestamp(log, newest, end_offset=end_offset)

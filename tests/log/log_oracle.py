@@ -149,7 +149,7 @@ def check_derived(
 
 
 def check_time(log: PartitionLog, batches: Sequence[Batch], timestamp: int) -> None:
-    """find_timestamp gives the first batch that holds a record at or above the timestamp."""
+    """find_timestamp gives the first batch that holds a record at or above the timestamp. A marker is no record."""
     found = log.find_timestamp(timestamp)
-    expected = next((batch for batch in batches if batch.max_timestamp >= timestamp), None)
+    expected = next((b for b in batches if b.max_timestamp >= timestamp and not b.attributes & CONTROL), None)
     assert found == (expected.data if expected is not None else None), timestamp

@@ -395,6 +395,38 @@ class PartitionLogMachine(RuleBasedStateMachine):
                     if producer == batch.producer_id and first <= batch.base <= last:
                         assert (producer, first) in aborted
 
+    @rule(parts=st.lists(st.floats(0, 1), min_size=1, max_size=3), counts=st.lists(st.integers(1, 3), max_size=2))
+    def read_while_a_follower_is_behind(self, parts: list[float], counts: list[int]) -> None:
+        """The high watermark is anywhere, in the middle of a batch too, and moves up. Each read ends exactly there, at
+        the last stable offset, or with its segment."""
+        self.epoch += 1
+        self.log.become_leader(1, self.epoch, [1, 2])
+        high_watermark = self.start + round(min(parts) * (self.end - self.start))
+        self.log.set_high_watermark(high_watermark)
+        for count in counts:
+            data = self._batch(count, 7)
+            self._remember(data, *self._append(data))
+        for part in sorted(parts):
+            position = self.start + round(part * (self.end - self.start))
+            self.log.follower_position(2, position)
+            high_watermark = max(high_watermark, position)
+            assert self.log.high_watermark == high_watermark
+            for isolation in (0, 1, 0, 1):
+                self._read_to_the_limit(self.start + round(parts[0] * (high_watermark - self.start)), isolation)
+                self._read_to_the_limit(self.start, isolation)
+        self.log.follower_position(2, self.end)
+        self._lead()
+
+    def _read_to_the_limit(self, offset: int, isolation: int) -> None:
+        data, high_watermark, stable, _, _ = self.log.read(offset, 1 << 20, isolation=isolation)
+        limit = stable if isolation else high_watermark
+        expected = [batch for batch in self.history if batch.last >= offset and batch.last < limit]
+        assert b"".join(batch.data for batch in expected).startswith(data)
+        got = oracle.parse_batches(data)
+        if offset < limit and len(got) < len(expected):
+            assert expected[len(got)].base in {segment[0] for segment in self.log.segments()} or self.cleaned
+            assert got
+
     @rule(above=st.booleans())
     def offsets_outside_are_refused(self, above: bool) -> None:
         with pytest.raises(OffsetOutOfRangeError):
@@ -421,6 +453,9 @@ class PartitionLogMachine(RuleBasedStateMachine):
         assert all(record_batch.check_crc(batch.data) for batch in found)
         for batch in found[:: 1 + len(found) // 8]:
             oracle.check_time(self.log, found, batch.max_timestamp)
+        newest = [max((b.max_timestamp for b in each if not b.attributes & oracle.CONTROL), default=-1)
+                  for each in (found, self.lineage)]  # fmt: skip
+        assert newest[0] <= self.log.newest_record_timestamp() <= newest[1]
         if not self.cleaned:
             first = found[0].base if found else self.start
             before = [batch for batch in self.history if batch.base < first]
