@@ -11,6 +11,7 @@ from posix.unistd cimport close
 from kafkapy._speedups.connection cimport (
     LEVEL_ERROR,
     LEVEL_INFO,
+    LEVEL_WARNING,
     LOGGER_ACCEPTOR,
     ConnectionInfo,
     ConnectionRegistry,
@@ -91,6 +92,7 @@ cdef extern from * nogil:
 cdef enum:
     PAUSE_MS = 200              # when the process is out of descriptors
     ACCEPTED_PER_TURN = 64
+    SAY_EVERY_S = 60
 
 
 cdef void pause(AcceptorState* a, int timeout_ms) noexcept nogil:
@@ -100,13 +102,26 @@ cdef void pause(AcceptorState* a, int timeout_ms) noexcept nogil:
         eventfd_read(a.event_fd, &value)
 
 
+cdef bint is_due(int64_t* said_ns) noexcept nogil:
+    """Whether a line may be logged again; then it counts as logged."""
+    cdef int64_t now_ns = monotonic_ns()
+    if said_ns[0] and now_ns - said_ns[0] < <int64_t>SAY_EVERY_S * 1_000_000_000:
+        return False
+    said_ns[0] = now_ns
+    return True
+
+
 cdef bint wait_for_slot(AcceptorState* a) noexcept nogil:
     """True when a connection may be accepted, False when the acceptor is to stop."""
+    cdef char line[256]
     cdef int64_t wait
     while not atomic_load(&a.stop):
         wait = quota_wait(a.registry.quotas, a.listener_index, a.event_fd, monotonic_ns())
         if wait == 0:
             return True
+        if wait < 0 and is_due(&a.full_said_ns):
+            snprintf(line, sizeof(line), b"New connections wait: the listener or the broker has all the connections that max.connections allows")
+            network_log(a.registry, LEVEL_WARNING, LOGGER_ACCEPTOR, line)
         pause(a, -1 if wait < 0 else <int>min((wait + 999_999) // 1_000_000, <int64_t>1000))
     return False
 
@@ -154,7 +169,6 @@ cdef bint accept_one(AcceptorState* a) noexcept nogil:
     cdef int error
     cdef int fd = accept_connection(a.listen_fd)
     if fd >= 0:
-        a.out_of_descriptors = False
         admit(a, fd)
         return True
     error = errno
@@ -163,11 +177,10 @@ cdef bint accept_one(AcceptorState* a) noexcept nogil:
         return True
     if error == EAGAIN:
         return False
-    if not a.out_of_descriptors:
+    if is_due(&a.failure_said_ns):
         snprintf(line, sizeof(line), b"Cannot accept connections: %s%s", strerror(error),
                  <const char*>b" (raise the limit of open files)" if error == EMFILE or error == ENFILE else <const char*>b"")
         network_log(a.registry, LEVEL_ERROR, LOGGER_ACCEPTOR, line)
-        a.out_of_descriptors = True
     pause(a, PAUSE_MS)
     return False
 

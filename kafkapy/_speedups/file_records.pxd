@@ -17,6 +17,12 @@ cdef cppclass FileRecordsState:
     string path                     # empty when the backend has no path (memory); then fd is open from the start
     int64_t fd                      # atomic; -1 until first used
 
+cdef struct OpenFiles:              # of the process: segments' data files that have a path
+    int64_t count                   # atomic, as the others
+    int64_t limit                   # 0: none
+    int64_t slack
+    void (*make_room)() noexcept nogil      # closes idle files; NULL until open_files.pyx is imported
+
 cdef struct BatchPosition:
     int64_t position                # of the batch's first byte in the file
     int64_t base_offset
@@ -46,6 +52,14 @@ cdef FileRecordsState* file_records_new(int fd, const string& path) noexcept nog
 cdef void file_records_free(FileRecordsState* records) noexcept nogil
 # The open descriptor, or -errno. Opens the file on first use; any thread, not under the log's mutex the first time.
 cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil
+# The same for a reader, who gets -EMFILE where only files that are in use are open and there are as many as may be.
+cdef int64_t file_records_open_to_read(FileRecordsState* records) noexcept nogil
+# Takes the open descriptor away; the caller closes it and says so.
+cdef int file_records_take(FileRecordsState* records) noexcept nogil
+cdef void segment_file_closed() noexcept nogil
+cdef OpenFiles* open_files() noexcept nogil
+# open(2); out of descriptors, idle segment files are closed and it tries once more. The descriptor, or -errno.
+cdef int open_file(const char* path, int flags, int mode) noexcept nogil
 # 0, or the errno; the file is then as long as before.
 cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position) noexcept nogil
 # Bytes read (fewer than size only at the end of the file), or -errno.

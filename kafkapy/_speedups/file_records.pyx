@@ -1,12 +1,13 @@
 """Reading and writing a segment's data file (see file_records.pxd)."""
 
-from libc.errno cimport EINTR, EIO, ENOENT, ENOSPC, errno
+from libc.errno cimport EINTR, EIO, EMFILE, ENFILE, ENOENT, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t
 from libcpp.string cimport string
 from posix.fcntl cimport O_CLOEXEC, O_RDONLY, O_RDWR, open as posix_open
 from posix.unistd cimport close, fsync, ftruncate
 
 from kafkapy._speedups.message_set cimport crc32
+from kafkapy._speedups.posix cimport atomic_add, atomic_load
 from kafkapy._speedups.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_HEADER_SIZE,
@@ -51,10 +52,42 @@ cdef extern from * nogil:
     int64_t load_fd "kp_load_fd"(int64_t* at)
 
 
+cdef OpenFiles files
+files.count = 0
+files.limit = 0
+files.slack = 0
+files.make_room = NULL
+
+
+cdef OpenFiles* open_files() noexcept nogil:
+    return &files
+
+
+cdef void segment_file_closed() noexcept nogil:
+    atomic_add(&files.count, -1)
+
+
+cdef int open_file(const char* path, int flags, int mode) noexcept nogil:
+    cdef int fd = posix_open(path, flags, mode)
+    if fd < 0 and (errno == EMFILE or errno == ENFILE) and files.make_room != NULL:
+        files.make_room()
+        fd = posix_open(path, flags, mode)
+    return fd if fd >= 0 else -errno
+
+
+cdef bint is_full(int64_t slack) noexcept nogil:
+    cdef int64_t limit = atomic_load(&files.limit)
+    return limit > 0 and atomic_load(&files.count) >= limit + slack
+
+
 cdef FileRecordsState* file_records_new(int fd, const string& path) noexcept nogil:
     cdef FileRecordsState* records = new FileRecordsState()
     records.fd = fd
     records.path = path
+    if fd >= 0 and not path.empty():
+        if is_full(0) and files.make_room != NULL:
+            files.make_room()
+        atomic_add(&files.count, 1)
     return records
 
 
@@ -62,20 +95,43 @@ cdef void file_records_free(FileRecordsState* records) noexcept nogil:
     if records != NULL:
         if records.fd >= 0:
             close(<int>records.fd)
+            if not records.path.empty():
+                segment_file_closed()
         del records
+
+
+cdef int file_records_take(FileRecordsState* records) noexcept nogil:
+    cdef int fd = <int>records.fd
+    records.fd = -1
+    return fd
 
 
 cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil:
     cdef int64_t fd = load_fd(&records.fd)
     if fd >= 0:
         return fd
-    fd = posix_open(records.path.c_str(), O_RDWR | O_CLOEXEC)
+    if is_full(0) and files.make_room != NULL:
+        files.make_room()
+    if is_full(atomic_load(&files.slack)):
+        return -EMFILE
+    fd = open_file(records.path.c_str(), O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
-        return -errno
+        return fd
     # Two threads may both have opened the file; the one that comes second throws its descriptor away.
-    if not publish_fd(&records.fd, fd):
+    if publish_fd(&records.fd, fd):
+        atomic_add(&files.count, 1)
+    else:
         close(<int>fd)
     return load_fd(&records.fd)
+
+
+cdef int64_t file_records_open_to_read(FileRecordsState* records) noexcept nogil:
+    if load_fd(&records.fd) < 0 and is_full(0):
+        if files.make_room != NULL:
+            files.make_room()
+        if is_full(0):
+            return -EMFILE
+    return file_records_open(records)
 
 
 cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position) noexcept nogil:
@@ -125,10 +181,10 @@ cdef int file_sync(int fd) noexcept nogil:
 
 
 cdef int path_sync(const string& path) noexcept nogil:
-    cdef int fd = posix_open(path.c_str(), O_RDONLY | O_CLOEXEC)
+    cdef int fd = open_file(path.c_str(), O_RDONLY | O_CLOEXEC, 0)
     cdef int failure = 0
     if fd < 0:
-        return errno if errno != ENOENT else 0
+        return -fd if fd != -ENOENT else 0
     while fsync(fd) != 0:
         if errno != EINTR:
             failure = errno

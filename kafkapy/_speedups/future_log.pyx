@@ -1,6 +1,6 @@
 """Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread at a time for each move."""
 
-from libc.errno cimport EIO, ENOMEM
+from libc.errno cimport EAGAIN, EIO, ENOMEM
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset, strerror
@@ -40,6 +40,7 @@ from kafkapy._speedups.partition_log cimport (
     Waiter,
 )
 from kafkapy._speedups.posix cimport (
+    is_shortage,
     atomic_load,
     atomic_store,
     pthread_mutex_lock,
@@ -279,7 +280,7 @@ cdef class FutureLogCopy:
             return COPY_OUT_OF_RANGE
         if result.error:
             if result.error == ERROR_KAFKA_STORAGE_ERROR and not log.offline_errno:
-                self.failure = EIO
+                self.failure = EAGAIN if result.shortage else EIO
                 return COPY_FAILED
             return COPY_ENDED
         if result.segment == NULL:
@@ -357,9 +358,18 @@ cdef class FutureLogCopy:
             return COPY_NEEDS_SEGMENT
         if result.error == ERROR_OFFSET_OUT_OF_RANGE:
             return COPY_MISALIGNED
+        if result.error == ERROR_KAFKA_STORAGE_ERROR and not self.future.state.offline_errno:
+            self.failure = EAGAIN           # descriptors or memory were short
+            return COPY_FAILED
         if result.error == ERROR_KAFKA_STORAGE_ERROR or result.error == ERROR_NOT_LEADER_OR_FOLLOWER:
             return COPY_ENDED
         return COPY_CORRUPT
+
+    cdef int put_failed(self, int failure) noexcept nogil:
+        if not is_shortage(failure):
+            return COPY_ENDED
+        self.failure = failure
+        return COPY_FAILED
 
     cdef int put_legacy(self, const uint8_t* data, int64_t size, int64_t offset) noexcept nogil:
         """A message of format v0 or v1, as an old Kafka left it: `offset` is that of its last record. No producer has written it."""
@@ -380,8 +390,10 @@ cdef class FutureLogCopy:
         elif active == NULL or segment_should_roll(active, size, offset, timestamp, now_ms, future.config.segment_bytes, future.config.segment_ms):
             if future.prepared == NULL:
                 outcome = COPY_NEEDS_SEGMENT
-            elif switch_segment_locked(future, future.log_end_offset, now_ms):
-                outcome = COPY_ENDED
+            else:
+                failure = switch_segment_locked(future, future.log_end_offset, now_ms)
+                if failure:
+                    outcome = self.put_failed(failure)
             active = active_segment(future)
         if outcome == COPY_MORE:
             failure = segment_open(active)
@@ -389,7 +401,7 @@ cdef class FutureLogCopy:
                                                                   future.config.index_interval_bytes)
             if failure:
                 set_offline_locked(future, failure, "append failed")
-                outcome = COPY_ENDED
+                outcome = self.put_failed(failure)
             else:
                 future.log_end_offset = offset + 1
                 atomic_store(&active.newest_record, NEWEST_NOT_KNOWN)

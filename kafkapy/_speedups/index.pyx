@@ -4,11 +4,11 @@ from libc.errno cimport EINTR, EINVAL, ENOENT, ENOMEM, ENOSPC, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libcpp.string cimport string
-from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, open as posix_open
+from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
 from posix.unistd cimport close, ftruncate
 
-from kafkapy._speedups.file_records cimport file_read, file_size, file_sync
+from kafkapy._speedups.file_records cimport file_read, file_size, file_sync, open_file
 from kafkapy._speedups.posix cimport (
     pthread_mutex_destroy,
     pthread_mutex_init,
@@ -86,11 +86,11 @@ cdef int map_file(IndexFile* file) noexcept nogil:
     if file.map != NULL or file.path.empty() or file.entries == 0:
         return 0
     if file.sealed:
-        fd = posix_open(file.path.c_str(), O_RDONLY | O_CLOEXEC)
+        fd = open_file(file.path.c_str(), O_RDONLY | O_CLOEXEC, 0)
     else:
-        fd = posix_open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+        fd = open_file(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
     if fd < 0:
-        return errno
+        return -fd
     if not file.sealed:
         failure = preallocate(file, fd)
     wanted = file.entries * file.entry_size
@@ -394,9 +394,9 @@ cdef int write_pending(IndexFile* file, bint exact) noexcept nogil:
     cdef int fd, failure = 0
     cdef size_t i, n = file.pending.size()
     cdef uint8_t* raw = NULL
-    fd = posix_open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+    fd = open_file(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
     if fd < 0:
-        return errno
+        return -fd
     if not exact:
         failure = preallocate(file, fd)
     elif ftruncate(fd, file.entries * file.entry_size) != 0:
@@ -473,9 +473,9 @@ cdef int index_sync(IndexFile* file) noexcept nogil:
     pthread_mutex_unlock(&file.mutex)
     if path.empty():
         return 0
-    fd = posix_open(path.c_str(), O_RDWR | O_CLOEXEC)
+    fd = open_file(path.c_str(), O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
-        return 0 if errno == ENOENT else errno
+        return 0 if fd == -ENOENT else -fd
     failure = file_sync(fd)
     close(fd)
     return failure
@@ -509,11 +509,11 @@ cdef int load_entries(IndexFile* file, int64_t data_size) noexcept nogil:
     cdef IndexEntry previous
     if file.path.empty() or file.map != NULL:
         return 0
-    fd = posix_open(file.path.c_str(), O_RDONLY | O_CLOEXEC)
+    fd = open_file(file.path.c_str(), O_RDONLY | O_CLOEXEC, 0)
     if fd < 0:
         file.touched = True
         # The file is made when it is first needed, so an empty segment has none.
-        return errno if errno != ENOENT else 0 if data_size == 0 else -1
+        return -fd if fd != -ENOENT else 0 if data_size == 0 else -1
     size = file_size(fd)
     file.entries = size // file.entry_size if size > 0 else 0
     if size <= 0 or size % file.entry_size:

@@ -4,18 +4,19 @@ First, without the mutex and against a copy of the configuration: structure, siz
 a roll when one is due, offsets, one pwrite, the producer state. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
 """
 
-from libc.errno cimport EMFILE, ENFILE, ENOSPC, errno
+from libc.errno cimport ENOSPC, errno
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 from libcpp.vector cimport vector
 
-from posix.fcntl cimport O_APPEND, O_CLOEXEC, O_CREAT, O_WRONLY, open as posix_open
+from posix.fcntl cimport O_APPEND, O_CLOEXEC, O_CREAT, O_WRONLY
 from posix.unistd cimport close, write
 
 from libcpp.string cimport string
 
 from kafkapy._speedups.error_codes cimport ERROR_INVALID_TXN_STATE
+from kafkapy._speedups.file_records cimport open_file
 from kafkapy._speedups.log_recovery cimport epochs_assign
 from kafkapy._speedups.log_state cimport (
     ERROR_CORRUPT_MESSAGE,
@@ -57,7 +58,7 @@ from kafkapy._speedups.partition_log cimport (
     LogState,
     Waiter,
 )
-from kafkapy._speedups.posix cimport atomic_count, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport atomic_count, atomic_store, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport (
     ORIGIN_CLIENT,
     ORIGIN_REPLICATION,
@@ -288,9 +289,9 @@ cdef int append_aborted(const string& directory, const AbortedWrite* aborted) no
     cdef int fd, failure = 0
     cdef ssize_t n
     path.append(<const char*>".txnindex")
-    fd = posix_open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
+    fd = open_file(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
     if fd < 0:
-        return errno
+        return -fd
     store_int16(raw, 0)
     store_int64(raw + ABORTED_PRODUCER_ID_AT, aborted.entry.producer_id)
     store_int64(raw + ABORTED_FIRST_OFFSET_AT, aborted.entry.first_offset)
@@ -315,10 +316,17 @@ cdef int write_aborted_transactions(LogState* log) noexcept nogil:
         waiting.swap(log.own.unwritten)
     pthread_mutex_unlock(&log.mutex)
     for i in range(waiting.size()):
-        if failure == 0:
-            failure = append_aborted(log.own.directory, &waiting[i])
+        failure = append_aborted(log.own.directory, &waiting[i])
+        if failure:
+            break
+    if is_shortage(failure):
+        # The next marker or flush tries again.
+        pthread_mutex_lock(&log.mutex)
+        if not log.deleted:
+            log.own.unwritten.insert(log.own.unwritten.begin(), waiting.begin() + <int64_t>i, waiting.end())
+        pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&log.own.aborted_file)
-    if failure:
+    if failure and not is_shortage(failure):
         pthread_mutex_lock(&log.mutex)
         if not log.deleted:
             set_offline_locked(log, failure, "writing the transaction index failed")
@@ -538,16 +546,20 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             if log.prepared == NULL:
                 status = park_for_segment_locked(log, waiter)
                 break
-            switch_segment_locked(log, first_offset, options.now_ms)
+            verdict = switch_segment_locked(log, first_offset, options.now_ms)
             # Those who parked meanwhile may go on, whether this append succeeds or not.
             take_waiters_locked(log, log.offline_errno != 0, &woken)
             wake_segment_waiters_locked(log, &woken)
+            if is_shortage(verdict):
+                refuse(result, ERROR_KAFKA_STORAGE_ERROR, "Descriptors or memory are short: try again.")
+                status = LOG_REFUSED
+                break
             continue
         if active.fd < 0:
             # Opened above for the segment that was active then; another came in between, or the open failed.
             verdict = segment_open(active)
             if verdict < 0:
-                if -verdict != EMFILE and -verdict != ENFILE:       # the disk is not at fault; the client tries again
+                if not is_shortage(-verdict):
                     set_offline_locked(log, -verdict, "cannot open the active segment")
                     take_waiters_locked(log, True, &woken)
                 refuse(result, ERROR_KAFKA_STORAGE_ERROR, NULL)
@@ -555,6 +567,10 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
                 break
         verdict = write_locked(log, active, data, size, &batches, origin, &aborted, &messages)
         if verdict:
+            if is_shortage(verdict):
+                refuse(result, ERROR_KAFKA_STORAGE_ERROR, "Descriptors or memory are short: try again.")
+                status = LOG_REFUSED
+                break
             set_offline_locked(log, verdict, "append failed")
             take_waiters_locked(log, True, &woken)
             refuse(result, ERROR_KAFKA_STORAGE_ERROR, "The log directory met a disk error.")

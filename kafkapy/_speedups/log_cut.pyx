@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.file_records cimport SCAN_END, SCAN_FOUND, BatchPosition, ScanStatus, file_sync, path_sync
+from kafkapy._speedups.file_records cimport SCAN_END, SCAN_ERROR, SCAN_FOUND, BatchPosition, ScanStatus, file_sync, path_sync
 from kafkapy._speedups.index cimport index_sync
 from kafkapy._speedups.log_append cimport write_aborted_transactions
 from kafkapy._speedups.log_state cimport (
@@ -23,7 +23,7 @@ from kafkapy._speedups.log_state cimport (
     update_last_stable_offset_locked,
 )
 from kafkapy._speedups.partition_log cimport LogState, Waiter
-from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport producer_clear, producer_high_watermark
 from kafkapy._speedups.segment cimport (
     SegmentState,
@@ -69,7 +69,7 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
     cdef ScanStatus status
     cdef int64_t index
     cdef size_t i
-    cdef int failure = 0
+    cdef int failure = 0, opened
     cut.segment = NULL
     cut.end = offset
     pthread_mutex_lock(&log.own.sealing)
@@ -86,8 +86,11 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
 
     cut.segment = segment
     at.position = segment.size
-    status = segment_find(segment, offset, segment.size, &at)
-    if status == SCAN_END:
+    opened = segment_open(segment)
+    status = segment_find(segment, offset, segment.size, &at) if opened >= 0 else SCAN_ERROR
+    if opened < 0:
+        failure = -opened
+    elif status == SCAN_END:
         at.position = segment.size
     elif status == SCAN_FOUND:
         # A batch is cut whole: one that holds the offset in its middle goes too.
@@ -270,7 +273,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     cdef vector[SegmentState*] held
     cdef vector[int64_t] sizes
     cdef vector[Waiter] woken
-    cdef int64_t end, recovery_point, truncations, written
+    cdef int64_t end, recovery_point, truncations, written, unflushed = 0
     cdef size_t i
     cdef bint new_names = False, first = False, closing
     cdef int failure = 0
@@ -293,6 +296,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
                 held.push_back(log.segments[i])
                 sizes.push_back(log.segments[i].size)
                 new_names = new_names or log.segments[i].base_offset >= recovery_point
+        unflushed = log.own.unflushed_messages
         log.own.unflushed_messages = 0
         log.own.flush_wanted = False
         # Else Python syncs the name of the partition's directory, before the recovery point moves.
@@ -306,16 +310,18 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
                 failure = index_sync(&held[i].offset_index.file)
                 if failure == 0:
                     failure = index_sync(&held[i].time_index.file)
+        # The file may be closed as soon as it is synced: there may be more segments than descriptors.
+        segment_unref(held[i])
     # A segment got its name by a rename; lost to a power failure, the file would count as one that was never used.
     if failure == 0 and new_names and not log.own.directory.empty():
         failure = path_sync(log.own.directory)
         if failure == 0 and first:
             failure = path_sync(log.own.directory.substr(0, log.own.directory.rfind(<const char*>b"/")))
-    for i in range(held.size()):
-        segment_unref(held[i])
     pthread_mutex_lock(&log.mutex)
     if log.deleted:
         failure = 0             # its files were taken away under our hands
+    elif is_shortage(failure):
+        log.own.unflushed_messages += unflushed         # the next flush tries again
     elif failure:
         set_offline_locked(log, failure, "flush failed")
         take_waiters_locked(log, True, &woken)

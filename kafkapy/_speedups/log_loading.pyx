@@ -11,7 +11,7 @@ from libcpp.vector cimport vector
 
 from posix.unistd cimport close
 
-from kafkapy._speedups.file_records cimport file_truncate, path_sync
+from kafkapy._speedups.file_records cimport file_records_take, file_truncate, path_sync, segment_file_closed
 from kafkapy._speedups.index cimport index_trim, offset_index_check, time_index_check, time_index_last
 from kafkapy._speedups.log_recovery cimport (
     EpochEntry,
@@ -56,8 +56,8 @@ cdef struct LoadOutcome:
 cdef void forget_file(SegmentState* s) noexcept nogil:
     """Closes the file again: an idle partition holds no descriptor. Only while nobody else knows the segment."""
     if s.records.fd >= 0 and not s.path.empty():
-        close(<int>s.records.fd)
-        s.records.fd = -1
+        close(file_records_take(s.records))
+        segment_file_closed()
         s.fd = -1
 
 
@@ -153,13 +153,28 @@ def load(PartitionLog log, list segments, *, int64_t recovery_point, int64_t log
     cut). The producer state comes next: rebuild_producers. OSError when a file cannot be read or written.
     """
     cdef LogState* state = log.state
+    if state.segments.size():
+        raise ValueError("the log is loaded already")
+    with nogil:
+        pthread_mutex_lock(&state.mutex)
+        state.own.loading = True
+        pthread_mutex_unlock(&state.mutex)
+    try:
+        return fill(log, segments, recovery_point, log_start_offset, clean, epochs)
+    finally:
+        with nogil:
+            pthread_mutex_lock(&state.mutex)
+            state.own.loading = False
+            pthread_mutex_unlock(&state.mutex)
+
+
+cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t log_start_offset, bint clean, list epochs):
+    cdef LogState* state = log.state
     cdef LoadOutcome outcome
     cdef EpochEntry epoch
     cdef SegmentState* s
     cdef string path, stem
     cdef int failure
-    if state.segments.size():
-        raise ValueError("the log is loaded already")
     for number, start in epochs:
         epoch.epoch = number
         epoch.start_offset = start

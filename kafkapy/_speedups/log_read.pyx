@@ -45,14 +45,14 @@ from kafkapy._speedups.partition_log cimport (
     RecentBatch,
     Waiter,
 )
-from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport CompletedTransaction
 from kafkapy._speedups.segment cimport (
     SegmentState,
     segment_find,
     segment_find_dense,
     segment_offset_bound,
-    segment_open,
+    segment_open_to_read,
     segment_ref,
     segment_unref,
 )
@@ -228,7 +228,7 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
 
         error = 0
         status = SCAN_FOUND
-        opened = segment_open(segment)
+        opened = segment_open_to_read(segment)
         if opened < 0:
             status = SCAN_ERROR
             error = -opened
@@ -260,6 +260,7 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
         segment_unref(segment)
         if status != SCAN_FOUND and status != SCAN_END:
             result.error = ERROR_KAFKA_STORAGE_ERROR
+            result.shortage = status == SCAN_ERROR and is_shortage(error)
             # The disk is at fault, as for a failed append; too many open files, or a file that a delete took away, are not.
             if status == SCAN_ERROR and error == EIO:
                 take_offline(log, error)

@@ -75,6 +75,7 @@ cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil
 cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base, int64_t* position) noexcept nogil
 # Aborted transactions have been taken out, or others put in their place.
 cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil
+# Nothing happens for a failure that says nothing about the disk (is_shortage).
 cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil
 cdef void want_segment_locked(LogState* log) noexcept nogil
 cdef void want_flush_locked(LogState* log) noexcept nogil

@@ -16,6 +16,7 @@ from kafkapy._speedups.event_queue cimport (
     event_post,
 )
 from kafkapy._speedups.log_recovery cimport EpochEntry
+from kafkapy._speedups.open_files cimport watch_log
 from kafkapy._speedups.partition_log cimport (
     WAIT_FLUSHED,
     WAIT_HIGH_WATERMARK,
@@ -31,6 +32,7 @@ from kafkapy._speedups.partition_log cimport (
     Waiter,
 )
 from kafkapy._speedups.posix cimport (
+    is_shortage,
     pthread_mutex_init,
     pthread_mutex_lock,
     pthread_mutex_unlock,
@@ -89,6 +91,7 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.history.producers = producer_state_new(producer_expiration_ms)
     own.directory = directory
     own.rolling = False
+    own.loading = False
     own.segment_wanted = False
     own.closed = False
     own.recent_next = 0
@@ -105,6 +108,7 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     pthread_mutex_init(&own.sealing, NULL)
     pthread_mutex_init(&own.aborted_file, NULL)
     own.random = <uint64_t>wall_clock_ms() * 2862933555777941757ULL + <uint64_t>id * 3037000493ULL
+    watch_log(log)
     return log
 
 
@@ -300,7 +304,7 @@ cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_
 
 cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil:
     cdef char text[512]
-    if log.offline_errno:
+    if log.offline_errno or is_shortage(failure):
         return
     log.offline_errno = failure
     if log.events != NULL:
@@ -369,6 +373,12 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
         new_path.append(<const char*>".log")
         if rename(old_path.c_str(), new_path.c_str()) != 0:
             failure = errno
+    if is_shortage(failure):
+        # The next append tries again.
+        pthread_mutex_lock(&log.mutex)
+        log.own.rolling = False
+        log.prepared = next
+        return failure
     segment_name(next, base_offset, stem)
     next.created_ms = now_ms
     next.newest_record = -1

@@ -97,6 +97,7 @@ cdef struct ReadResult:
     int64_t diverging_end_offset
     AbortedTransaction* aborted # malloc'ed (free() by the caller) or NULL
     int32_t aborted_count       # -1: null array (READ_UNCOMMITTED)
+    bint shortage               # with KAFKA_STORAGE_ERROR: descriptors or memory were short, and the log is as it was
 
 # ---- the state -------------------------------------------------------------------------------------------------------------------
 
@@ -154,6 +155,8 @@ cdef struct AbortedWrite:        # an entry for a .txnindex file
 cdef cppclass LogPrivate:       # of the log_*.pyx kernels and partition_log.pyx only
     LogHistory history          # producer state, leader epochs, aborted transactions
     string directory            # of the segment files; empty when the backend has none
+    bint loading                # files are being looked at, by who made the log
+    size_t watched_at           # place in the table of open_files.pyx
     bint rolling                # a roll renames its file outside the mutex: appends park, others wait
     bint segment_wanted         # SEGMENT_WANTED was posted and not answered yet
     bint closed

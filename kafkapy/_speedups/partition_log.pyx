@@ -4,7 +4,7 @@ The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_files.pyx, lo
 log_describe.pyx and log_bytes.pyx turn what Python asks for into objects.
 """
 
-from libc.errno cimport EIO, EMFILE, ENFILE, ENOMEM
+from libc.errno cimport EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from libc.string cimport memcpy, strerror
 
 from kafkapy._speedups.event_queue cimport EventQueue
@@ -50,6 +50,7 @@ from kafkapy._speedups.log_state cimport (
     set_offline_locked,
     take_waiters_locked,
 )
+from kafkapy._speedups.open_files cimport forget_log
 from kafkapy._speedups.posix cimport (
     atomic_add,
     atomic_load,
@@ -69,14 +70,15 @@ from kafkapy._speedups.segment cimport segment_detach, segment_ref, segment_unre
 
 from kafkapy.errors import error_for
 
-# Failures that say nothing about the disk.
-NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM))
+# Failures that say nothing about the disk (is_shortage in posix.pxd).
+NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM, EAGAIN, ENOBUFS))
 
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 cdef void log_free(LogState* log) noexcept nogil:
     cdef size_t i
+    forget_log(log)
     for i in range(log.segments.size()):
         segment_unref(log.segments[i])
     segment_unref(log.prepared)

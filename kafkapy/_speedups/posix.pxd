@@ -1,5 +1,6 @@
 """The system calls and primitives of the data plane that Cython's own libc and posix packages do not declare."""
 
+from libc.errno cimport EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "<pthread.h>" nogil:
@@ -10,6 +11,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t*, const void*)
     int pthread_mutex_destroy(pthread_mutex_t*)
     int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_trylock(pthread_mutex_t*)
     int pthread_mutex_unlock(pthread_mutex_t*)
     int pthread_rwlock_destroy(pthread_rwlock_t*)
     int pthread_rwlock_rdlock(pthread_rwlock_t*)
@@ -91,3 +93,7 @@ cdef extern from * nogil:
     void atomic_count_alone "kp_atomic_count_alone"(int64_t* p, int64_t n)     # the same, where one thread alone ever counts
     int64_t atomic_load "kp_atomic_load"(int64_t* p)
     void atomic_store "kp_atomic_store"(int64_t* p, int64_t n)
+
+# Whether that errno says that the process or the machine lacks descriptors or memory. It says nothing about the disk: try again later.
+cdef inline bint is_shortage(int failure) noexcept nogil:
+    return failure == EMFILE or failure == ENFILE or failure == ENOMEM or failure == EAGAIN or failure == ENOBUFS

@@ -1,7 +1,8 @@
 """One log segment: the data file, its offset index and time index. Reference counted, so that neither a delete nor a roll pulls a
 file from under a sendfile that is on its way.
 
-Files are opened when first used: `fd` is -1 until segment_open has been called, which read_batches does before it hands a segment out.
+Files are opened when first used: `fd` is -1 until segment_open has been called, which read_batches does before it hands a segment out. It may become
+-1 again, under the log's mutex, while the log has the only reference (open_files.pxd).
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -27,6 +28,7 @@ cdef cppclass SegmentState:
     int64_t bytes_since_index       # appended since the last index entry
     int64_t dense_from              # atomic; every batch from this position on has an index entry of its own
     int64_t roll_jitter_ms          # taken off segment.ms
+    int64_t seen_size               # when idle files were last looked for (open_files.pyx)
     int64_t sealed                  # atomic; 1: no longer active and its indexes cut to size
     FileRecordsState* records
     OffsetIndexState* offset_index
@@ -56,6 +58,12 @@ cdef inline int segment_open(SegmentState* s) noexcept nogil:
 
 
 cdef int segment_open_file(SegmentState* s) noexcept nogil
+# The same for a reader: -EMFILE when there are as many open segment files as may be, all of them in use.
+cdef inline int segment_open_to_read(SegmentState* s) noexcept nogil:
+    return s.fd if s.fd >= 0 else segment_open_file_to_read(s)
+
+
+cdef int segment_open_file_to_read(SegmentState* s) noexcept nogil
 # Under the log's mutex, with an open file. 0 or an errno; after an error the file and the segment are as before.
 cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
                         int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil

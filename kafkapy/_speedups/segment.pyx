@@ -17,6 +17,7 @@ from kafkapy._speedups.file_records cimport (
     file_records_free,
     file_records_new,
     file_records_open,
+    file_records_open_to_read,
     file_sync,
     file_truncate,
     scan_for_offset,
@@ -73,6 +74,7 @@ cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, 
     s.bytes_since_index = 0
     s.dense_from = INT64_MAX
     s.roll_jitter_ms = 0
+    s.seen_size = -1
     s.sealed = sealed
     s.path = path
     s.records = file_records_new(fd, path)
@@ -93,6 +95,13 @@ cdef void segment_name(SegmentState* s, int64_t base_offset, const string& stem)
         # Nothing is known of index files that an earlier segment of that name may have left.
         s.offset_index.file.touched = True
         s.time_index.file.touched = True
+
+
+cdef int segment_open_file_to_read(SegmentState* s) noexcept nogil:
+    cdef int64_t fd = file_records_open_to_read(s.records)
+    if fd >= 0:
+        s.fd = <int>fd
+    return <int>fd
 
 
 cdef int segment_open_file(SegmentState* s) noexcept nogil:

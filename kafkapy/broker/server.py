@@ -41,6 +41,7 @@ from kafkapy._speedups.event_queue import (
 )
 from kafkapy._speedups.fetch_session import FetchSessionCache
 from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy.broker import descriptors
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.auto_topics import AutoTopicCreation
 from kafkapy.broker.config_effects import ConfigEffects
@@ -49,6 +50,7 @@ from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.data_plane_asks import DataPlaneAsks
 from kafkapy.broker.data_plane_events import DataPlaneEvents
 from kafkapy.broker.data_plane_requests import DataPlaneRequests
+from kafkapy.broker.descriptors import DescriptorBudget
 from kafkapy.broker.dynamic_config import DynamicConfig
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.identity import establish
@@ -140,6 +142,7 @@ class KafkaServer:
         self._stop_asked: asyncio.Event | None = None
         self._failed = False
         self._effects = ConfigEffects()
+        self._budget: DescriptorBudget
 
     # --- for programs -------------------------------------------------------------------------------------------
 
@@ -150,6 +153,7 @@ class KafkaServer:
 
         StartupError (or another KafkaError) when it cannot start.
         """
+        descriptors.raise_limit()
         _run_loop(self._run(signals=True, on_started=on_started))
         return int(self._failed)
 
@@ -249,6 +253,7 @@ class KafkaServer:
         logger.info("starting")
         memory_reserve.install()
         check_protocols(self.config.listeners)
+        self._budget = descriptors.claim()
         loop = asyncio.get_running_loop()
         plugins = self._plugins_loaded
         events = EventQueue()
@@ -411,7 +416,7 @@ class KafkaServer:
 
     def _bind(self, plane: DataPlane, events: EventQueue) -> None:
         config = SocketServerConfig.from_broker_config(self.config)
-        self.socket_server = SocketServer(config, plane, events, api_table(SERVED))
+        self.socket_server = SocketServer(config, plane, events, api_table(SERVED), self._budget.connections)
         self.socket_server.startup()
         self._on_stop("network", self._stop_network)
 

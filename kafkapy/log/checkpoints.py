@@ -15,6 +15,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from kafkapy.log.shortage import insist
 from kafkapy.types import TopicPartition
 
 __all__ = [
@@ -44,6 +45,10 @@ class CheckpointError(OSError):
 
 def sync_directory(directory: Path) -> None:
     """fsync of a directory, so that names created or changed in it survive a power failure."""
+    insist(_sync_directory, directory)
+
+
+def _sync_directory(directory: Path) -> None:
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -53,6 +58,10 @@ def sync_directory(directory: Path) -> None:
 
 def sync_file(path: Path) -> None:
     """fsync of a file; nothing happens when it is not there. OSError."""
+    insist(_sync_file, path)
+
+
+def _sync_file(path: Path) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -65,6 +74,10 @@ def sync_file(path: Path) -> None:
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replaces a file by way of `<name>.tmp`; with `sync` it is on disk, name and all, when this returns. OSError."""
+    insist(_write_atomically, path, data, sync)
+
+
+def _write_atomically(path: Path, data: bytes, sync: bool) -> None:
     temporary = path.with_name(path.name + ".tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:

@@ -18,6 +18,7 @@ from struct import Struct
 
 from kafkapy.log.backends.base import LogStorage
 from kafkapy.log.checkpoints import sync_directory
+from kafkapy.log.shortage import insist
 
 __all__ = ["CleanedFiles"]
 
@@ -43,14 +44,15 @@ class CleanedFiles:
             return self._storage.prepare_segment()
         self._remove(".cleaned")
         path = str(self._path(".log.cleaned"))
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path
+        return insist(os.open, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path
 
     def finish(self, aborted: Sequence[tuple[int, int, int, int]], modified_ms: int) -> None:
         """Adds the transaction index and gives the data file the age of the newest segment it replaces. OSError."""
         if self._directory is None:
             return
         if aborted:
-            fd = os.open(self._path(".txnindex.cleaned"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            fd = insist(os.open, self._path(".txnindex.cleaned"), flags, 0o644)
             with os.fdopen(fd, "wb") as file:
                 file.write(b"".join(ABORTED_ENTRY.pack(0, *entry) for entry in aborted))
                 file.flush()
@@ -76,10 +78,10 @@ class CleanedFiles:
         for suffix in INDEXES:
             swap = self._path(suffix + ".swap")
             if swap.exists():
-                swap.replace(self._path(suffix))
+                insist(swap.replace, self._path(suffix))
             else:
-                self._path(suffix).unlink(missing_ok=True)
-        self._path(".log.swap").replace(self._path(".log"))
+                insist(self._path(suffix).unlink, missing_ok=True)
+        insist(self._path(".log.swap").replace, self._path(".log"))
 
     def discard(self) -> None:
         """Takes away what was written. The data file goes first: without it a restart ignores the others. OSError."""

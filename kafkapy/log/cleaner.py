@@ -30,6 +30,7 @@ from kafkapy.errors import ConfigError
 from kafkapy.log.cleaned_files import CleanedFiles
 from kafkapy.log.cleaner_manager import LogCleanerManager, LogToClean
 from kafkapy.log.retention import apply_retention
+from kafkapy.log.shortage import is_shortage
 from kafkapy.records.batches import upgrade_message
 from kafkapy.records.compression import compress, decompress
 from kafkapy.types import TopicPartition
@@ -157,7 +158,7 @@ class Cleaner:
                 files.install(bases, log.config.file_delete_delay_ms)
             except OSError as error:
                 # The names are half those of the segments that the log has given up: only a restart puts that right.
-                log.go_offline(error.errno or errno.EIO)
+                log.go_offline(errno.EIO if is_shortage(error) else error.errno or errno.EIO)
                 raise
             finally:
                 cleaning.end_swap()

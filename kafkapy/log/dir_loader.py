@@ -20,6 +20,7 @@ from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, drop_unused, finish_swaps, scan_directory
 from kafkapy.log.loader import load_log, read_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError
+from kafkapy.log.shortage import insist, is_shortage
 
 if TYPE_CHECKING:
     from kafkapy.log.log_manager import LogManager
@@ -60,7 +61,7 @@ class DirLoader:
                 segments, failures = piece.result()
                 recovered += segments
                 for failure in failures:
-                    manager.fail_dir(log_dir.path, failure)
+                    self._failed(log_dir, failure)
             pool.shutdown()
         if not manager.live_dirs:
             reasons = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in manager.dirs)
@@ -77,13 +78,23 @@ class DirLoader:
         scans = []
         for log_dir in manager.live_dirs:
             try:
-                scans.append(scan_directory(log_dir, self._backends))
+                scans.append(insist(scan_directory, log_dir, self._backends))
             except OSError as error:
-                manager.fail_dir(log_dir.path, error)
+                self._failed(log_dir, error)
         for log_dir, failed in [*finish_swaps(scans), *drop_unused(scans)]:
-            manager.fail_dir(log_dir.path, failed)
+            self._failed(log_dir, failed)
         check_unique(scans)
         return scans
+
+    def _failed(self, log_dir: LogDir, error: OSError) -> None:
+        """Takes the directory offline. LogDirError when descriptors or memory are short: a log that is not loaded now
+        would be taken for a new one."""
+        if is_shortage(error):
+            raise LogDirError(
+                f"The logs in {log_dir.path} cannot be loaded: {error.strerror}. Raise the limit of open files "
+                "(ulimit -n) or the memory."
+            )
+        self._manager.fail_dir(log_dir.path, error)
 
     def _begin(self, scan: DirScan) -> tuple[LogDir, ThreadPoolExecutor, list[Future[Outcome]]]:
         if scan.logs and not scan.clean:
@@ -145,7 +156,7 @@ def _run_all(jobs: Sequence[Callable[[], int]]) -> Outcome:
     total, failures = 0, []
     for job in jobs:
         try:
-            total += job()
+            total += insist(job)
         except OSError as error:
             failures.append(error)
     return total, failures

@@ -29,6 +29,7 @@ from kafkapy.log.checkpoints import (
     write_atomically,
     write_checkpoint,
 )
+from kafkapy.log.shortage import insist
 from kafkapy.types import TopicPartition
 
 __all__ = ["UNKNOWN_BYTES", "LogDir", "LogDirError", "MemoryLogDir"]
@@ -66,10 +67,10 @@ class LogDir:
         """Makes the directory if needed and locks it. LogDirError when another process has it, OSError when it cannot
         be used."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            insist(self.path.mkdir, parents=True, exist_ok=True)
         except FileExistsError:
             raise LogDirError(f"The log directory {self.path} is not a directory.") from None
-        fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = insist(os.open, self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The kind of lock that Apache Kafka takes on the same file.
@@ -98,7 +99,7 @@ class LogDir:
         """Whether the last stop was clean. The marker is gone afterwards, so that a crash from here on is noticed."""
         path = self.path / CLEAN_SHUTDOWN_FILE
         try:
-            path.unlink()
+            insist(path.unlink)
         except FileNotFoundError:
             return False
         sync_directory(self.path)
@@ -115,7 +116,7 @@ class LogDir:
         found = []
         for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE):
             try:
-                found.append(read_checkpoint(self.path / name))
+                found.append(insist(read_checkpoint, self.path / name))
             except CheckpointError as error:
                 logger.warning("%s is ignored: %s", error.filename, error.strerror)
                 found.append({})

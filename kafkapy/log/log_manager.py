@@ -20,7 +20,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.partition_log import NOT_THE_DISK, PartitionLog
+from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import error_for
 from kafkapy.log.backends.base import StorageBackend
@@ -33,6 +33,7 @@ from kafkapy.log.future_logs import FutureLogs
 from kafkapy.log.loader import load_log, write_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError, MemoryLogDir
 from kafkapy.log.retention import apply_retention
+from kafkapy.log.shortage import insist, is_shortage, warn_of_shortage
 from kafkapy.types import ZERO_UUID, TopicPartition, uuid_to_string
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ KAFKA_STORAGE_ERROR = 56
 LOG_DIR_NOT_FOUND = 57
 INCONSISTENT_TOPIC_ID = 103
 NEVER = (1 << 63) - 1
+RETRY_MS = 250
+"""When work is tried again that failed for want of descriptors or memory."""
 MAX_PREFERRED = 10_000
 """Partitions that may come some day, and whose directory is remembered."""
 
@@ -122,6 +125,8 @@ class LogManager:
             try:
                 log_dir.acquire()
             except OSError as error:
+                if is_shortage(error):
+                    raise LogDirError(f"The log directory {log_dir.path} cannot be used: {error.strerror}.") from error
                 log_dir.failure = error
                 logger.error("Log directory %s cannot be used: %s", log_dir.path, error.strerror)
         if not self.live_dirs:
@@ -213,8 +218,11 @@ class LogManager:
         """The partition's log, made on the directory with the fewest logs if there is none. Blocking.
 
         InconsistentTopicIdError when the log belongs to an earlier topic of that name; KafkaStorageError when no
-        directory works.
+        directory works; OSError (`is_shortage`) while descriptors or memory are short.
         """
+        return insist(self._get_or_create, tp, topic_id, config)
+
+    def _get_or_create(self, tp: TopicPartition, topic_id: uuid.UUID, config: LogConfig | None) -> PartitionLog:
         if tp not in self._logs:
             # What is left of an earlier one (its log is gone, or was on a disk that is) must not become a part of this.
             self.futures.remove(tp)
@@ -258,8 +266,8 @@ class LogManager:
                     producer_id_expiration_ms=self.producer_expiration_ms(),
                 )
             except OSError as error:
-                if error.errno in NOT_THE_DISK:
-                    raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be created: {error.strerror}") from error
+                if is_shortage(error):
+                    raise
                 self.fail_dir(log_dir.path, error)
                 continue
             self.add(tp, log, Place(log_dir, name, backend))
@@ -440,7 +448,11 @@ class LogManager:
             work(log)
         except OSError as error:
             path = self._path_of(log)
-            if path is not None:
+            if is_shortage(error) and self._scheduler is not None and not self._closed:
+                # Appends may be waiting for this work.
+                warn_of_shortage(error)
+                self._scheduler.schedule("retry", lambda: self._guarded(log, work), RETRY_MS)
+            elif path is not None:
                 self.fail_dir(path, error)
         except Exception:
             logger.exception("Background work on %s failed", log)
@@ -488,21 +500,22 @@ class LogManager:
             log.producer_id_expiration_ms = self.producer_expiration_ms()
             log.expire_producers(now_ms)
 
-    def checkpoint_recovery_points(self) -> None:
-        """Writes recovery-point-offset-checkpoint in every directory."""
-        self._checkpoint(LogDir.write_recovery_points, lambda log: log.recovery_point)
+    def checkpoint_recovery_points(self) -> set[Path]:
+        """Writes recovery-point-offset-checkpoint in every directory; those where it failed."""
+        return self._checkpoint(LogDir.write_recovery_points, lambda log: log.recovery_point)
 
-    def checkpoint_log_starts(self) -> None:
+    def checkpoint_log_starts(self) -> set[Path]:
         """Writes log-start-offset-checkpoint: only logs that start above their first segment need an entry."""
-        self._checkpoint(LogDir.write_log_starts, _start_to_keep)
+        return self._checkpoint(LogDir.write_log_starts, _start_to_keep)
 
-    def checkpoint_high_watermarks(self) -> None:
-        """Writes replication-offset-checkpoint in every directory."""
-        self._checkpoint(LogDir.write_high_watermarks, lambda log: log.high_watermark)
+    def checkpoint_high_watermarks(self) -> set[Path]:
+        """Writes replication-offset-checkpoint in every directory; those where it failed."""
+        return self._checkpoint(LogDir.write_high_watermarks, lambda log: log.high_watermark)
 
     def _checkpoint(
         self, write: Callable[[LogDir, Mapping[TopicPartition, int]], None], value: Callable[[PartitionLog], int | None]
-    ) -> None:
+    ) -> set[Path]:
+        failed: set[Path] = set()
         tables: dict[Path, dict[TopicPartition, int]] = {log_dir.path: {} for log_dir in self.dirs}
         for tp, log_dir, log in self._placed():
             offset = value(log)
@@ -512,7 +525,9 @@ class LogManager:
             try:
                 write(log_dir, tables[log_dir.path])
             except OSError as error:
+                failed.add(log_dir.path)
                 self.fail_dir(log_dir.path, error)
+        return failed
 
     def checkpoint_directory(self, log_dir: LogDir) -> None:
         """Writes all offsets of one directory. OSError."""
@@ -529,7 +544,10 @@ class LogManager:
 
     def fail_dir(self, path: Path, error: OSError) -> None:
         """Takes a directory offline with all its logs: they answer KAFKA_STORAGE_ERROR; other directories live on.
-        Any thread."""
+        Nothing happens while only descriptors or memory are short. Any thread."""
+        if is_shortage(error):
+            warn_of_shortage(error)
+            return
         with self.lock:
             log_dir = next((candidate for candidate in self.dirs if candidate.path == path), None)
             if log_dir is None or log_dir.failure is not None:
@@ -561,7 +579,7 @@ class LogManager:
 
     def log_failed(self, tp: TopicPartition, error: OSError) -> None:
         """A file of the partition's log could not be read or written: its directory goes offline. Any thread."""
-        place = self._places.get(tp) if error.errno not in NOT_THE_DISK else None
+        place = self._places.get(tp)
         if place is not None:
             self.fail_dir(place.log_dir.path, error)
 
@@ -583,6 +601,7 @@ class LogManager:
             task.cancel()
         self.cleaner.shutdown()
         self._segments.shutdown(wait=True)
+        unclean: set[Path] = set()
         threads = self.config.get_int("num.recovery.threads.per.data.dir")
         with ThreadPoolExecutor(max_workers=max(1, threads * len(self.dirs)), thread_name_prefix="log-closing") as pool:
             for log_dir, failures in [
@@ -590,11 +609,10 @@ class LogManager:
             ]:
                 for error in filter(None, failures):
                     self.fail_dir(log_dir.path, error)
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_starts()
-        self.checkpoint_high_watermarks()
+                    unclean.add(log_dir.path)
+        unclean |= self.checkpoint_recovery_points() | self.checkpoint_log_starts() | self.checkpoint_high_watermarks()
         for log_dir in self.dirs:
-            if log_dir.failure is None:
+            if log_dir.failure is None and log_dir.path not in unclean:
                 try:
                     log_dir.write_clean_shutdown_marker(broker_epoch)
                 except OSError as error:

@@ -162,8 +162,18 @@ class SocketServer:
     connections and carries log lines.
     """
 
-    def __init__(self, config: SocketServerConfig, plane: DataPlane, events: EventQueue, apis: ApiTableEntries) -> None:
-        """ConfigError when a listener wants a security protocol that cannot be served."""
+    def __init__(
+        self,
+        config: SocketServerConfig,
+        plane: DataPlane,
+        events: EventQueue,
+        apis: ApiTableEntries,
+        most_connections: int = MAX_INT,
+    ) -> None:
+        """ConfigError when a listener wants a security protocol that cannot be served.
+
+        `most_connections` is what the limit of open files leaves for connections; max.connections is bounded by it.
+        """
         check_protocols(config.listeners)
         self.config = config
         self._names = [endpoint.listener_name for endpoint in config.listeners]
@@ -182,6 +192,8 @@ class SocketServer:
         )
         self.workers = WorkerPool(config.num_worker_threads)
         self._plane = plane
+        self._most_connections = most_connections
+        self._said_connections = -1
         self._processors: list[Processor] = []
         self._acceptors: list[Acceptor] = []
         self._sockets: list[socket.socket] = []
@@ -323,10 +335,21 @@ class SocketServer:
 
     def update_limits(self, config: SocketServerConfig) -> None:
         """Put the connection limits of a new configuration into force (the other values need a restart)."""
-        self.quotas.set_broker_limits(config.max_connections, config.max_connection_creation_rate)
+        most = min(config.max_connections, self._most_connections)
+        if most != self._said_connections:
+            self._said_connections = most
+            if most < config.max_connections:
+                logger.log(
+                    logging.INFO if config.max_connections == MAX_INT else logging.WARNING,
+                    "max.connections is bounded to %d by the limit of open files (ulimit -n)",
+                    most,
+                )
+        self.quotas.set_broker_limits(most, config.max_connection_creation_rate)
         for index, name in enumerate(self._names):
             limits = config.listener_limits.get(name, ListenerLimits())
-            self.quotas.set_listener_limits(index, limits.max_connections, limits.max_connection_creation_rate)
+            # The inter-broker listener is exempt from the broker's limit, but not from that of the process.
+            listener_most = min(limits.max_connections, self._most_connections)
+            self.quotas.set_listener_limits(index, listener_most, limits.max_connection_creation_rate)
         overrides: dict[str, int] = {}
         for host, limit in config.max_connections_per_ip_overrides.items():
             for address in _addresses(host):

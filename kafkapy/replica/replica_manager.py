@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,6 +21,7 @@ from uuid import UUID
 from kafkapy import errors
 from kafkapy.errors import ErrorCode
 from kafkapy.log.dir_scan import MAX_NAME, future_name
+from kafkapy.log.shortage import is_shortage
 from kafkapy.metadata.broker_requests import (
     BrokerResponse,
     LeaderAndIsr,
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
+SHORTAGE_S: Final = 30.0
+SHORTAGE_PAUSE_S: Final = 0.2
+"""How long a new partition waits for descriptors or memory, and between two tries."""
 BATCH: Final = 200
 """Partitions opened or deleted in one piece of work on a worker thread."""
 
@@ -178,15 +183,30 @@ class ReplicaManager:
         outcomes: list[PartitionLog | BaseException] = []
         for partition, each in batch:
             try:
-                log = partition.log or self._open_log(partition, each.is_new)
-                if each.state.leader == self.broker_id:
-                    log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr, each.replicas)
-                else:
-                    log.become_follower(each.state.leader, each.state.leader_epoch)
-                outcomes.append(log)
+                outcomes.append(self._take_up_in_time(partition, each))
             except Exception as error:
                 outcomes.append(error)
         return outcomes
+
+    def _take_up_in_time(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
+        """The partition's log, leading or following. While descriptors or memory are short it is waited for: a partition that is refused now
+        stays refused. OSError after SHORTAGE_S."""
+        deadline = time.monotonic() + SHORTAGE_S
+        while True:
+            try:
+                return self._take_up(partition, each)
+            except OSError as error:
+                if not is_shortage(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(SHORTAGE_PAUSE_S)
+
+    def _take_up(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
+        log = partition.log or self._open_log(partition, each.is_new)
+        if each.state.leader == self.broker_id:
+            log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr, each.replicas)
+        else:
+            log.become_follower(each.state.leader, each.state.leader_epoch)
+        return log
 
     def _open_log(self, partition: Partition, is_new: bool) -> PartitionLog:
         topic_partition = partition.topic_partition

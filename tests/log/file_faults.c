@@ -23,6 +23,8 @@
 
 enum { OPEN = 1, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, MKDIR, RMDIR, CLOSE, UTIME, READ, MMAP, LOOK };
 enum { NOTHING, EIO_ONCE, EIO_FROM_HERE, FULL_FROM_HERE, SHORT_ONCE, SHORT_THEN_FULL, DISK_FROM_HERE };
+/* A kind from here on is times * SHORTAGE + errno: so many operations in a row fail with that errno, and then it is over. */
+enum { SHORTAGE = 1000 };
 enum { MAX_FD = 4096, JOURNAL = 1 << 24, MAX_DISKS = 16, ROOT = MAX_DISKS + 1 };
 
 struct entry { int32_t op, fd; int64_t a, number; int32_t size1, size2; };
@@ -96,6 +98,7 @@ void faults_mark(int64_t what) { if (journal) record(count, 0, 0, what, 0, 0, 0,
 static int fault(int op, int64_t* number, int takes_space, int disk) {
     int64_t n = *number = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);
     if (!armed_at || n < armed_at) return 0;
+    if (armed_kind >= SHORTAGE) return n < armed_at + armed_kind / SHORTAGE ? armed_kind % SHORTAGE : 0;
     if (n == armed_at) {
         switch (armed_kind) {
         case EIO_ONCE: case EIO_FROM_HERE: return EIO;

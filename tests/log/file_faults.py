@@ -31,6 +31,8 @@ LOST = ("killed", "all lost", "data lost", "holes", "names lost", "mixed")
 """What a crash leaves. "killed": all that was done. The others are power failures: of what was not synced, everything
 is lost; the data but no name; the data, but files have their length; names (creations, renames, removals) but no data;
 a random part of each."""
+SHORTAGE = 1000
+"""A kind `times * SHORTAGE + errno` lets so many operations in a row fail with that errno."""
 PAGE = 512
 ENTRY = struct.Struct("<iiqqii")
 

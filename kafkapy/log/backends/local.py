@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kafkapy.log.backends.base import LogStorage, SegmentFile, StorageBackend
 from kafkapy.log.checkpoints import sync_directory, sync_file, write_atomically
 from kafkapy.log.epochs import LEADER_EPOCH_FILE, format_leader_epochs
+from kafkapy.log.shortage import insist
 from kafkapy.plugins import hookimpl
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class LocalLogStorage:
                 raise FileNotFoundError(errno.ENOENT, "the partition is deleted", self.directory)
             self._prepared += 1
             path = f"{self.directory}/{self._prepared}.{PREPARED_NAME}"
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path
+        return insist(os.open, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path
 
     def segments(self, names: Sequence[str] | None = None) -> list[SegmentFile]:
         found = []
@@ -77,7 +78,7 @@ class LocalLogStorage:
 
         def remove() -> None:
             for path in renamed:
-                path.unlink(missing_ok=True)
+                insist(path.unlink, missing_ok=True)
 
         if self._later is None or delay_ms <= 0:
             remove()
@@ -91,7 +92,7 @@ class LocalLogStorage:
                 path = self._path / f"{base_offset:020d}{suffix}"
                 marked = path.with_name(path.name + DELETED_SUFFIX)
                 try:
-                    path.rename(marked)
+                    insist(path.rename, marked)
                 except FileNotFoundError:
                     continue
                 renamed.append(marked)
@@ -99,7 +100,7 @@ class LocalLogStorage:
 
     def read_file(self, name: str) -> bytes | None:
         try:
-            fd = os.open(f"{self.directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            fd = insist(os.open, f"{self.directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         # Not a file object: thousands of these small files are read at a start.
@@ -144,12 +145,12 @@ class LocalLogStorage:
         self.write_file(LEADER_EPOCH_FILE, format_leader_epochs(epochs), sync=False)
 
     def names(self) -> list[str]:
-        return sorted(os.listdir(self.directory))  # noqa: PTH208 - no Path for each of many thousand files
+        return sorted(insist(os.listdir, self.directory))
 
     def remove_file(self, name: str) -> None:
         with self._changes:
             if not self._retired:
-                (self._path / name).unlink(missing_ok=True)
+                insist((self._path / name).unlink, missing_ok=True)
 
 
 class LocalBackend:
@@ -169,11 +170,11 @@ class LocalBackend:
         return LocalLogStorage(directory, self.later, created=create)
 
     def list_logs(self, log_dir: Path) -> list[str]:
-        with os.scandir(log_dir) as entries:
+        with insist(os.scandir, log_dir) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and "-" in entry.name)
 
     def rename_log(self, log_dir: Path, old: str, new: str) -> None:
-        (log_dir / old).rename(log_dir / new)
+        insist((log_dir / old).rename, log_dir / new)
         # A deleted partition that came back after a power failure would be taken for a new topic of that name.
         sync_directory(log_dir)
 
@@ -181,7 +182,7 @@ class LocalBackend:
         # A writer that was on its way may add a file while the directory is emptied, so try again before giving up.
         for attempt in range(3):
             try:
-                shutil.rmtree(log_dir / name)
+                insist(shutil.rmtree, log_dir / name)
                 return
             except FileNotFoundError:
                 if not (log_dir / name).exists():
