@@ -152,7 +152,8 @@ SOCKET_KEYS = (
     K("max.connections.per.ip.overrides", STRING, "", None, MEDIUM,
       "Limits for single hosts: host:number, comma-separated.", CLUSTER),
     K("max.connections", INT, MAX_INT, at_least(0), MEDIUM,
-      "Most connections at the same time; may be set for one listener with its prefix.", CLUSTER),
+      "Most connections at the same time; may be set for one listener with its prefix. The limit of open files "
+      "(ulimit -n) bounds it.", CLUSTER),
     K("max.connection.creation.rate", INT, MAX_INT, at_least(0), MEDIUM,
       "Most new connections per second; may be set for one listener with its prefix.", CLUSTER),
     K("connections.max.idle.ms", LONG, 600000, None, MEDIUM,

@@ -189,8 +189,8 @@ class ReplicaManager:
         return outcomes
 
     def _take_up_in_time(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
-        """The partition's log, leading or following. While descriptors or memory are short it is waited for: a partition that is refused now
-        stays refused. OSError after SHORTAGE_S."""
+        """The partition's log, leading or following. Waits while descriptors or memory are short, because a partition
+        that is refused now stays refused. OSError after SHORTAGE_S."""
         deadline = time.monotonic() + SHORTAGE_S
         while True:
             try:

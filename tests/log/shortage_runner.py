@@ -91,7 +91,7 @@ def life(directory: Path) -> None:
     """Two runs of a broker: appends with rolls, flushes, checkpoints, deletions, a clean stop and what is left."""
     manager = started(directory)
     log = again(manager.get_or_create, KEPT)
-    again(log.become_leader, 1, 0, [1], 1)
+    again(log.become_leader, 1, 0, [1])
     again(manager.get_or_create, DELETED)
     for number, value in enumerate(VALUES):
         again(log.append_as_leader, make_batch(value=value))
