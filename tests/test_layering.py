@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "kafkapy"
 
 LAYERS = (
-    ("errors", "types", "version", "config", "hookspecs", "installed_plugins", "plugins", "serializer"),
+    ("errors", "types", "version", "config", "hookspecs", "installed_plugins", "plugins", "serializer", "slices"),
     ("_speedups",),
     ("protocol", "records"),
     ("log", "network", "security"),

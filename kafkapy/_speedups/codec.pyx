@@ -1,4 +1,4 @@
-"""The interpreter of message declarations: turns plans into bytes and bytes into instances.
+"""The interpreter of message declarations: turns bytes into instances; encoder.pyx turns them into bytes.
 
 The wire format, in prose (Kafka's protocol guide, KIP-482 for the flexible form):
 
@@ -12,60 +12,58 @@ The wire format, in prose (Kafka's protocol guide, KIP-482 for the flexible form
   does not know is kept as raw bytes in `_unknown_tags` and written again.
 
 Hostile bytes: a length is compared with what is left before anything is allocated; an array count is compared with what is left
-divided by the smallest encoding of an element; nesting is bounded by the declarations, which cannot refer to themselves.
+divided by the smallest encoding of an element; nesting is bounded by the declarations, which cannot refer to themselves. A request that
+a broker decodes (`decode_request`) is bounded besides: MAX_ELEMENTS in an array, MAX_TAGS in a tagged section, and MAX_MEMORY bytes for
+all that it becomes, so that two bytes on the wire for each of fifty million empty structs cost no gigabytes.
 
-Everything here runs with the GIL (control plane and clients). Produce and Fetch have decoders of their own in the data plane.
+Everything here runs with the GIL (control plane and clients). Produce and Fetch have decoders of their own in the data plane. What is
+`patient` is for worker threads: it lets go of the GIL every YIELD_NS for a moment, so that a message of any size holds nobody up.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.float cimport PyFloat_AsDouble
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.object cimport Py_EQ, PyObject, PyObject_IsTrue, PyObject_RichCompareBool
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, UINT16_MAX, UINT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memmove
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
+from posix.unistd cimport usleep
 
 from kafkapy._speedups.message_plan cimport (
     ARRAY, BOOLEAN, BYTES, FLOAT64, INT8, INT8_SIZE, INT16, INT16_SIZE, INT32, INT32_SIZE, INT64, INT64_SIZE, RECORDS, STRING,
     STRUCT, UINT16, UINT32, UUID, UUID_SIZE, Op, Plan, plan_of,
 )
-from kafkapy._speedups.struct_base cimport NEW_LIST, VALUE, StructBase, fresh_default, get_slot, set_slot
-from kafkapy._speedups.uuid_value cimport uuid_from, uuid_halves
-from kafkapy._speedups.wire cimport (
-    ByteBuffer, Cursor, buffer_free, buffer_init, cursor_init, extend, load_int16, load_int32, load_int64, load_uint32,
-    read_unsigned_varint, remaining, store_int16, store_int32, store_int64, take, write_array_length, write_int8, write_raw,
-    write_string, write_unsigned_varint,
-)
+from kafkapy._speedups.posix cimport monotonic_ns
+from kafkapy._speedups.struct_base cimport StructBase, fresh_default, set_slot
+from kafkapy._speedups.uuid_value cimport uuid_from
+from kafkapy._speedups.wire cimport Cursor, cursor_init, load_int16, load_int32, load_int64, load_uint32, read_unsigned_varint, remaining, take
 
 
 cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-    object PySequence_Fast(object sequence, const char* message)
-    Py_ssize_t PySequence_Fast_GET_SIZE(object sequence)
-    PyObject* PySequence_Fast_GET_ITEM(object sequence, Py_ssize_t i)
-    object PyNumber_Index(object number)
-    long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
     object PyMemoryView_FromObject(object owner)
     Py_buffer* PyMemoryView_GET_BUFFER(object view)
     object PySequence_GetSlice(object sequence, Py_ssize_t start, Py_ssize_t end)
-    ctypedef struct PyTypeObject:
-        pass
-    int PyObject_TypeCheck(object instance, PyTypeObject* cls)
 
 
 cdef enum:
     MAX_STRING = 0x7FFF       # Kafka bounds compact strings too
     LIST_STEP = 4096          # a longer list grows with what really arrives
+    MAX_ELEMENTS = 1000000    # of one array of a request, as Apache Kafka 4.4 has it
+    MAX_TAGS = 10000          # of one tagged section of a request
+    MAX_MEMORY = 1 << 28      # bytes that a request may become
+    YIELD_NS = 1000000        # how long a patient call keeps the GIL
+    YIELD_STEP = 64           # elements between two looks at the clock
+    PAUSE_US = 20             # long enough for whoever waits for the GIL to get it
+    # What values take in memory, about: the object, its place in a list or a slot, the collector's header.
+    OBJECT_BYTES = 48
+    SLOT_BYTES = 24
+    TEXT_BYTES = 64
+    TAG_BYTES = 160
 
 
 class DecodeError(ValueError):
     """Bytes that are not a message of the version they are said to be: truncated, a lying length, a forbidden null, bad UTF-8."""
-
-
-class EncodeError(ValueError):
-    """A value that its field or its message version cannot carry."""
 
 
 # ----------------------------------------------------------------------------------------------------------------- decoding
@@ -82,6 +80,21 @@ cdef object refuse_size(Plan plan, Op* op, Reader* r, const uint8_t* at, int64_t
 
 cdef object refuse_null(Plan plan, Op* op, Reader* r, const uint8_t* at):
     return refuse(plan, op, r, at, "null in a field that cannot be null")
+
+
+cdef inline int charge(Plan plan, Op* op, Reader* r, const uint8_t* at, int64_t size) except -1:
+    """Counts memory that the message takes."""
+    r.memory += size
+    if r.bounded and r.memory > MAX_MEMORY:
+        refuse(plan, op, r, at, f"the request takes more than {MAX_MEMORY} bytes of memory")
+    return 0
+
+
+cdef inline int pause() except -1:
+    """Somebody else may have the GIL."""
+    with nogil:
+        usleep(PAUSE_US)
+    return 0
 
 
 cdef inline int64_t read_length(Op* op, Reader* r) noexcept:
@@ -158,6 +171,7 @@ cdef object decode_value(Plan plan, Op* op, Reader* r):
             at = take(&r.cursor, n)
             if at == NULL:
                 return refuse_size(plan, op, r, before, n)
+            charge(plan, op, r, before, TEXT_BYTES + n)
             if kind == STRING:
                 try:
                     return PyUnicode_DecodeUTF8(<const char*>at, n, NULL)
@@ -199,11 +213,21 @@ cdef object decode_array(Plan plan, Op* op, Reader* r, const uint8_t* before, Py
     cdef list values
     if n > left // op.element_size:
         return refuse(plan, op, r, before, f"{n} elements are said to follow, {left} bytes are there")
+    if r.bounded and n > MAX_ELEMENTS:
+        return refuse(plan, op, r, before, f"{n} elements, {MAX_ELEMENTS} at most")
+    charge(plan, op, r, before, OBJECT_BYTES + n * (SLOT_BYTES if element.kind <= UUID else INT64_SIZE))
+    r.elements += n
     if n > LIST_STEP:
         values = []
         for i in range(n):
             values.append(decode_value(plan, element, r))
+            if i % YIELD_STEP == 0 and r.patient and monotonic_ns() > r.yield_at:
+                pause()
+                r.yield_at = monotonic_ns() + YIELD_NS
         return values
+    if n and r.patient and monotonic_ns() > r.yield_at:
+        pause()
+        r.yield_at = monotonic_ns() + YIELD_NS
     values = PyList_New(n)
     if element.kind == INT32:
         at = take(&r.cursor, n * INT32_SIZE)
@@ -224,9 +248,13 @@ cdef object decode_array(Plan plan, Op* op, Reader* r, const uint8_t* before, Py
 
 cdef object decode_struct(Plan plan, Reader* r):
     """A new instance from the bytes at the cursor. Raises DecodeError."""
-    cdef StructBase instance = StructBase.__new__(plan.cls)
+    cdef StructBase instance
     cdef Py_ssize_t i
     cdef Op* op = plan.ops
+    r.memory += plan.memory
+    if r.bounded and r.memory > MAX_MEMORY:
+        raise DecodeError(f"{plan.cls.__qualname__} version {plan.version}: the request takes more than {MAX_MEMORY} bytes of memory")
+    instance = StructBase.__new__(plan.cls)
     for i in range(plan.positional):
         set_slot(instance, op.slot, decode_value(plan, op, r))
         op += 1
@@ -248,6 +276,10 @@ cdef int decode_tags(Plan plan, StructBase instance, Reader* r) except -1:
     cdef Py_ssize_t i
     cdef Op* op
     cdef str name = plan.cls.__qualname__
+    if count == 0 and not r.cursor.error:
+        return 0
+    if r.bounded and count > MAX_TAGS:
+        raise DecodeError(f"{name} version {plan.version}: {count} tagged fields, {MAX_TAGS} at most")
     while count > 0 and not r.cursor.error:
         count -= 1
         tag = read_unsigned_varint(&r.cursor)
@@ -266,6 +298,9 @@ cdef int decode_tags(Plan plan, StructBase instance, Reader* r) except -1:
             op = NULL
         if op == NULL:
             at = take(&r.cursor, size)
+            r.memory += TAG_BYTES + size
+            if r.bounded and r.memory > MAX_MEMORY:
+                raise DecodeError(f"{name} version {plan.version}: the request takes more than {MAX_MEMORY} bytes of memory")
             if instance._unknown_tags is None:
                 instance._unknown_tags = {}
             instance._unknown_tags[tag] = PyBytes_FromStringAndSize(<const char*>at, size)
@@ -285,20 +320,45 @@ cdef int decode_tags(Plan plan, StructBase instance, Reader* r) except -1:
 
 def decode_message(object cls, object buffer, int version, bint exact=True):
     """An instance of message class `cls` from a bytes-like object. Raises DecodeError; with `exact`, also for bytes left over."""
+    cdef Reader r
+    return decode_whole(cls, buffer, version, exact, &r, False, False)
+
+
+def decode_request(object cls, object buffer, int version, bint exact=True, bint patient=False):
+    """(instance, elements of all its arrays together) from what a client has sent: decode_message with the bounds of a broker.
+    `patient`: for worker threads, the GIL is let go of now and then."""
+    cdef Reader r
+    instance = decode_whole(cls, buffer, version, exact, &r, True, patient)
+    return instance, r.elements
+
+
+cdef object decode_whole(object cls, object buffer, int version, bint exact, Reader* r, bint bounded, bint patient):
     cdef Plan plan = plan_of(cls, version, DecodeError)
     cdef Py_buffer view
-    cdef Reader r
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        cursor_init(&r.cursor, view.buf, view.len)
-        r.start = r.cursor.p
-        r.source = <PyObject*>buffer
-        instance = decode_struct(plan, &r)
+        reader_init(r, &view, buffer)
+        r.bounded = bounded
+        r.patient = patient
+        if patient:
+            r.yield_at = monotonic_ns() + YIELD_NS
+        instance = decode_struct(plan, r)
         if exact and remaining(&r.cursor):
             raise DecodeError(f"{cls.__qualname__} version {version}: {remaining(&r.cursor)} bytes are left over")
         return instance
     finally:
         PyBuffer_Release(&view)
+
+
+cdef void reader_init(Reader* r, Py_buffer* view, object source) noexcept:
+    cursor_init(&r.cursor, view.buf, view.len)
+    r.start = r.cursor.p
+    r.source = <PyObject*>source
+    r.bounded = False
+    r.patient = False
+    r.elements = 0
+    r.memory = 0
+    r.yield_at = 0
 
 
 def decode_message_from(object cls, object buffer, Py_ssize_t offset, int version):
@@ -310,273 +370,9 @@ def decode_message_from(object cls, object buffer, Py_ssize_t offset, int versio
     try:
         if offset < 0 or offset > view.len:
             raise DecodeError(f"{cls.__qualname__}: offset {offset} of {view.len} bytes")
-        cursor_init(&r.cursor, view.buf, view.len)
-        r.start = r.cursor.p
-        r.source = <PyObject*>buffer
+        reader_init(&r, &view, buffer)
         take(&r.cursor, offset)
         instance = decode_struct(plan, &r)
         return instance, r.cursor.p - r.start
     finally:
         PyBuffer_Release(&view)
-
-
-# ----------------------------------------------------------------------------------------------------------------- encoding
-
-cdef int complain(Plan plan, Op* op, str why) except -1:
-    raise EncodeError(f"{plan.cls.__qualname__} version {plan.version}: {<object>op.name}: {why}")
-
-
-cdef int64_t integer(Plan plan, Op* op, object value, int64_t low, int64_t high) except? -1:
-    cdef int overflow = 0
-    cdef long long number
-    try:
-        number = PyLong_AsLongLongAndOverflow(PyNumber_Index(value), &overflow)
-    except TypeError:
-        return complain(plan, op, f"an integer is needed, not {value!r}")
-    if overflow or number < low or number > high:
-        return complain(plan, op, f"{value} is outside {low} to {high}")
-    return number
-
-
-cdef inline uint8_t* room(ByteBuffer* out, size_t n) except NULL:
-    cdef uint8_t* at = extend(out, n)
-    if at == NULL:
-        raise MemoryError
-    return at
-
-
-cdef int encode_value(Plan plan, Op* op, object value, ByteBuffer* out) except -1:
-    cdef int kind = op.kind
-    cdef uint8_t* at
-    cdef const char* text
-    cdef Py_ssize_t size
-    cdef double real
-    cdef int64_t bits
-    cdef Py_buffer view
-    cdef uint64_t halves[2]
-    if kind == INT32:
-        bits = integer(plan, op, value, -<int64_t>INT32_MAX - 1, INT32_MAX)
-        store_int32(room(out, INT32_SIZE), <int32_t>bits)
-    elif kind == STRING:
-        if value is None:
-            if not op.nullable:
-                complain(plan, op, "null in a field that cannot be null")
-            write_string(out, NULL, -1, op.compact)
-            return 0
-        if not isinstance(value, str):
-            complain(plan, op, f"a string is needed, not {value!r}")
-        try:
-            text = PyUnicode_AsUTF8AndSize(value, &size)
-        except UnicodeEncodeError:
-            return complain(plan, op, "the string has lone surrogates, which UTF-8 cannot carry")
-        if size > MAX_STRING:
-            complain(plan, op, f"a string of {size} bytes, {MAX_STRING} at most")
-        write_string(out, text, <int32_t>size, op.compact)
-    elif kind == INT16:
-        bits = integer(plan, op, value, -0x8000, 0x7FFF)
-        store_int16(room(out, INT16_SIZE), <short>bits)
-    elif kind == INT64:
-        bits = integer(plan, op, value, INT64_MIN, INT64_MAX)
-        store_int64(room(out, INT64_SIZE), bits)
-    elif kind == BOOLEAN:
-        write_int8(out, 1 if PyObject_IsTrue(value) else 0)
-    elif kind == INT8:
-        bits = integer(plan, op, value, -0x80, 0x7F)
-        write_int8(out, <signed char>bits)
-    elif kind == UINT16:
-        bits = integer(plan, op, value, 0, UINT16_MAX)
-        store_int16(room(out, INT16_SIZE), <short>bits)
-    elif kind == UINT32:
-        bits = integer(plan, op, value, 0, UINT32_MAX)
-        store_int32(room(out, INT32_SIZE), <int32_t>bits)
-    elif kind == FLOAT64:
-        try:
-            real = PyFloat_AsDouble(value)
-        except TypeError:
-            return complain(plan, op, f"a number is needed, not {value!r}")
-        memcpy(&bits, &real, INT64_SIZE)
-        store_int64(room(out, INT64_SIZE), bits)
-    elif kind == UUID:
-        if not uuid_halves(value, halves):
-            return complain(plan, op, f"a uuid.UUID is needed, not {value!r}")
-        at = room(out, UUID_SIZE)
-        store_int64(at, <int64_t>halves[0])
-        store_int64(at + INT64_SIZE, <int64_t>halves[1])
-    elif kind == BYTES or kind == RECORDS:
-        if value is None:
-            if not op.nullable:
-                complain(plan, op, "null in a field that cannot be null")
-            write_array_length(out, -1, op.compact)
-            return 0
-        try:
-            PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
-        except (TypeError, BufferError):
-            return complain(plan, op, f"a bytes-like object is needed, not {value!r}")
-        try:
-            if view.len >= INT32_MAX:
-                complain(plan, op, f"{view.len} bytes are too many")
-            write_array_length(out, <int32_t>view.len, op.compact)
-            write_raw(out, view.buf, view.len)
-        finally:
-            PyBuffer_Release(&view)
-    elif kind == ARRAY:
-        encode_array(plan, op, value, out)
-    else:
-        if op.nullable:
-            if value is None:
-                write_int8(out, -1 if op.tag < 0 else 0)
-                return 0
-            write_int8(out, 1)
-        encode_struct(<Plan>op.plan, value, out)
-    return 0
-
-
-cdef int encode_array(Plan plan, Op* op, object value, ByteBuffer* out) except -1:
-    cdef Op* element = op.element
-    cdef Py_ssize_t size
-    cdef Py_ssize_t i
-    if value is None:
-        if not op.nullable:
-            complain(plan, op, "null in a field that cannot be null")
-        write_array_length(out, -1, op.compact)
-        return 0
-    if isinstance(value, (str, bytes, dict)):
-        complain(plan, op, f"a list is needed, not {value!r}")
-    try:
-        values = PySequence_Fast(value, "not a list")
-    except TypeError:
-        return complain(plan, op, f"a list is needed, not {value!r}")
-    size = PySequence_Fast_GET_SIZE(values)
-    if size >= INT32_MAX:
-        complain(plan, op, f"{size} elements are too many")
-    write_array_length(out, <int32_t>size, op.compact)
-    for i in range(size):
-        # Converting an element may run Python code (__index__) that shortens the list.
-        if i >= PySequence_Fast_GET_SIZE(values):
-            complain(plan, op, "the list changed while it was encoded")
-        item = <object>PySequence_Fast_GET_ITEM(values, i)
-        if element.kind == STRUCT and not element.nullable:
-            encode_struct(<Plan>element.plan, item, out)
-        else:
-            encode_value(plan, element, item, out)
-    return 0
-
-
-cdef inline int is_default(Op* op, object value) except -1:
-    cdef uint64_t halves[2]
-    if op.default_kind == VALUE:
-        if <PyObject*>value == op.default_value:
-            return 1
-        if op.kind == UUID:
-            return uuid_halves(value, halves) and halves[0] == 0 and halves[1] == 0
-        return PyObject_RichCompareBool(value, <object>op.default_value, Py_EQ)
-    if op.default_kind == NEW_LIST:
-        return value is not None and len(value) == 0
-    return value == fresh_default(op.default_kind, op.default_value)
-
-
-cdef inline object field_value(Plan plan, Op* op, object instance):
-    cdef PyObject* value = get_slot(instance, op.slot)
-    if value == NULL:
-        complain(plan, op, "the attribute was deleted")
-    return <object>value
-
-
-cdef int encode_struct(Plan plan, object instance, ByteBuffer* out) except -1:
-    """Appends the instance. Raises EncodeError."""
-    cdef Py_ssize_t i
-    cdef Op* op = plan.ops
-    if not PyObject_TypeCheck(instance, <PyTypeObject*>plan.cls):
-        raise EncodeError(f"a {plan.cls.__qualname__} is needed, not {instance!r}")
-    for i in range(plan.positional):
-        encode_value(plan, op, field_value(plan, op, instance), out)
-        op += 1
-    if plan.flexible:
-        encode_tags(plan, instance, out)
-    elif (<StructBase>instance)._unknown_tags:
-        raise EncodeError(f"{plan.cls.__qualname__} version {plan.version} has no tagged fields")
-    op = plan.ops + plan.positional + plan.tagged
-    for i in range(plan.absent):
-        if not op.ignorable:
-            value = field_value(plan, op, instance)
-            if not is_default(op, value):
-                complain(plan, op, f"this version has no such field, so it cannot carry {value!r}")
-        op += 1
-    return 0
-
-
-cdef int encode_tags(Plan plan, StructBase instance, ByteBuffer* out) except -1:
-    cdef Op* first = plan.ops + plan.positional
-    cdef Op* op
-    cdef Py_ssize_t i
-    cdef uint32_t count = 0
-    cdef object unknown = instance._unknown_tags
-    if plan.tagged == 0 and not unknown:
-        write_int8(out, 0)
-        return 0
-    for i in range(plan.tagged):
-        op = first + i
-        if not is_default(op, field_value(plan, op, instance)):
-            count += 1
-    pending = sorted(unknown) if unknown else []
-    write_unsigned_varint(out, count + <uint32_t>len(pending))
-    done = 0
-    for i in range(plan.tagged):
-        op = first + i
-        while done < len(pending) and pending[done] <= op.tag:
-            if pending[done] == op.tag:
-                complain(plan, op, f"tag {op.tag} is in _unknown_tags too")
-            write_unknown_tag(pending[done], unknown, out)
-            done += 1
-        value = field_value(plan, op, instance)
-        if not is_default(op, value):
-            write_tag(plan, op, value, out)
-    while done < len(pending):
-        write_unknown_tag(pending[done], unknown, out)
-        done += 1
-    return 0
-
-
-cdef int write_unknown_tag(object tag, object unknown, ByteBuffer* out) except -1:
-    cdef bytes raw = bytes(unknown[tag])
-    if not 0 <= tag <= INT32_MAX:
-        raise EncodeError(f"{tag} is not a tag")
-    write_unsigned_varint(out, tag)
-    write_unsigned_varint(out, <uint32_t>len(raw))
-    write_raw(out, PyBytes_AS_STRING(raw), len(raw))
-    return 0
-
-
-cdef int write_tag(Plan plan, Op* op, object value, ByteBuffer* out) except -1:
-    """The size goes first but is known last: the value is written, then moved by the width of the size."""
-    cdef size_t start
-    cdef size_t size
-    cdef size_t width
-    write_unsigned_varint(out, <uint32_t>op.tag)
-    start = out.size
-    encode_value(plan, op, value, out)
-    size = out.size - start
-    write_unsigned_varint(out, <uint32_t>size)
-    if out.error:
-        raise MemoryError
-    width = out.size - start - size
-    memmove(out.data + start + width, out.data + start, size)
-    out.size = start
-    write_unsigned_varint(out, <uint32_t>size)
-    out.size += size
-    return 0
-
-
-def encode_message(object message, int version, bytes prefix=b""):
-    """`prefix` followed by the encoded message. Raises EncodeError."""
-    cdef Plan plan = plan_of(type(message), version, EncodeError)
-    cdef ByteBuffer out
-    buffer_init(&out)
-    try:
-        write_raw(&out, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
-        encode_struct(plan, message, &out)
-        if out.error:
-            raise MemoryError
-        return PyBytes_FromStringAndSize(<const char*>out.data, out.size)
-    finally:
-        buffer_free(&out)

@@ -48,6 +48,7 @@ cdef class Plan:
     cdef readonly int version
     cdef readonly bint flexible
     cdef readonly Py_ssize_t min_size
+    cdef readonly Py_ssize_t memory
     cdef list kept
     cdef Op* ops
     cdef Py_ssize_t positional

@@ -8,7 +8,13 @@ of structs, points to the plan of that struct in the same version.
 from cpython.object cimport PyObject
 from libc.stdlib cimport calloc, free
 
-from kafkapy._speedups.struct_base cimport StructBase, default_kind_of, slot_of
+from kafkapy._speedups.struct_base cimport VALUE, StructBase, default_kind_of, slot_of
+
+
+cdef enum:
+    INSTANCE_MEMORY = 64      # with the collector's header, the class and the unknown tags
+    SLOT_MEMORY = 24          # a pointer, and a number as often as not
+    DEFAULT_MEMORY = 72       # an empty list
 
 
 KINDS = {
@@ -23,7 +29,8 @@ cdef class Plan:
 
     Each field is a tuple (kind, name, default, compact, nullable, ignorable, tag, inner): `inner` is the Plan of a struct, or
     for an array the same kind of tuple for its element; `tag` is -1 for a positional field. `min_size` is the number of bytes
-    of the smallest encoding. `tagged` comes in ascending order of tag.
+    of the smallest encoding, `memory` about what an instance takes with its slots and the lists that are its defaults. `tagged`
+    comes in ascending order of tag.
     """
 
     def __cinit__(self, object cls, int version, bint flexible, list positional, list tagged, list absent, Py_ssize_t min_size):
@@ -34,6 +41,7 @@ cdef class Plan:
         self.version = version
         self.flexible = flexible
         self.min_size = min_size
+        self.memory = INSTANCE_MEMORY
         self.kept = []
         self.positional = len(positional)
         self.tagged = len(tagged)
@@ -43,6 +51,9 @@ cdef class Plan:
             raise MemoryError
         for field in positional + tagged + absent:
             self.fill(&self.ops[i], field, True)
+            self.memory += SLOT_MEMORY
+            if i >= self.positional and self.ops[i].default_kind != VALUE:
+                self.memory += DEFAULT_MEMORY
             i += 1
 
     cdef int fill(self, Op* op, tuple field, bint in_struct) except -1:

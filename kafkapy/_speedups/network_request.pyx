@@ -56,6 +56,10 @@ ASK_CONVERT = <int>ASK_CONVERT_
 ASK_VERIFY = <int>ASK_VERIFY_
 
 
+cdef enum:
+    LARGE_COPY = 1 << 18      # bytes that are copied without the GIL
+
+
 cdef NetworkRequest network_request_make(object channel, PendingRequest* pending):
     cdef NetworkRequest request = NetworkRequest.__new__(NetworkRequest)
     request.pending = pending
@@ -296,7 +300,11 @@ cdef class NetworkRequest:
         try:
             for part in parts:
                 PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
-                write_raw(&out, view.buf, view.len)
+                if view.len < LARGE_COPY:
+                    write_raw(&out, view.buf, view.len)
+                else:
+                    with nogil:
+                        write_raw(&out, view.buf, view.len)
                 PyBuffer_Release(&view)
             if out.error:
                 raise MemoryError

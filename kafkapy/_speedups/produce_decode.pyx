@@ -11,11 +11,15 @@
 Strings, bytes and arrays are compact from v9 on. Nothing is copied: names and records are borrowed from the frame.
 """
 
-from libc.stdint cimport int16_t, int32_t, uint8_t
-from libc.string cimport memset
+from cython.operator cimport dereference
+from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memset
+from libcpp.string cimport string
+from libcpp.unordered_map cimport unordered_map
+from libcpp.utility cimport pair
 
 from kafkapy._speedups.memory_reserve cimport has_room
-from kafkapy._speedups.produce_state cimport PARTITION_PENDING, ProducePartition, ProduceTopic
+from kafkapy._speedups.produce_state cimport PARTITION_DONE, PARTITION_PENDING, ProducePartition, ProduceTopic
 from kafkapy._speedups.wire cimport (
     Cursor,
     cursor_init,
@@ -34,7 +38,60 @@ cdef enum:
     FLEXIBLE_VERSION = 9
     TOPIC_ID_VERSION = 13
     TOPIC_ID_SIZE = 16
+    FEW = 16                        # entries that are compared with each other
     MAX_PARTITIONS = 200000         # in one request: bounds what a frame of tiny partitions costs in memory
+
+
+cdef bint same_topic(const ProduceTopic* one, const ProduceTopic* other) noexcept nogil:
+    if one == other:
+        return True
+    if one.topic_id != NULL:
+        return memcmp(one.topic_id, other.topic_id, TOPIC_ID_SIZE) == 0
+    return one.name_size == other.name_size and memcmp(one.name, other.name, one.name_size) == 0
+
+
+cdef void supersede(ProduceState* state, ProducePartition* partition) noexcept nogil:
+    partition.superseded = True
+    partition.stage = PARTITION_DONE
+    state.repeated = True
+
+
+cdef void drop_repeated(ProduceState* state) noexcept nogil:
+    """Of several entries for one partition the last one counts, and is answered, as in Kafka."""
+    cdef unordered_map[string, size_t] topics
+    cdef unordered_map[uint64_t, size_t] last
+    cdef pair[unordered_map[string, size_t].iterator, bint] known
+    cdef pair[unordered_map[uint64_t, size_t].iterator, bint] met
+    cdef ProducePartition* one
+    cdef ProduceTopic* topic
+    cdef string name
+    cdef size_t count = state.partitions.size()
+    cdef size_t number
+    cdef size_t i
+    cdef size_t j
+    if count <= FEW:
+        for i in range(count):
+            one = &state.partitions[i]
+            for j in range(i + 1, count):
+                if one.index == state.partitions[j].index and same_topic(&state.topics[one.topic], &state.topics[state.partitions[j].topic]):
+                    supersede(state, one)
+                    break
+        return
+    for i in range(state.topics.size()):
+        topic = &state.topics[i]
+        number = i
+        if state.topics.size() > 1:
+            if topic.topic_id != NULL:
+                name.assign(<const char*>topic.topic_id, TOPIC_ID_SIZE)
+            else:
+                name.assign(<const char*>topic.name, topic.name_size)
+            known = topics.insert(pair[string, size_t](name, i))
+            number = dereference(known.first).second
+        for j in range(topic.first, topic.first + topic.count):
+            met = last.insert(pair[uint64_t, size_t](<uint64_t>number << 32 | <uint32_t>state.partitions[j].index, j))
+            if not met.second:
+                supersede(state, &state.partitions[dereference(met.first).second])
+                dereference(met.first).second = j
 
 
 cdef bint produce_decode(ProduceState* state) noexcept nogil:
@@ -60,8 +117,11 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
     partition.asked_guard = 0
     partition.guard = 0
     partition.stage = PARTITION_PENDING
+    partition.superseded = False
     partition.log = NULL
     cursor_init(&c, state.frame.body, state.frame.body_size)
+    state.repeated = False
+    state.appended = 0
     state.transactional_id = NULL
     state.transactional_id_size = -1
     if version >= TRANSACTIONAL_ID_VERSION:
@@ -105,7 +165,11 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
         state.topics.push_back(topic)
     if flexible:
         skip_tagged_fields(&c)
-    return not c.error and remaining(&c) == 0
+    if c.error or remaining(&c):
+        return False
+    if state.partitions.size() > 1:
+        drop_repeated(state)
+    return True
 
 
 def decode(int16_t version, bytes body):

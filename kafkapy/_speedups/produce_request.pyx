@@ -9,8 +9,8 @@ A request goes through three stages and can park in each:
                 must confirm (KIP-890) park the request; partitions that are done stay done
     WAIT        acks=-1: until the high watermark has passed every appended batch, leadership is lost, or the time is over
 
-The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Two entries for one partition are appended and
-answered in order. Not done here: quotas (throttle time is 0).
+The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Of several entries for one partition the
+last one counts and is answered, as in Kafka. Not done here: quotas (throttle time is 0).
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
@@ -125,6 +125,7 @@ cdef enum:
     ACKS_ALL = -1
     ACKS_NONE = 0
     ACKS_LEADER = 1
+    APPENDS_A_TURN = 256            # partitions, before other connections have theirs
     SEGMENT_WAIT_MS = 30000         # the least a request waits for a new segment, whatever its own timeout says: nothing was appended yet
     NS_PER_MS = 1000000
 
@@ -306,6 +307,8 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
         topic = &state.topics[i]
         for j in range(topic.first, topic.first + topic.count):
             partition = &state.partitions[j]
+            if partition.superseded:
+                continue
             if topic.topic_id != NULL and topic.resolved.empty():
                 fail_partition(partition, ERROR_UNKNOWN_TOPIC_ID)
             elif decisions[i] == DECISION_DENIED:
@@ -318,15 +321,6 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
 
 
 # ---- stage 2: append ------------------------------------------------------------------------------------------------------------
-
-cdef bint waits_for_earlier(ProduceState* state, size_t index, vector[size_t]* parked) noexcept nogil:
-    """An earlier entry for the same partition is still parked: this one must not overtake it."""
-    cdef size_t i
-    for i in range(parked.size()):
-        if state.partitions[parked[0][i]].log == state.partitions[index].log:
-            return True
-    return False
-
 
 cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nogil:
     """Takes the reason, and hides offsets that mean nothing. Record errors keep the log start offset, as Kafka does."""
@@ -374,11 +368,17 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
     waiter.token = state.frame.token
     state.ask.kind = ASK_VALIDATE
     state.ask.questions.clear()
-    for i in range(state.partitions.size()):
+    for i in range(state.appended, state.partitions.size()):
+        if i - state.appended == APPENDS_A_TURN and parked.empty():
+            # Others have their turn now.
+            state.appended = i
+            state.frame.wake(state.frame.wake_owner, state.frame.token)
+            outcome.kind = OUTCOME_PARKED
+            outcome.deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
+            outcome.parked = state
+            return False
         partition = &state.partitions[i]
         if partition.stage != PARTITION_PENDING:
-            continue
-        if parked.size() and waits_for_earlier(state, i, &parked):
             continue
         options.validated = partition.validated
         options.guard = partition.guard

@@ -90,6 +90,27 @@ cdef void write_partition(ProducePartition* partition, int16_t version, ByteBuff
         write_unsigned_varint(out, 0)   # of the leader struct, or of the partition when there is no leader
 
 
+cdef int32_t partitions_answered(ProduceState* state, ProduceTopic* topic) noexcept nogil:
+    """Without those that are in the request again behind it."""
+    cdef int32_t count = 0
+    cdef size_t i
+    if not state.repeated:
+        return <int32_t>topic.count
+    for i in range(topic.first, topic.first + topic.count):
+        count += not state.partitions[i].superseded
+    return count
+
+
+cdef int32_t topics_answered(ProduceState* state) noexcept nogil:
+    cdef int32_t count = 0
+    cdef size_t i
+    if not state.repeated:
+        return <int32_t>state.topics.size()
+    for i in range(state.topics.size()):
+        count += state.topics[i].count == 0 or partitions_answered(state, &state.topics[i]) > 0
+    return count
+
+
 cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) noexcept nogil:
     cdef int16_t version = state.frame.api_version
     cdef bint flexible = version >= FLEXIBLE_VERSION
@@ -98,6 +119,7 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
     cdef ProducePartition* partition
     cdef vector[int32_t] leaders
     cdef Send* send = send_again(&state.frame.left.send)
+    cdef int32_t answered
     cdef size_t i
     cdef size_t j
     send_lay_out(send, &out)
@@ -105,16 +127,21 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
     write_int32(&out, state.frame.correlation_id)
     if flexible:
         write_unsigned_varint(&out, 0)
-    write_array_length(&out, <int32_t>state.topics.size(), flexible)
+    write_array_length(&out, topics_answered(state), flexible)
     for i in range(state.topics.size()):
         topic = &state.topics[i]
+        answered = partitions_answered(state, topic)
+        if answered == 0 and topic.count:
+            continue
         if topic.topic_id != NULL:
             write_raw(&out, topic.topic_id, TOPIC_ID_SIZE)
         else:
             write_string(&out, topic.name, topic.name_size, flexible)
-        write_array_length(&out, <int32_t>topic.count, flexible)
+        write_array_length(&out, answered, flexible)
         for j in range(topic.first, topic.first + topic.count):
             partition = &state.partitions[j]
+            if partition.superseded:
+                continue
             write_partition(partition, version, &out)
             if tells_leader(partition, version) and partition.result.leader_id >= 0:
                 leader_note(&leaders, partition.result.leader_id)

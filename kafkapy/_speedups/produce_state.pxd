@@ -37,6 +37,7 @@ cdef cppclass ProducePartition:
     int stage                   # PartitionStage
     LogState* log               # referenced, NULL before it was looked up or when there is none
     AppendResult result         # result.record_errors is owned
+    bint superseded             # a later entry of the request is for the same partition
     string message              # of a worker's refusal; empty: none
     size_t topic
 
@@ -50,7 +51,9 @@ cdef cppclass ProduceState:
     vector[ProduceTopic] topics
     vector[ProducePartition] partitions
     unordered_set[string] asked
+    bint repeated                   # a partition is there more than once
     Ask ask
+    size_t appended                 # partitions before this one have had their turn
     int64_t segment_deadline_ns     # 0: not parked for a segment yet
     int64_t acks_deadline_ns        # 0: not waiting yet
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kafkapy.broker import loggers
 from kafkapy.broker.context import RequestContext
@@ -17,7 +17,11 @@ from kafkapy.config.group import GROUP_CONFIG_DEF, validate_group
 from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
 from kafkapy.errors import ConfigError, ErrorCode, error_for
 from kafkapy.metadata.topic_names import validate_topic_name
+from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, ConfigResourceType, ConfigType, ResourceType
+
+SHOWN_AT_MOST: Final = 100
+"""Keys that an error names."""
 
 
 class OpType(IntEnum):
@@ -68,13 +72,17 @@ async def increment(
     context: RequestContext, kind: int, name: str, changes: Sequence[Alteration], validate_only: bool
 ) -> None:
     """Apply operations key by key. KafkaError, and nothing is changed then."""
-    names = [change.name for change in changes]
-    duplicates = sorted({each for each in names if names.count(each) > 1})
+    counts = await counted(change.name for change in changes)
+    duplicates = [name async for name, count in in_slices(counts.items()) if count > 1]
     if duplicates:
-        raise error_for(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(duplicates)}")
-    nulls = [each.name for each in changes if each.value is None and each.operation is not OpType.DELETE]
+        shown = ",".join(sorted(duplicates[:SHOWN_AT_MOST]))
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {shown}")
+    nulls = [
+        each.name async for each in in_slices(changes) if each.value is None and each.operation is not OpType.DELETE
+    ]
     if nulls:
-        raise error_for(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+        shown = ",".join(nulls[:SHOWN_AT_MOST])
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {shown}")
     if kind == ConfigResourceType.BROKER_LOGGER:
         _alter_loggers(context, name, changes, validate_only)
         return
@@ -157,9 +165,10 @@ def _apply(
             if start is None:
                 start = format_value(key.type, defaults.get(change.name)) or ""
             items = [item for item in start.split(",") if item]
-            given = [item.strip() for item in (change.value or "").split(",") if item.strip()]
+            given = dict.fromkeys(item.strip() for item in (change.value or "").split(",") if item.strip())
             if change.operation is OpType.APPEND:
-                items += [item for item in given if item not in items]
+                there = set(items)
+                items += [item for item in given if item not in there]
             else:
                 items = [item for item in items if item not in given]
             current[change.name] = ",".join(items)

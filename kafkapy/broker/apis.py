@@ -13,8 +13,11 @@ import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kafkapy._speedups.codec import decode_request
+from kafkapy._speedups.encoder import encode_response
 from kafkapy.broker.context import BrokerContext, RequestContext
 from kafkapy.broker.handlers import SERVED
+from kafkapy.broker.large_messages import LargeMessages
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.registry import ApiKeys
@@ -22,6 +25,7 @@ from kafkapy.protocol.schema import DecodeError, EncodeError, Request, Response
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network_request import NetworkRequest
+    from kafkapy.broker.large_messages import LargeTurn
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 request_logger = logging.getLogger("kafka.request.logger")
@@ -54,6 +58,7 @@ class KafkaApis:
         self._exact: dict[int, bool] = {}
         """Whether bytes behind the last field are a reason to close the connection, by API key."""
         self._in_flight: set[_Serving] = set()
+        self._large = LargeMessages()
 
     def handler(self, key: int) -> Handler:
         """The module that serves an API of `SERVED`, imported when it is first asked for."""
@@ -87,12 +92,21 @@ class KafkaApis:
             context.api_version = -1
             message = handler.REQUEST()
         else:
+            body = request.body
+            if self._large.is_large(body):
+                serving = _Serving(handler, context, None, self._in_flight, self._large)
+                serving.start_large(body, self._exact[key])
+                return
             try:
-                message = handler.REQUEST.decode(request.body, version, exact=self._exact[key])
+                message, _ = decode_request(handler.REQUEST, body, version, self._exact[key])
             except DecodeError as error:
                 request.close(f"{handler.REQUEST.NAME} version {version} cannot be decoded: {error}")
                 return
-        _Serving(handler, context, message, self._in_flight).start()
+        _Serving(handler, context, message, self._in_flight, self._large).start()
+
+    def close(self) -> None:
+        """End the thread for large messages. Nothing may be in flight any more."""
+        self._large.close()
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until what is being served has been answered, at most `timeout_s` seconds; what is left is cancelled."""
@@ -104,18 +118,39 @@ class KafkaApis:
 
 
 class _Serving:
-    """One decoded request from its handler to its answer."""
+    """One request from its handler to its answer. What is large is decoded, encoded and let go of on another thread."""
 
-    __slots__ = ("_context", "_handler", "_in_flight", "_message", "_started_ns", "_task")
+    __slots__ = (
+        "_answered",
+        "_context",
+        "_handler",
+        "_in_flight",
+        "_large",
+        "_message",
+        "_response",
+        "_started_ns",
+        "_task",
+        "_turn",
+    )
 
     def __init__(
-        self, handler: Handler, context: RequestContext, message: Request, in_flight: set[_Serving]
+        self,
+        handler: Handler,
+        context: RequestContext,
+        message: Request | None,
+        in_flight: set[_Serving],
+        large: LargeMessages,
     ) -> None:
         self._handler = handler
         self._context = context
         self._message = message
         self._in_flight = in_flight
         """Where it stands while there is no answer."""
+        self._large = large
+        self._response: Response | None = None
+        self._turn: LargeTurn | None = None
+        """Of a request of many elements: it has one until it is answered."""
+        self._answered = False
         self._task: asyncio.Task[None] | None = None
         self._started_ns = time.monotonic_ns()
 
@@ -131,6 +166,36 @@ class _Serving:
         else:
             self._task = asyncio.get_running_loop().create_task(self._wait(answer))
 
+    def start_large(self, body: memoryview, exact: bool) -> None:
+        """Decode the body on the other thread, when it is this request's turn, and start."""
+        self._in_flight.add(self)
+        self._task = asyncio.get_running_loop().create_task(self._decode(body, exact))
+
+    async def _decode(self, body: memoryview, exact: bool) -> None:
+        request, cls = self._context.request, self._handler.REQUEST
+        version = self._context.api_version
+        try:
+            turn = await self._large.turn()
+            try:
+                self._message, elements = await self._large.run(decode_request, cls, body, version, exact, True)
+            except BaseException:
+                turn.end()
+                raise
+        except DecodeError as error:
+            request.close(f"{cls.NAME} version {version} cannot be decoded: {error}")
+            self._in_flight.discard(self)
+            return
+        except asyncio.CancelledError:
+            request.close("the broker is stopping")
+            self._in_flight.discard(self)
+            raise
+        self._task = None
+        if self._large.are_many(elements):
+            self._turn = turn
+        else:
+            turn.end()
+        self.start()
+
     def cancel(self) -> None:
         """Answer no more."""
         if self._task is not None:
@@ -144,57 +209,125 @@ class _Serving:
             return
         self._in_flight.discard(self)
         if later.error is None:
-            self._answer(later.result())
+            self._response = later.result()
+            self._answer()
         else:
             self._fail(later.error)
 
     async def _wait(self, answer: Coroutine[Any, Any, Response]) -> None:
         try:
-            response = await answer
+            self._response = await answer
         except asyncio.CancelledError:
             self._context.request.close("the broker is stopping")
+            self._done()
             raise
         except Exception as error:  # whatever a handler does, the client gets an answer
             self._fail(error)
         else:
-            self._answer(response)
+            self._answer()
         finally:
-            self._in_flight.discard(self)
+            if self._task is asyncio.current_task():
+                self._in_flight.discard(self)
 
-    def _answer(self, response: Response) -> None:
+    def _answer(self) -> None:
+        """Reply with `_response`, which no frame holds: it may have to be let go of on the other thread."""
         try:
-            self._context.request.reply(response.encode(max(self._context.api_version, 0)))
+            payload = encode_response(self._response, max(self._context.api_version, 0))
+            if payload is None:
+                self._later(self._answer_large())
+                return
+            self._context.request.reply(payload)
         except Exception as error:
             self._fail(error)
             return
-        if request_logger.isEnabledFor(logging.DEBUG):
-            self._log(response)
+        self._answer_sent()
 
     def _fail(self, error: BaseException) -> None:
-        handler, context, message = self._handler, self._context, self._message
-        version = max(context.api_version, 0)
+        handler, context = self._handler, self._context
         if isinstance(error, KafkaError):
             logger.debug("%s from %s failed: %s", handler.REQUEST.NAME, context.client_address, error)
         else:
             logger.error(
                 "Unexpected error handling %s version %s from client %r at %s",
                 handler.REQUEST.NAME,
-                version,
+                max(context.api_version, 0),
                 context.client_id,
                 context.client_address,
                 exc_info=error,
             )
-        response = error_response(handler, message, error)
-        try:
-            payload = None if response is None else response.encode(version)
-        except EncodeError:
-            payload = None
-        if payload is None:
-            context.request.close(f"{handler.REQUEST.NAME} has no response that could carry {code_of(error).name}")
+        if self._turn is not None:
+            self._later(self._fail_large(error))
             return
-        context.request.reply(payload)
+        self._refuse(error, self._refusal(error))
+
+    def _refusal(self, error: BaseException) -> bytes | None:
+        """What says the error. On either thread."""
+        self._response = error_response(self._handler, self._message, error)
+        try:
+            return (
+                None
+                if self._response is None
+                else encode_response(self._response, max(self._context.api_version, 0), patient=True)
+            )
+        except EncodeError:
+            return None
+
+    def _refuse(self, error: BaseException, payload: bytes | None) -> None:
+        request = self._context.request
+        if payload is None:
+            request.close(f"{self._handler.REQUEST.NAME} has no response that could carry {code_of(error).name}")
+            self._done()
+        else:
+            request.reply(payload)
+            self._answer_sent()
+
+    # --- on the other thread ----------------------------------------------------------------------------------------
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        self._in_flight.add(self)
+        self._task = asyncio.get_running_loop().create_task(self._finish(work))
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not self._answered:
+                self._context.request.close("the broker is stopping")
+            raise
+        finally:
+            self._in_flight.discard(self)
+
+    async def _answer_large(self) -> None:
+        try:
+            await self._large.run(self._encode_and_reply)
+        except Exception as error:
+            if self._answered:
+                raise
+            self._fail(error)
+            return
+        self._answer_sent(large=True)
+
+    def _encode_and_reply(self) -> None:
+        payload = encode_response(self._response, max(self._context.api_version, 0), patient=True)
+        self._answered = True
+        self._context.request.reply(payload or b"")
+
+    async def _fail_large(self, error: BaseException) -> None:
+        """The error for each of very many: made on the other thread too."""
+        self._refuse(error, await self._large.run(self._refusal, error))
+
+    def _answer_sent(self, large: bool = False) -> None:
         if request_logger.isEnabledFor(logging.DEBUG):
-            self._log(response)
+            self._log(self._response)
+        self._done(large)
+
+    def _done(self, large: bool = False) -> None:
+        """The next large request may have its turn when what this one has made is gone."""
+        turn, self._turn = self._turn, None
+        if turn is not None or large:
+            garbage: list[Any] = [self._message, self._response, self._context.leftovers]
+            self._message = self._response = self._context.leftovers = None
+            self._large.discard(garbage, turn)
 
     def _log(self, response: Response | None) -> None:
         now = time.monotonic_ns()
@@ -217,7 +350,7 @@ class _Serving:
         request_logger.debug("Completed request", extra=extra)
 
 
-def error_response(handler: Handler, request: Request, error: BaseException) -> Response | None:
+def error_response(handler: Handler, request: Request | None, error: BaseException) -> Response | None:
     """The response of the request's own API that says `error`, or None when it has no place for one."""
     code = code_of(error)
     # What an unexpected exception says is for the log, not for the client.

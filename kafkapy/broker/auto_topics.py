@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkapy.broker.dynamic_config import DynamicConfig
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.controller.admin_requests import CreatedTopic, NewTopic
 from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kafkapy.slices import in_slices
 
 if TYPE_CHECKING:
     from kafkapy.controller.controller import KafkaController
+
+LOGGED_AT_MOST: Final = 100
+"""Of the topics that one request fails to create."""
 
 logger = logging.getLogger("kafka.server.DefaultAutoTopicCreationManager")
 
@@ -38,28 +42,30 @@ class AutoTopicCreation:
         """
         waits: dict[str, asyncio.Future[ErrorCode]] = {}
         mine: list[str] = []
-        for name in names:
-            if name not in self._creating:
-                self._creating[name] = asyncio.get_running_loop().create_future()
-                mine.append(name)
-            waits[name] = self._creating[name]
-        if mine:
-            errors: dict[str, ErrorCode] = {}
-            try:
+        errors: dict[str, ErrorCode] = {}
+        try:
+            async for name in in_slices(names):
+                if name not in self._creating:
+                    self._creating[name] = asyncio.get_running_loop().create_future()
+                    mine.append(name)
+                waits[name] = self._creating[name]
+            if mine:
                 errors = await self._create(mine)
-            finally:
-                for name in mine:
-                    self._creating.pop(name).set_result(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        return {name: await wait for name, wait in waits.items()}
+        finally:
+            for name in mine:
+                self._creating.pop(name).set_result(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return {name: await wait async for name, wait in in_slices(waits.items())}
 
     async def _create(self, names: list[str]) -> dict[str, ErrorCode]:
         config = self._config.config
-        topics = [automatic_topic(name, config) for name in names]
+        topics = [automatic_topic(name, config) async for name in in_slices(names)]
         outcomes = await self._controller.create_topics(topics, timeout_ms=config.get_int("request.timeout.ms"))
         errors: dict[str, ErrorCode] = {}
-        for name, outcome in outcomes.items():
+        shown = 0
+        async for name, outcome in in_slices(outcomes.items()):
             errors[name] = _shown(outcome)
-            if errors[name] is not ErrorCode.LEADER_NOT_AVAILABLE:
+            if errors[name] is not ErrorCode.LEADER_NOT_AVAILABLE and shown < LOGGED_AT_MOST:
+                shown += 1
                 logger.warning("Topic %s cannot be created automatically: %s", name, outcome)
         return errors
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kafkapy.errors import error_for
 from kafkapy.security.authorizer.base import ALLOW_ALL_EPOCH, Action, AuthorizationResult
 from kafkapy.security.principal import KafkaPrincipal
+from kafkapy.slices import in_chunks
 from kafkapy.types import AclOperation, ResourceType, SecurityProtocol
 
 if TYPE_CHECKING:
@@ -156,11 +157,29 @@ class RequestContext(NetworkContext):
     loop's thread.
     """
 
-    __slots__ = ("broker",)
+    __slots__ = ("broker", "leftovers")
 
     def __init__(self, broker: BrokerContext, request: NetworkRequest) -> None:
         super().__init__(request)
         self.broker = broker
+        self.leftovers: list[object] | None = None
+        """What a handler has made that may be large: let go of bit by bit once the request is answered."""
+
+    def leave(self, *things: object) -> None:
+        """Let go of these bit by bit, on another thread, once the request is answered."""
+        if self.leftovers is None:
+            self.leftovers = []
+        self.leftovers.extend(things)
+
+    async def authorized_names_in_slices(
+        self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, log_if_denied: bool = True
+    ) -> set[str]:
+        """See authorized_names; for as many names as a client likes."""
+        allowed: set[str] = set()
+        async for chunk in in_chunks(names):
+            allowed |= self.authorized_names(operation, resource_type, chunk, log_if_denied=log_if_denied)
+        self.leave(allowed)
+        return allowed
 
     def authorize(
         self,

@@ -606,6 +606,7 @@ class KafkaServer:
         # Members that wait for a rebalance would hold the stop up for as long as it may take.
         self.context.coordinators.stop()
         await self.context.apis.drain(STOP_ANSWERING_S)
+        self.context.apis.close()
         deadline = time.monotonic() + STOP_ANSWERING_S
         while not self.socket_server.stopped and time.monotonic() < deadline:
             await asyncio.sleep(0.005)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kafkapy._speedups.client_frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
 from kafkapy._speedups.client_io import ClientIo
-from kafkapy._speedups.codec import encode_message
+from kafkapy._speedups.encoder import encode_message
 from kafkapy.clients.authenticator import authenticator_for
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.cluster import BrokerNode

@@ -19,12 +19,16 @@ from kafkapy.controller.topic_validation import MAX_PARTITIONS_PER_REQUEST, Topi
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.store import Create, NodeExistsError
 from kafkapy.metadata.znodes import CONFIG_TOPICS, TopicAssignment, encode_topic, topic_path
+from kafkapy.slices import in_slices
 from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid, uuid_to_string
 
 if TYPE_CHECKING:
     from kafkapy.controller.controller import KafkaController
 
 logger = logging.getLogger("kafka.server.ZkAdminManager")
+
+LOGGED_AT_MOST: Final = 100
+"""Of the topics that one request fails to create."""
 
 MIN_DECISION_S: Final = 10.0
 """A request may wait this long for the controller to decide, even when its own timeout is shorter."""
@@ -73,13 +77,16 @@ class TopicAdmin:
     ) -> None:
         budget = MAX_PARTITIONS_PER_REQUEST
         partitions: list[TopicPartition] = []
-        for topic in topics:
+        logged = 0
+        async for topic in in_slices(topics):
             try:
                 plan = plan_topic(topic, self._controller.context, self._controller.config, budget)
                 budget -= len(plan.assignments)
                 topic_id = ZERO_UUID if validate_only else await self._write(plan)
             except KafkaError as error:
-                logger.info("Topic %r is not created: %s", topic.name, error)
+                if logged < LOGGED_AT_MOST:
+                    logger.info("Topic %r is not created: %s", topic.name, error)
+                logged += 1
                 failed[topic.name] = error
                 continue
             made[plan.name] = CreatedTopic(
@@ -118,13 +125,15 @@ class TopicAdmin:
         cache = self._controller.metadata_cache
         waiting = dict(topics)
         while True:
-            for name, count in list(waiting.items()):
+            seen = cache.snapshot
+            async for name, count in in_slices(list(waiting.items())):
                 topic = cache.topic(name)
                 if topic is not None and sum(p.leader >= 0 for p in topic.partitions.values()) >= count:
                     del waiting[name]
             if not waiting:
                 return
-            await cache.wait_for_change()
+            if cache.snapshot is seen:
+                await cache.wait_for_change()
 
     # --- delete -------------------------------------------------------------------------------------------------------
 
@@ -143,7 +152,7 @@ class TopicAdmin:
             await self._controller.submit("DeleteTopics", lambda: self._delete(topics, done, waiters))
 
         async def settle() -> None:
-            for topic, waiter in waiters.items():
+            async for topic, waiter in in_slices(waiters.items()):
                 await waiter
                 done[topic] = None
 
@@ -157,9 +166,10 @@ class TopicAdmin:
     ) -> None:
         controller = self._controller
         context = controller.context
-        names: list[str] = []
-        for topic in topics:
-            name = self._name_of(topic)
+        names: dict[str, None] = {}
+        ids = {topic_id: name for name, topic_id in context.topic_ids.items()} if _has_ids(topics) else {}
+        async for topic in in_slices(topics):
+            name = topic if isinstance(topic, str) else ids.get(topic)
             if not controller.config.get_bool("delete.topic.enable"):
                 failed[topic] = errors.TopicDeletionDisabledError()
             elif name is None or name not in context.assignments:
@@ -169,19 +179,14 @@ class TopicAdmin:
                     failed[topic] = errors.UnknownTopicOrPartitionError(f"Topic `{topic}` to delete does not exist")
             else:
                 waiters[topic] = controller.topic_deletion(name)
-                if name not in context.topics_to_delete and name not in names:
-                    names.append(name)
+                if name not in context.topics_to_delete:
+                    names[name] = None
         if names:
             try:
-                await controller.store.mark_for_deletion(names)
+                await controller.store.mark_for_deletion(list(names))
             except NodeExistsError:
                 pass  # marked by a foreign tool a moment ago
-            await controller.deletion.enqueue(names)
-
-    def _name_of(self, topic: str | UUID) -> str | None:
-        if isinstance(topic, str):
-            return topic
-        return next((name for name, each in self._controller.context.topic_ids.items() if each == topic), None)
+            await controller.deletion.enqueue(list(names))
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -214,7 +219,7 @@ class TopicAdmin:
         context = self._controller.context
         budget = MAX_PARTITIONS_PER_REQUEST
         partitions: list[TopicPartition] = []
-        for request in requests:
+        async for request in in_slices(requests):
             try:
                 added = plan_partitions(request, context, budget)
             except KafkaError as error:
@@ -256,7 +261,7 @@ class TopicAdmin:
         if decided and len(done) < len(keys):
             await self._within(deadline - loop.time(), settle)
         timed_out: Any = errors.RequestTimedOutError
-        return {key: done[key] if key in done else timed_out() for key in keys}
+        return {key: done[key] if key in done else timed_out() async for key in in_slices(keys)}
 
     async def _within(self, seconds: float, run: Callable[[], Awaitable[None]]) -> bool:
         """Whether it finished in time. When not, it goes on by itself and its error is logged."""
@@ -275,6 +280,10 @@ class TopicAdmin:
             return True
         task.add_done_callback(_log_late_error)
         return False
+
+
+def _has_ids(topics: Sequence[str | UUID]) -> bool:
+    return any(isinstance(topic, UUID) for topic in topics)
 
 
 def _log_late_error(task: asyncio.Task[None]) -> None:

@@ -2,6 +2,7 @@
 the table of APIs.
 """
 
-from kafkapy._speedups.codec import DecodeError, EncodeError
+from kafkapy._speedups.codec import DecodeError
+from kafkapy._speedups.encoder import EncodeError
 
 __all__ = ["DecodeError", "EncodeError"]

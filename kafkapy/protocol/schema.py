@@ -38,13 +38,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, dataclass_transform
 from uuid import UUID
 
-from kafkapy._speedups.codec import (
-    DecodeError,
-    EncodeError,
-    decode_message,
-    decode_message_from,
-    encode_message,
-)
+from kafkapy._speedups.codec import DecodeError, decode_message, decode_message_from
+from kafkapy._speedups.encoder import EncodeError, encode_message
 from kafkapy._speedups.message_plan import KINDS, Plan, min_size_of
 from kafkapy._speedups.struct_base import Layout, StructBase
 from kafkapy.types import ZERO_UUID

@@ -39,6 +39,7 @@ from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.log_dirs import ActiveProducer, HostedLog, LogDirDescription, describe_directories
 from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
 from kafkapy.replica.partition import Partition
+from kafkapy.slices import in_slices
 from kafkapy.types import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ logger = logging.getLogger("kafka.server.ReplicaManager")
 SHORTAGE_S: Final = 30.0
 SHORTAGE_PAUSE_S: Final = 0.2
 """How long a new partition waits for descriptors or memory, and between two tries."""
+LOGGED_AT_MOST: Final = 100
+"""Partitions of one request that cannot be moved."""
+
 BATCH: Final = 200
 """Partitions opened or deleted in one piece of work on a worker thread."""
 
@@ -475,14 +479,17 @@ class ReplicaManager:
         """
         outcomes: dict[TopicPartition, ErrorCode] = {}
         async with self._altering_log_dirs:
-            for topic_partition, directory in wanted.items():
+            logged = 0
+            async for topic_partition, directory in in_slices(wanted.items()):
                 try:
                     await self._alter_log_dir(topic_partition, Path(directory), directory)
                     outcomes[topic_partition] = ErrorCode.NONE
                 except errors.NotLeaderOrFollowerError:
                     outcomes[topic_partition] = ErrorCode.REPLICA_NOT_AVAILABLE
                 except errors.KafkaError as error:
-                    logger.warning("Unable to alter the log directory of %s: %s", topic_partition, error)
+                    if logged < LOGGED_AT_MOST:
+                        logger.warning("Unable to alter the log directory of %s: %s", topic_partition, error)
+                    logged += 1
                     outcomes[topic_partition] = errors.code_of(error)
         return outcomes
 

@@ -190,7 +190,7 @@ LZ4 = 3
 
 
 def fetch_request(options: argparse.Namespace, positions: dict[int, int]) -> bytes:
-    from kafkapy._speedups.codec import encode_message
+    from kafkapy._speedups.encoder import encode_message
     from kafkapy.clients.network_client import request_header
     from kafkapy.protocol.messages.fetch import FetchRequest
 

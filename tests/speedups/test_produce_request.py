@@ -145,12 +145,24 @@ def test_acks_0_has_no_reply_and_closes_on_error(broker: Any) -> None:
     assert "acks=0" in exchange.message
 
 
-def test_two_entries_for_one_partition_are_both_appended_in_order(broker: Any) -> None:
+def test_of_several_entries_for_one_partition_the_last_one_counts_and_is_answered(broker: Any) -> None:
     (log,) = broker.topic("t")
     reply = broker.produce({"t": [(0, broker.batch(b"first")), (0, broker.batch(b"second"))]}, version=9)
     (topic,) = reply.responses
-    assert [entry.base_offset for entry in topic.partition_responses] == [0, 1]
-    assert log.log_end_offset == 2
+    assert [(entry.index, entry.base_offset) for entry in topic.partition_responses] == [(0, 0)]
+    assert log.log_end_offset == 1
+
+
+def test_of_very_many_entries_for_one_partition_the_last_one_counts_and_is_answered(broker: Any) -> None:
+    first, second = broker.topic("t", 2)
+    entries = [(0, broker.batch(b"value")), (1, broker.batch(b"value"))] * 50 + [(7, broker.batch(b"value"))] * 50
+    reply = broker.produce({"t": entries}, version=9)
+    (topic,) = reply.responses
+    answered = {entry.index: (entry.error_code, entry.base_offset) for entry in topic.partition_responses}
+    assert answered == {0: (0, 0), 1: (0, 0), 7: (3, -1)}
+    assert len(topic.partition_responses) == 3
+    assert (first.log_end_offset, second.log_end_offset) == (1, 1)
+
 
 
 def test_a_corrupt_batch_is_refused_and_its_neighbour_is_not(broker: Any) -> None:
@@ -329,9 +341,7 @@ def test_a_full_segment_parks_and_finished_partitions_are_not_appended_again(bro
     (other,) = broker.topic("other")
     broker.produce({"full": [(0, broker.batch(b"x" * 150))]})
     batch = broker.batch(b"y" * 150)
-    request = broker.produce_request(
-        {"other": [(0, batch)], "full": [(0, batch), (0, broker.batch(b"z" * 10))]}, version=9
-    )
+    request = broker.produce_request({"other": [(0, batch)], "full": [(0, batch)]}, version=9)
     exchange = broker.send(request, 9)
     assert exchange.kind == "parked"
     assert (full.log_end_offset, other.log_end_offset) == (1, 1)
@@ -345,8 +355,8 @@ def test_a_full_segment_parks_and_finished_partitions_are_not_appended_again(bro
     offsets = [
         (key, e.error_code, e.base_offset) for key, e in broker.by_partition(broker.produce_reply(exchange, 9)).items()
     ]
-    assert offsets == [(("other", 0), 0, 0), (("full", 0), 0, 2)]
-    assert (full.log_end_offset, other.log_end_offset) == (3, 1)
+    assert offsets == [(("other", 0), 0, 0), (("full", 0), 0, 1)]
+    assert (full.log_end_offset, other.log_end_offset) == (2, 1)
     assert b"y" * 150 in full.read(1)[0]
 
 

@@ -9,6 +9,7 @@ Known gaps: none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from kafkapy.broker.context import RequestContext
@@ -25,6 +26,7 @@ from kafkapy.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
+from kafkapy.slices import filled, in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = AddPartitionsToTxnRequest
@@ -42,31 +44,27 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
     if context.api_version < FIRST_BETWEEN_BROKERS:
         transaction = _of_client(request)
         errors = await _errors_for_client(context, transaction)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction, errors))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results_in_slices(transaction, errors))
     context.authorize_cluster(AclOperation.CLUSTER_ACTION)
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResponse.TransactionResult(
                 transactional_id=each.transactional_id,
-                topic_results=_results(each, await _errors(context, each, set())),
+                topic_results=await _results_in_slices(each, await _errors(context, each, set())),
             )
-            for each in request.transactions
+            async for each in in_slices(request.transactions)
         ]
     )
 
 
-def error_response(
-    request: AddPartitionsToTxnRequest, error: ErrorCode, message: str
-) -> AddPartitionsToTxnResponse:
+def error_response(request: AddPartitionsToTxnRequest, error: ErrorCode, message: str) -> AddPartitionsToTxnResponse:
     """The error for every partition; from version 4 on, once for all."""
     del message
     if request.transactions:
         return AddPartitionsToTxnResponse(error_code=error)
     transaction = _of_client(request)
     errors = dict.fromkeys(_partitions(transaction), error)
-    return AddPartitionsToTxnResponse(
-        error_code=error, results_by_topic_v3_and_below=_results(transaction, errors)
-    )
+    return AddPartitionsToTxnResponse(error_code=error, results_by_topic_v3_and_below=_results(transaction, errors))
 
 
 def _of_client(request: AddPartitionsToTxnRequest) -> Transaction:
@@ -81,28 +79,34 @@ def _of_client(request: AddPartitionsToTxnRequest) -> Transaction:
 
 async def _errors_for_client(context: RequestContext, transaction: Transaction) -> Errors:
     if not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
-        return dict.fromkeys(_partitions(transaction), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    names = {topic.name for topic in transaction.topics}
-    ordinary = [name for name in names if not is_internal(name)]
-    allowed = context.authorized_names(AclOperation.WRITE, ResourceType.TOPIC, ordinary)
+        return await filled(_partitions(transaction), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    names = {topic.name async for topic in in_slices(transaction.topics)}
+    ordinary = [name async for name in in_slices(names) if not is_internal(name)]
+    allowed = await context.authorized_names_in_slices(AclOperation.WRITE, ResourceType.TOPIC, ordinary)
+    context.leave(names)
     errors = await _errors(context, transaction, names - allowed)
     if context.api_version < FIRST_WITH_PRODUCER_FENCED:
-        for partition, error in errors.items():
+        async for partition, error in in_slices(errors.items()):
             if error is ErrorCode.PRODUCER_FENCED:
                 errors[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
     return errors
 
 
 async def _errors(context: RequestContext, transaction: Transaction, denied: set[str]) -> Errors:
-    partitions = _partitions(transaction)
+    partitions = [each async for each in in_slices(_partitions(transaction))]
     refused: Errors = {}
-    for partition in partitions:
+    context.leave(partitions, refused)
+    async for partition in in_slices(partitions):
         if partition.topic in denied:
             refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not context.broker.metadata_cache.contains(partition):
             refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if refused:
-        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+        errors = await filled(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        context.leave(errors)
+        async for partition, error in in_slices(refused.items()):
+            errors[partition] = error
+        return errors
     coordinator = context.broker.coordinators.transaction
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     try:
@@ -111,13 +115,13 @@ async def _errors(context: RequestContext, transaction: Transaction, denied: set
         between_brokers = context.api_version >= FIRST_BETWEEN_BROKERS
         client_version = TRANSACTION_VERSION_2 if between_brokers else TRANSACTION_VERSION_0
         await coordinator.add_partitions(transaction.transactional_id, producer, partitions, client_version).wait()
-    except KafkaError as error:
-        return dict.fromkeys(partitions, code_of(error))
-    return dict.fromkeys(partitions, ErrorCode.NONE)
+    except KafkaError as failure:
+        return await filled(partitions, code_of(failure))
+    return await filled(partitions, ErrorCode.NONE)
 
 
-def _partitions(transaction: Transaction) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
+def _partitions(transaction: Transaction) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions)
 
 
 def _results(transaction: Transaction, errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
@@ -133,3 +137,18 @@ def _results(transaction: Transaction, errors: Errors) -> list[AddPartitionsToTx
         )
 
     return [result(topic) for topic in transaction.topics]
+
+
+async def _results_in_slices(transaction: Transaction, errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnTopicResult.PartitionResult(
+                    partition_index=number, partition_error_code=errors[TopicPartition(topic.name, number)]
+                )
+                async for number in in_slices(topic.partitions)
+            ],
+        )
+        async for topic in in_slices(transaction.topics)
+    ]

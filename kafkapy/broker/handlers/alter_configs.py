@@ -13,6 +13,7 @@ from kafkapy.broker.alter_configs import authorize, replace
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kafkapy.slices import counted, in_slices
 
 REQUEST = AlterConfigsRequest
 RESPONSE = AlterConfigsResponse
@@ -22,12 +23,13 @@ Result = AlterConfigsResponse.ResourceResponse
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """One result for each resource; a resource that fails does not hold up the others."""
-    asked = [(each.resource_type, each.resource_name) for each in request.resources]
+    asked = await counted((each.resource_type, each.resource_name) for each in request.resources)
+    context.leave(asked)
     responses = []
-    for resource in request.resources:
+    async for resource in in_slices(request.resources):
         kind, name = resource.resource_type, resource.resource_name
         error, message = ErrorCode.NONE, None
-        if asked.count((kind, name)) > 1:
+        if asked[kind, name] > 1:
             error, message = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         else:
             try:

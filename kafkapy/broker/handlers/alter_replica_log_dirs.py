@@ -7,11 +7,12 @@ does not wait for the moves: DescribeLogDirs shows how far they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from kafkapy.slices import filled, in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = AlterReplicaLogDirsRequest
@@ -22,30 +23,39 @@ Result = AlterReplicaLogDirsResponse.Result
 
 async def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """One result for each partition. The directory named last counts when a partition is there twice."""
-    wanted = _wanted(request)
+    wanted = {partition: path async for partition, path in in_slices(_asked(request))}
+    context.leave(wanted)
     if not context.authorize(AclOperation.ALTER, ResourceType.CLUSTER):
-        return _response(dict.fromkeys(wanted, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    return _response(await context.broker.replica_manager.alter_replica_log_dirs(wanted))
+        outcomes = await filled(wanted, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    else:
+        outcomes = await context.broker.replica_manager.alter_replica_log_dirs(wanted)
+    context.leave(outcomes)
+    topics: dict[str, Result] = {}
+    async for (topic, index), error in in_slices(outcomes.items()):
+        _add(topics, topic, index, error)
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 
 def error_response(request: AlterReplicaLogDirsRequest, error: ErrorCode, message: str) -> AlterReplicaLogDirsResponse:
     """The error for every partition."""
     del message
-    return _response(dict.fromkeys(_wanted(request), error))
+    topics: dict[str, Result] = {}
+    for topic, index in dict(_asked(request)):
+        _add(topics, topic, index, error)
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 
-def _wanted(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
-    return {
-        TopicPartition(topic.name, index): each.path
+def _asked(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[TopicPartition, str]]:
+    return (
+        (TopicPartition(topic.name, index), each.path)
         for each in request.dirs
         for topic in each.topics
         for index in topic.partitions
-    }
+    )
 
 
-def _response(outcomes: Mapping[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:
-    topics: dict[str, Result] = {}
-    for (topic, index), error in outcomes.items():
-        result = topics.setdefault(topic, Result(topic_name=topic, partitions=[]))
-        result.partitions.append(Result.Partition(partition_index=index, error_code=error))
-    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+def _add(topics: dict[str, Result], topic: str, index: int, error: ErrorCode) -> None:
+    result = topics.get(topic)
+    if result is None:
+        result = topics[topic] = Result(topic_name=topic, partitions=[])
+    result.partitions.append(Result.Partition(partition_index=index, error_code=error))

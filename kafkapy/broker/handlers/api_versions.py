@@ -46,9 +46,7 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         api_keys=keys,
         throttle_time_ms=0,
         supported_features=[
-            ApiVersionsResponse.SupportedFeature(
-                name=each.name, min_version=each.min_level, max_version=each.max_level
-            )
+            ApiVersionsResponse.SupportedFeature(name=each.name, min_version=each.min_level, max_version=each.max_level)
             for each in FEATURES
             if context.api_version >= FIRST_WITH_LEVEL_0 or each.min_level > 0
         ],

@@ -14,6 +14,7 @@ from kafkapy.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = ConsumerGroupDescribeRequest
@@ -27,11 +28,17 @@ async def handle(context: RequestContext, request: ConsumerGroupDescribeRequest)
     coordinator = context.broker.coordinators.group
     if not coordinator.serves_consumer_protocol:
         return error_response(request, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_VERSION.message)
-    allowed = context.authorized_names(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    allowed = await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
     denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    groups = [describe_error(group_id, denied, None) for group_id in request.group_ids if group_id not in allowed]
-    found = await coordinator.describe_consumer(group_id for group_id in request.group_ids if group_id in allowed)
-    for group in found:
+    groups = [
+        describe_error(group_id, denied, None)
+        async for group_id in in_slices(request.group_ids)
+        if group_id not in allowed
+    ]
+    async for group_id in in_slices(request.group_ids):
+        if group_id not in allowed:
+            continue
+        group = await coordinator.describe_consumer(group_id)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(ResourceType.GROUP, group.group_id)
         groups.append(_visible(context, group))

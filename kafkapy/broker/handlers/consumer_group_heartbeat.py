@@ -22,9 +22,7 @@ REQUEST = ConsumerGroupHeartbeatRequest
 RESPONSE = ConsumerGroupHeartbeatResponse
 
 
-def handle(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> Later[ConsumerGroupHeartbeatResponse]:
+def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Later[ConsumerGroupHeartbeatResponse]:
     """The member's epoch, and its assignment where that is new to it."""
     coordinator = context.broker.coordinators.group
     if not coordinator.serves_consumer_protocol:

@@ -12,6 +12,7 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.controller.admin_requests import NewPartitions
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = CreatePartitionsRequest
@@ -22,15 +23,15 @@ Result = CreatePartitionsResponse.Result
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """One result for each topic name, in the order asked."""
-    names = [topic.name for topic in request.topics]
-    duplicates = {name for name in names if names.count(name) > 1}
-    unique = [name for name in names if name not in duplicates]
-    allowed = context.authorized_names(AclOperation.ALTER, ResourceType.TOPIC, unique)
+    counts = await counted(topic.name for topic in request.topics)
+    unique = [name async for name, count in in_slices(counts.items()) if count == 1]
+    allowed = await context.authorized_names_in_slices(AclOperation.ALTER, ResourceType.TOPIC, unique)
     results: dict[str, Result] = {}
     wanted: list[NewPartitions] = []
-    for topic in request.topics:
+    context.leave(counts, unique, results, wanted)
+    async for topic in in_slices(request.topics):
         name = topic.name
-        if name in duplicates:
+        if counts[name] > 1:
             results[name] = _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         elif name not in allowed:
             results[name] = _failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
@@ -43,7 +44,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
         errors = await context.broker.controller.create_partitions(
             wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
         )
-        for name, error in errors.items():
+        async for name, error in in_slices(errors.items()):
             if error is not None:
                 results[name] = _failed(name, code_of(error), str(error))
     return CreatePartitionsResponse(results=list(results.values()))

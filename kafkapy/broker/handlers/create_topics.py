@@ -13,6 +13,7 @@ from kafkapy.config.topic import describe_topic
 from kafkapy.controller.admin_requests import CreatedTopic, NewTopic
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = CreateTopicsRequest
@@ -24,14 +25,21 @@ Result = CreateTopicsResponse.Topic
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """One result for each topic name, in the order asked."""
-    names = [topic.name for topic in request.topics]
-    allowed = set(names) - {CLUSTER_METADATA_TOPIC}
-    if not context.authorize(AclOperation.CREATE, ResourceType.CLUSTER, log_if_denied=False):
-        allowed = context.authorized_names(AclOperation.CREATE, ResourceType.TOPIC, allowed)
-    described = context.authorized_names(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, log_if_denied=False)
+    counts = await counted(topic.name for topic in request.topics)
+    everything = context.authorize(AclOperation.CREATE, ResourceType.CLUSTER, log_if_denied=False)
+    allowed: set[str] = set()
+    if not everything:
+        unique = [name async for name, count in in_slices(counts.items()) if count == 1]
+        allowed = await context.authorized_names_in_slices(
+            AclOperation.CREATE, ResourceType.TOPIC, (name for name in unique if name != CLUSTER_METADATA_TOPIC)
+        )
+    described = await context.authorized_names_in_slices(
+        AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, counts, log_if_denied=False
+    )
     results: dict[str, Result] = {}
     wanted: list[NewTopic] = []
-    for topic in request.topics:
+    context.leave(counts, results, wanted)
+    async for topic in in_slices(request.topics):
         name = topic.name
         if name in results:
             continue
@@ -39,9 +47,9 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
             results[name] = _failed(
                 name, ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
             )
-        elif names.count(name) > 1:
+        elif counts[name] > 1:
             results[name] = _failed(name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-        elif name not in allowed:
+        elif not everything and name not in allowed:
             results[name] = _failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         else:
             new = _new_topic(topic)
@@ -52,7 +60,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
         created = await context.broker.controller.create_topics(
             wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
         )
-        for name, outcome in created.items():
+        async for name, outcome in in_slices(created.items()):
             if isinstance(outcome, CreatedTopic):
                 results[name] = _created(context, outcome, name in described)
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kafkapy.slices import in_chunks, in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DeleteGroupsRequest
@@ -20,12 +21,15 @@ Result = DeleteGroupsResponse.Result
 
 async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """One outcome for each group."""
-    names = list(dict.fromkeys(request.groups_names))
-    allowed = context.authorized_names(AclOperation.DELETE, ResourceType.GROUP, names)
-    errors = dict.fromkeys(names, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    errors |= await context.broker.coordinators.group.delete_groups(name for name in names if name in allowed)
+    errors: dict[str, ErrorCode] = {}
+    context.leave(errors)
+    async for chunk in in_chunks(request.groups_names):
+        names = [name for name in dict.fromkeys(chunk) if name not in errors]
+        allowed = context.authorized_names(AclOperation.DELETE, ResourceType.GROUP, names)
+        errors |= dict.fromkeys(names, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        errors |= await context.broker.coordinators.group.delete_groups(name for name in names if name in allowed)
     return DeleteGroupsResponse(
-        results=[Result(group_id=group_id, error_code=error) for group_id, error in errors.items()]
+        results=[Result(group_id=group_id, error_code=error) async for group_id, error in in_slices(errors.items())]
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = DeleteRecordsRequest
@@ -23,13 +24,13 @@ Topic = DeleteRecordsResponse.Topic
 async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """One result for each partition, in the order asked."""
     broker = context.broker
-    allowed = context.authorized_names(
-        AclOperation.DELETE, ResourceType.TOPIC, [topic.name for topic in request.topics]
+    allowed = await context.authorized_names_in_slices(
+        AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in request.topics)
     )
     topics = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         results = []
-        for each in topic.partitions:
+        async for each in in_slices(topic.partitions):
             partition = TopicPartition(topic.name, each.partition_index)
             low_watermark, error = INVALID_LOW_WATERMARK, ErrorCode.NONE
             if topic.name not in allowed:

@@ -8,12 +8,14 @@ Known gaps: controller-mutation quotas are not enforced.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from uuid import UUID
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, code_of, error_for
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kafkapy.protocol.schema import ZERO_UUID
+from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DeleteTopicsRequest
@@ -28,34 +30,38 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     A topic that is named twice, or once by name and once by id, is not deleted.
     """
     broker = context.broker
-    asked = _asked(request)
     if not broker.config.get_bool("delete.topic.enable"):
         disabled = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         return error_response(request, disabled, "Topic deletion is disabled.")
     snapshot = broker.metadata_cache.snapshot
     results: list[Result] = []
     twice: list[Result] = []
-    for name, topic_id in dict.fromkeys(asked):
+    counts = await counted(_asked(request))
+    context.leave(counts, results)
+    async for (name, topic_id), count in in_slices(counts.items()):
         if topic_id != ZERO_UUID and name is not None:
             raise error_for(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
         if topic_id == ZERO_UUID and name is None:
             raise error_for(ErrorCode.INVALID_REQUEST, "A topic to delete has neither a name nor an id.")
-        if asked.count((name, topic_id)) > 1:
+        if count > 1:
             twice.append(Result(name=name, topic_id=topic_id))
             continue
         found = snapshot.topic_names.get(topic_id) if name is None else name
         results.append(Result(name=found, topic_id=topic_id))
     # A topic that is meant twice, under its name and its id, is deleted by neither.
-    meant = [result.name for result in results if result.name is not None]
-    twice += [each for each in results if each.name and meant.count(each.name) > 1 and each.topic_id != ZERO_UUID]
-    results = [result for result in results if result.name is None or meant.count(result.name) == 1]
-    for result in twice:
+    meant = await counted(result.name for result in results if result.name is not None)
+    context.leave(meant)
+    twice += [
+        each async for each in in_slices(results) if each.name and meant[each.name] > 1 and each.topic_id != ZERO_UUID
+    ]
+    results = [result async for result in in_slices(results) if result.name is None or meant[result.name] == 1]
+    async for result in in_slices(twice):
         _fail(result, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-    names = [each.name for each in results if each.name is not None]
-    described = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
-    deletable = context.authorized_names(AclOperation.DELETE, ResourceType.TOPIC, names)
+    described = await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.TOPIC, meant)
+    deletable = await context.authorized_names_in_slices(AclOperation.DELETE, ResourceType.TOPIC, meant)
     wanted: dict[str, Result] = {}
-    for result in results:
+    context.leave(wanted)
+    async for result in in_slices(results):
         if result.name is None:
             _fail(result, ErrorCode.UNKNOWN_TOPIC_ID)
         elif result.topic_id != ZERO_UUID and result.name not in described:
@@ -70,7 +76,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             wanted[result.name] = result
     if wanted:
         errors = await broker.controller.delete_topics(list(wanted), timeout_ms=request.timeout_ms)
-        for name, result in wanted.items():
+        async for name, result in in_slices(wanted.items()):
             error = errors[name]
             if error is None:
                 result.topic_id = snapshot.topics[name].topic_id
@@ -89,11 +95,13 @@ def error_response(request: DeleteTopicsRequest, error: ErrorCode, message: str)
     )
 
 
-def _asked(request: DeleteTopicsRequest) -> list[tuple[str | None, UUID]]:
+def _asked(request: DeleteTopicsRequest) -> Iterator[tuple[str | None, UUID]]:
     """(name, id) of each topic; version 6 has a list of its own for them."""
-    return [(topic.name, topic.topic_id) for topic in request.topics] or [
-        (name, ZERO_UUID) for name in request.topic_names
-    ]
+    for topic in request.topics:
+        yield topic.name, topic.topic_id
+    if not request.topics:
+        for name in request.topic_names:
+            yield name, ZERO_UUID
 
 
 def _fail(result: Result, error: ErrorCode, message: str | None = None) -> None:

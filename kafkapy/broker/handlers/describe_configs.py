@@ -18,6 +18,7 @@ from kafkapy.config.topic import describe_topic
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.topic_names import validate_topic_name
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ConfigResourceType, ConfigSource, ResourceType
 
 REQUEST = DescribeConfigsRequest
@@ -30,7 +31,7 @@ Result = DescribeConfigsResponse.Result
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """One result for each resource, in the order asked."""
     results = []
-    for resource in request.resources:
+    async for resource in in_slices(request.resources):
         result = Result(
             error_code=ErrorCode.NONE,
             error_message=None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kafkapy.broker.context import NO_AUTHORIZED_OPERATIONS, RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DescribeGroupsRequest
@@ -22,9 +23,9 @@ DEAD = "Dead"
 
 async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """One description for each group, in the order asked."""
-    allowed = context.authorized_names(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
+    allowed = await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
     groups = []
-    for group_id in request.groups:
+    async for group_id in in_slices(request.groups):
         if group_id not in allowed:
             groups.append(_failed(context, group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
             continue

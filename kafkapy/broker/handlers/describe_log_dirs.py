@@ -12,6 +12,7 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = DescribeLogDirsRequest
@@ -26,11 +27,16 @@ async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> De
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     wanted = None
     if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = {
+            TopicPartition(topic.topic, index)
+            async for topic in in_slices(request.topics)
+            async for index in in_slices(topic.partitions)
+        }
+        context.leave(wanted)
     results = []
     for directory in await context.broker.replica_manager.describe_log_dirs():
         topics: dict[str, Result.Topic] = {}
-        for each in directory.partitions:
+        async for each in in_slices(directory.partitions):
             topic, partition = each.partition
             if wanted is None or each.partition in wanted:
                 entry = topics.setdefault(topic, Result.Topic(name=topic, partitions=[]))

@@ -11,6 +11,7 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.metadata.topic_names import invalid_reason
 from kafkapy.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = DescribeProducersRequest
@@ -22,11 +23,11 @@ Topic = DescribeProducersResponse.Topic
 async def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """One answer for each partition, in the order asked."""
     topics = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         error, message = _topic_error(context, topic.name)
         answers = [
             _failed(index, error, message) if error else _answer(context, TopicPartition(topic.name, index))
-            for index in topic.partition_indexes
+            async for index in in_slices(topic.partition_indexes)
         ]
         topics.append(Topic(name=topic.name, partitions=answers))
     return DescribeProducersResponse(topics=topics)

@@ -18,6 +18,7 @@ from kafkapy.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from kafkapy.protocol.schema import ZERO_UUID
+from kafkapy.slices import in_order, in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DescribeTopicPartitionsRequest
@@ -31,21 +32,24 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
     snapshot = context.broker.metadata_cache.snapshot
     cursor = request.cursor
     everything = not request.topics
-    asked = set(snapshot.topics) if everything else {topic.name for topic in request.topics}
+    asked = set(snapshot.topics) if everything else {topic.name async for topic in in_slices(request.topics)}
     if cursor is not None and not everything and cursor.topic_name not in asked:
         raise error_for(
             ErrorCode.INVALID_REQUEST, f"the list of topics does not hold the cursor's, {cursor.topic_name}"
         )
     if cursor is not None and cursor.partition_index < 0:
         raise error_for(ErrorCode.INVALID_REQUEST, f"the cursor's partition, {cursor.partition_index}, is negative")
-    names = sorted(name for name in asked if cursor is None or name >= cursor.topic_name)
-    allowed = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names, log_if_denied=not everything)
+    names = [name async for name in in_order(name for name in asked if cursor is None or name >= cursor.topic_name)]
+    context.leave(asked, names)
+    allowed = await context.authorized_names_in_slices(
+        AclOperation.DESCRIBE, ResourceType.TOPIC, names, log_if_denied=not everything
+    )
 
     limit = min(context.broker.config.get_int("max.request.partition.size.limit"), request.response_partition_limit)
     left = max(limit, 1)
     topics: list[Topic] = []
     next_cursor = None
-    for name in names:
+    async for name in in_slices(names):
         if name not in allowed:
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0

@@ -12,6 +12,7 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.transaction.metadata import TransactionMetadata
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = DescribeTransactionsRequest
@@ -23,7 +24,7 @@ State = DescribeTransactionsResponse.TransactionState
 async def handle(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """One answer for each id, in the order asked."""
     return DescribeTransactionsResponse(
-        transaction_states=[await _describe(context, each) for each in request.transactional_ids]
+        transaction_states=[await _describe(context, each) async for each in in_slices(request.transactional_ids)]
     )
 
 

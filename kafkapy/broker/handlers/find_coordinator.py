@@ -13,6 +13,7 @@ from kafkapy.coordinator.runtime import partition_of
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, CoordinatorType, Node, ResourceType
 
 REQUEST = FindCoordinatorRequest
@@ -33,7 +34,7 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
             port=node.port,
         )
     coordinators = []
-    for key in request.coordinator_keys:
+    async for key in in_slices(request.coordinator_keys):
         error, node = await _coordinator(context, request.key_type, key)
         coordinators.append(_entry(key, error, node))
     return FindCoordinatorResponse(coordinators=coordinators)

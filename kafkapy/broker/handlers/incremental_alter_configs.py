@@ -16,6 +16,7 @@ from kafkapy.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kafkapy.slices import counted, in_slices
 
 REQUEST = IncrementalAlterConfigsRequest
 RESPONSE = IncrementalAlterConfigsResponse
@@ -25,12 +26,13 @@ Result = IncrementalAlterConfigsResponse.ResourceResponse
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """One result for each resource; a resource that fails does not hold up the others."""
-    asked = [(each.resource_type, each.resource_name) for each in request.resources]
+    asked = await counted((each.resource_type, each.resource_name) for each in request.resources)
+    context.leave(asked)
     responses = []
-    for resource in request.resources:
+    async for resource in in_slices(request.resources):
         kind, name = resource.resource_type, resource.resource_name
         error, message = ErrorCode.NONE, None
-        if asked.count((kind, name)) > 1:
+        if asked[kind, name] > 1:
             error, message = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         else:
             try:

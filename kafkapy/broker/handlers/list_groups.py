@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = ListGroupsRequest
@@ -19,8 +20,8 @@ async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGro
     """All groups for who may describe the cluster, else those that the principal may describe."""
     groups = await context.broker.coordinators.group.list_groups(request.states_filter, request.types_filter)
     if not context.authorize(AclOperation.DESCRIBE, ResourceType.CLUSTER, log_if_denied=False):
-        visible = context.authorized_names(
+        visible = await context.authorized_names_in_slices(
             AclOperation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in groups), log_if_denied=False
         )
-        groups = [group for group in groups if group.group_id in visible]
+        groups = [group async for group in in_slices(groups) if group.group_id in visible]
     return ListGroupsResponse(groups=groups)

@@ -15,6 +15,7 @@ from typing import Final
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, IsolationLevel, ListOffsetsTimestamp, ResourceType, TopicPartition
 
 REQUEST = ListOffsetsRequest
@@ -36,22 +37,22 @@ Answer = ListOffsetsResponse.Topic.Partition
 
 async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """One answer for each partition, in the order asked; one that is asked about twice is INVALID_REQUEST, once."""
-    allowed = context.authorized_names(
-        AclOperation.DESCRIBE, ResourceType.TOPIC, [topic.name for topic in request.topics]
+    allowed = await context.authorized_names_in_slices(
+        AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics)
     )
-    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
-    duplicates = {each for each in asked if asked.count(each) > 1} if len(set(asked)) < len(asked) else set()
+    counts = await counted((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    context.leave(counts)
     topics = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         answers = []
         failed: set[int] = set()
-        for partition in topic.partitions:
+        async for partition in in_slices(topic.partitions):
             index = partition.partition_index
             if index in failed:
                 continue
             if topic.name not in allowed:
                 answers.append(_failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-            elif (topic.name, index) in duplicates and context.api_version > 0:
+            elif counts[topic.name, index] > 1 and context.api_version > 0:
                 answers.append(_failed(index, ErrorCode.INVALID_REQUEST))
                 failed.add(index)
             else:

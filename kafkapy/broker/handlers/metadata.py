@@ -14,6 +14,7 @@ Known gaps: none.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from uuid import UUID
 
 from kafkapy.broker.context import NO_AUTHORIZED_OPERATIONS, RequestContext
@@ -23,6 +24,7 @@ from kafkapy.metadata.cache import MetadataSnapshot, TopicMetadata
 from kafkapy.metadata.topic_names import invalid_reason, is_internal
 from kafkapy.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kafkapy.protocol.schema import ZERO_UUID
+from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = MetadataRequest
@@ -40,24 +42,34 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
     broker = context.broker
     everything = request.topics is None or (not request.topics and context.api_version == 0)
     asked = [] if everything else request.topics or []
-    if context.api_version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in asked):
-        raise error_for(
-            ErrorCode.INVALID_REQUEST, f"Metadata version {context.api_version} takes topic names, not null and not ids"
-        )
+    if context.api_version < 12:
+        async for topic in in_slices(asked):
+            if topic.name is None or topic.topic_id != ZERO_UUID:
+                raise error_for(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Metadata version {context.api_version} takes topic names, not null and not ids",
+                )
     snapshot = broker.metadata_cache.snapshot
-    ids = {topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID}
-    names_by_id = {each: snapshot.topic_names.get(each) for each in ids}
+    ids = {topic.topic_id async for topic in in_slices(asked) if topic.topic_id != ZERO_UUID}
+    names_by_id = {each: snapshot.topic_names.get(each) async for each in in_slices(ids)}
     if everything:
         names = list(snapshot.topics)
     elif ids:
         names = [name for name in names_by_id.values() if name is not None]
     else:
-        names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
+        names = list(await counted(topic.name for topic in asked if topic.name is not None))
 
-    allowed = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names, log_if_denied=not everything)
-    topics = [_error(None, ErrorCode.UNKNOWN_TOPIC_ID, each) for each, name in names_by_id.items() if name is None]
+    context.leave(ids, names_by_id, names)
+    allowed = await context.authorized_names_in_slices(
+        AclOperation.DESCRIBE, ResourceType.TOPIC, names, log_if_denied=not everything
+    )
+    topics = [
+        _error(None, ErrorCode.UNKNOWN_TOPIC_ID, each)
+        async for each, name in in_slices(names_by_id.items())
+        if name is None
+    ]
     if not everything:
-        for name in names:
+        async for name in in_slices(names):
             if name not in allowed:
                 # An id tells nothing that the client did not know; a name must not tell whether it exists.
                 topics.append(
@@ -65,17 +77,21 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
                     if ids
                     else _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 )
-    wanted = [name for name in names if name in allowed]
-    missing = [name for name in wanted if name not in snapshot.topics]
+    wanted = [name async for name in in_slices(names) if name in allowed]
+    missing = [name async for name in in_slices(wanted) if name not in snapshot.topics]
+    context.leave(wanted, missing)
     absent: list[Topic] = []
     if missing:
         errors = await _create_missing(context, request, missing)
         snapshot = broker.metadata_cache.snapshot
-        absent = [_error(name, error) for name, error in errors.items() if name not in snapshot.topics]
-    found = [_found(context, snapshot, snapshot.topics[name]) for name in wanted if name in snapshot.topics]
+        absent = [_error(name, error) async for name, error in in_slices(errors.items()) if name not in snapshot.topics]
+        context.leave(errors)
+    found = [
+        _found(context, snapshot, snapshot.topics[name]) async for name in in_slices(wanted) if name in snapshot.topics
+    ]
     if request.include_topic_authorized_operations:
-        for topic in absent + found:
-            topic.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name or "")
+        async for shown in in_slices(chain(absent, found)):
+            shown.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, shown.name or "")
     return MetadataResponse(
         brokers=[
             MetadataResponse.Broker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -136,15 +152,19 @@ async def _create_missing(
         name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if invalid_reason(name) is None
         else ErrorCode.INVALID_TOPIC_EXCEPTION
-        for name in missing
+        async for name in in_slices(missing)
     }
     if not (request.allow_auto_topic_creation and broker.config.get_bool("auto.create.topics.enable")):
         return errors
-    creatable = [name for name, error in errors.items() if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    creatable = [
+        name async for name, error in in_slices(errors.items()) if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
     if not context.authorize(AclOperation.CREATE, ResourceType.CLUSTER, log_if_denied=False):
-        allowed = context.authorized_names(AclOperation.CREATE, ResourceType.TOPIC, creatable)
-        errors |= {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in creatable if name not in allowed}
-        creatable = [name for name in creatable if name in allowed]
+        allowed = await context.authorized_names_in_slices(AclOperation.CREATE, ResourceType.TOPIC, creatable)
+        errors |= {
+            name: ErrorCode.TOPIC_AUTHORIZATION_FAILED async for name in in_slices(creatable) if name not in allowed
+        }
+        creatable = [name async for name in in_slices(creatable) if name in allowed]
     if creatable:
         errors |= await broker.auto_topics.create(creatable)
     return errors

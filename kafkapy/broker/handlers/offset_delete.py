@@ -10,6 +10,7 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = OffsetDeleteRequest
@@ -22,12 +23,15 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
     """One outcome for each partition, in the order asked."""
     if not context.authorize(AclOperation.DELETE, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    allowed = context.authorized_names(AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    allowed = await context.authorized_names_in_slices(
+        AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics)
+    )
     snapshot = context.broker.metadata_cache.snapshot
     errors: dict[TopicPartition, ErrorCode] = {}
-    wanted = []
-    for topic in request.topics:
-        for each in topic.partitions:
+    wanted: list[TopicPartition] = []
+    context.leave(errors, wanted)
+    async for topic in in_slices(request.topics):
+        async for each in in_slices(topic.partitions):
             partition = TopicPartition(topic.name, each.partition_index)
             if topic.name not in allowed:
                 errors[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -45,10 +49,10 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
                         partition_index=each.partition_index,
                         error_code=errors[TopicPartition(topic.name, each.partition_index)],
                     )
-                    for each in topic.partitions
+                    async for each in in_slices(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in in_slices(request.topics)
         ]
     )
 

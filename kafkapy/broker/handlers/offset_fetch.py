@@ -17,6 +17,7 @@ from kafkapy.coordinator.group.offset_requests import FetchedOffset
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kafkapy.protocol.schema import ZERO_UUID
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = OffsetFetchRequest
@@ -38,16 +39,23 @@ class AskedTopic(NamedTuple):
 async def handle(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """One answer for each group, in the order asked."""
     if context.api_version >= FIRST_BATCHED:
-        groups = [await _group(context, group, request.require_stable) for group in request.groups]
+        groups = [await _group(context, group, request.require_stable) async for group in in_slices(request.groups)]
         return OffsetFetchResponse(groups=groups)
-    asked = None if request.topics is None else [AskedTopic(t.name, t.partition_indexes) for t in request.topics]
+    asked = (
+        None
+        if request.topics is None
+        else [AskedTopic(t.name, t.partition_indexes) async for t in in_slices(request.topics)]
+    )
     answers, error = await _fetch(context, request.group_id, asked, request.require_stable)
     if error is not ErrorCode.NONE:
         return _error_of_one_group(context.api_version, request, error)
     return OffsetFetchResponse(
         topics=[
-            Topic(name=topic.name, partitions=[_old_partition(index, offset) for index, offset in offsets.items()])
-            for topic, offsets in answers
+            Topic(
+                name=topic.name,
+                partitions=[_old_partition(index, offset) async for index, offset in in_slices(offsets.items())],
+            )
+            async for topic, offsets in in_slices(answers)
         ]
     )
 
@@ -80,7 +88,7 @@ async def _group(context: RequestContext, group: OffsetFetchRequest.Group, requi
         by_id = context.api_version >= FIRST_WITH_TOPIC_ID
         asked = [
             AskedTopic(names.get(t.topic_id, "") if by_id else t.name, t.partition_indexes, t.topic_id)
-            for t in group.topics
+            async for t in in_slices(group.topics)
         ]
     answers, error = await _fetch(context, group.group_id, asked, require_stable, group.member_id, group.member_epoch)
     return Group(
@@ -90,9 +98,9 @@ async def _group(context: RequestContext, group: OffsetFetchRequest.Group, requi
             Group.Topic(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partitions=[_partition(index, offset) for index, offset in offsets.items()],
+                partitions=[_partition(index, offset) async for index, offset in in_slices(offsets.items())],
             )
-            for topic, offsets in answers
+            async for topic, offsets in in_slices(answers)
         ],
     )
 
@@ -112,8 +120,14 @@ async def _fetch(
         return [], ErrorCode.GROUP_AUTHORIZATION_FAILED
     wanted: list[TopicPartition] | None = None
     if asked is not None:
-        allowed = _visible(context, (topic.name for topic in asked if topic.name))
-        wanted = [TopicPartition(t.name, index) for t in asked if t.name in allowed for index in t.partitions]
+        allowed = await _visible(context, (topic.name for topic in asked if topic.name))
+        wanted = [
+            TopicPartition(t.name, index)
+            async for t in in_slices(asked)
+            if t.name in allowed
+            async for index in in_slices(t.partitions)
+        ]
+        context.leave(wanted)
     try:
         found = await context.broker.coordinators.group.fetch_offsets(
             group_id, wanted, require_stable=require_stable, member_id=member_id, member_epoch=member_epoch
@@ -121,11 +135,12 @@ async def _fetch(
     except KafkaError as error:
         return [], code_of(error)
     if asked is None:
-        return _all(context, found), ErrorCode.NONE
+        return await _all(context, found), ErrorCode.NONE
     answers: Answers = []
-    for topic in asked:
+    context.leave(answers, found)
+    async for topic in in_slices(asked):
         offsets = {}
-        for index in topic.partitions:
+        async for index in in_slices(topic.partitions):
             known = found.get(TopicPartition(topic.name, index))
             offsets[index] = _refused(topic) if known is None else known
         answers.append((topic, offsets))
@@ -136,14 +151,14 @@ def _refused(topic: AskedTopic) -> FetchedOffset:
     return FetchedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name else ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def _all(context: RequestContext, found: dict[TopicPartition, FetchedOffset]) -> Answers:
+async def _all(context: RequestContext, found: dict[TopicPartition, FetchedOffset]) -> Answers:
     snapshot = context.broker.metadata_cache.snapshot
     by_topic: dict[str, dict[int, FetchedOffset]] = {}
-    for partition, offset in found.items():
+    async for partition, offset in in_slices(found.items()):
         by_topic.setdefault(partition.topic, {})[partition.partition] = offset
     answers: Answers = []
-    visible = _visible(context, by_topic)
-    for name, offsets in by_topic.items():
+    visible = await _visible(context, by_topic)
+    async for name, offsets in in_slices(by_topic.items()):
         topic = snapshot.topic(name)
         # Where topics go by their ids one that has been deleted cannot be named any more.
         if name in visible and (topic is not None or context.api_version < FIRST_WITH_TOPIC_ID):
@@ -151,8 +166,8 @@ def _all(context: RequestContext, found: dict[TopicPartition, FetchedOffset]) ->
     return answers
 
 
-def _visible(context: RequestContext, names: Iterable[str]) -> set[str]:
-    return context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+async def _visible(context: RequestContext, names: Iterable[str]) -> set[str]:
+    return await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
 
 
 def _partition(index: int, offset: FetchedOffset) -> Group.Topic.Partition:

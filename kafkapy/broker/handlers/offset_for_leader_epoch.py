@@ -14,6 +14,7 @@ from kafkapy.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = OffsetForLeaderEpochRequest
@@ -24,14 +25,15 @@ Topic = OffsetForLeaderEpochResponse.Topic
 
 async def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """One answer for each partition, in the order asked."""
-    names = {topic.topic for topic in request.topics}
+    names = {topic.topic async for topic in in_slices(request.topics)}
+    context.leave(names)
     if not context.authorize(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, log_if_denied=False):
-        names = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+        names = await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     replicas = context.broker.replica_manager
     topics = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         answers = []
-        for asked in topic.partitions:
+        async for asked in in_slices(topic.partitions):
             if topic.topic not in names:
                 answers.append(_failed(asked.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue

@@ -21,6 +21,7 @@ from kafkapy.coordinator.transaction.verification import Operation
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = TxnOffsetCommitRequest
@@ -38,13 +39,14 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
         return error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         return error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
-    allowed = context.authorized_names(
-        AclOperation.READ, ResourceType.TOPIC, [topic.name for topic in request.topics]
+    allowed = await context.authorized_names_in_slices(
+        AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics)
     )
     errors: CommitErrors = {}
     offsets: dict[TopicPartition, NewOffset] = {}
-    for topic in request.topics:
-        for each in topic.partitions:
+    context.leave(errors, offsets)
+    async for topic in in_slices(request.topics):
+        async for each in in_slices(topic.partitions):
             partition = TopicPartition(topic.name, each.partition_index)
             if topic.name not in allowed:
                 errors[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -59,7 +61,7 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
             errors |= await _commit(context, request, offsets)
         except KafkaError as error:
             errors |= dict.fromkeys(offsets, _shown(code_of(error), context.api_version))
-    return _response(request, errors)
+    return await _response_in_slices(request, errors)
 
 
 def error_response(request: TxnOffsetCommitRequest, error: ErrorCode, message: str) -> TxnOffsetCommitResponse:
@@ -92,9 +94,7 @@ async def _commit(
     known = Operation.of_txn_offset_commit(context.api_version)
     asks = known is Operation.ADD_PARTITION or coordinators.verification.enabled
     if asks:
-        refused = await coordinators.verification.ask(
-            request.transactional_id, producer, [partition], known
-        ).wait()
+        refused = await coordinators.verification.ask(request.transactional_id, producer, [partition], known).wait()
         if refused:
             raise error_for(refused[partition])
 
@@ -135,5 +135,23 @@ def _response(request: TxnOffsetCommitRequest, errors: CommitErrors) -> TxnOffse
                 ],
             )
             for topic in request.topics
+        ]
+    )
+
+
+async def _response_in_slices(request: TxnOffsetCommitRequest, errors: CommitErrors) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                partitions=[
+                    Topic.Partition(
+                        partition_index=each.partition_index,
+                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                    )
+                    async for each in in_slices(topic.partitions)
+                ],
+            )
+            async for topic in in_slices(request.topics)
         ]
     )

@@ -12,6 +12,7 @@ from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.transaction.markers import Marker
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
 REQUEST = WriteTxnMarkersRequest
@@ -28,18 +29,22 @@ async def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Wr
     # All of them are written before the first is waited for: they are replicated together.
     begun = [
         [
-            [_write(context, marker, TopicPartition(topic.name, number)) for number in topic.partition_indexes]
-            for topic in marker.topics
+            [
+                _write(context, marker, TopicPartition(topic.name, number))
+                async for number in in_slices(topic.partition_indexes)
+            ]
+            async for topic in in_slices(marker.topics)
         ]
-        for marker in request.markers
+        async for marker in in_slices(request.markers)
     ]
+    context.leave(begun)
     answers = []
-    for marker, topics in zip(request.markers, begun, strict=True):
+    async for marker, topics in in_slices(zip(request.markers, begun, strict=True)):
         answered = []
-        for topic, writes in zip(marker.topics, topics, strict=True):
+        async for topic, writes in in_slices(zip(marker.topics, topics, strict=True)):
             partitions = [
                 Topic.Partition(partition_index=number, error_code=await _error(write))
-                for number, write in zip(topic.partition_indexes, writes, strict=True)
+                async for number, write in in_slices(zip(topic.partition_indexes, writes, strict=True))
             ]
             answered.append(Topic(name=topic.name, partitions=partitions))
         answers.append(Answer(producer_id=marker.producer_id, topics=answered))
@@ -69,9 +74,7 @@ def error_response(request: WriteTxnMarkersRequest, error: ErrorCode, message: s
     )
 
 
-def _write(
-    context: RequestContext, marker: WriteTxnMarkersRequest.Marker, partition: TopicPartition
-) -> Later[None]:
+def _write(context: RequestContext, marker: WriteTxnMarkersRequest.Marker, partition: TopicPartition) -> Later[None]:
     broker = context.broker
     if broker.replica_manager.log(partition) is None:
         return Later.failure(error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy._speedups.client_frames import BytesFrame
-from kafkapy._speedups.codec import encode_message
+from kafkapy._speedups.encoder import encode_message
 from kafkapy._speedups.fetch_frame import FetchResponseFrame
 from kafkapy.clients.cluster import BrokerNode
 from kafkapy.clients.consumer.fetch_session import FetchPlan, FetchSession, WantedPartition

@@ -37,6 +37,7 @@ from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kafkapy.protocol.messages.list_groups import ListGroupsResponse
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 T = TypeVar("T")
@@ -143,14 +144,12 @@ class GroupCoordinator:
         check_heartbeat(request, api_version, self.assignors)
         return self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)).map(_writable)
 
-    async def describe_consumer(self, group_ids: Iterable[str]) -> list[ConsumerGroupDescribeResponse.Group]:
-        """Consumer groups with their members, in the order asked; an error in the place of one that is none."""
-        described = []
-        for group_id in group_ids:
-            try:
-                described += await self.read(group_id, self._describe(group_id)).wait()
-            except KafkaError as error:
-                described.append(describe_error(group_id, code_of(error), error.message))
+    async def describe_consumer(self, group_id: str) -> ConsumerGroupDescribeResponse.Group:
+        """A consumer group with its members; an error in the place of one that is none."""
+        try:
+            (described,) = await self.read(group_id, self._describe(group_id)).wait()
+        except KafkaError as error:
+            return describe_error(group_id, code_of(error), error.message)
         return described
 
     def _describe(self, group_id: str) -> Callable[[GroupShard, int], list[ConsumerGroupDescribeResponse.Group]]:
@@ -194,11 +193,17 @@ class GroupCoordinator:
 
     async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListGroupsResponse.Group]:
         """The groups that this broker coordinates. COORDINATOR_LOAD_IN_PROGRESS while it does not know all of them."""
-        states, types = list(states), list(types)
+        wanted_states = {state.lower() async for state in in_slices(states)}
+        wanted_types = {each.lower() async for each in in_slices(types)}
+
+        def operation(shard: GroupShard, now_ms: int) -> list[ListGroupsResponse.Group]:
+            del now_ms
+            return shard.list_groups(wanted_states, wanted_types)
+
         listed: list[ListGroupsResponse.Group] = []
-        for partition in self.runtime.states():
+        async for partition in in_slices(self.runtime.states()):
             try:
-                listed += await self.runtime.read(partition, lambda shard, _: shard.list_groups(states, types)).wait()
+                listed += await self.runtime.read(partition, operation).wait()
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_COORDINATOR:
                     raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kafkapy.coordinator.group.classic_group import STABLE, ClassicGroup
@@ -243,10 +244,8 @@ class GroupShard:
 
     # --- groups of every type ---------------------------------------------------------------------------------------
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListGroupsResponse.Group]:
-        """The groups with one of the states and one of the types; no filter: all."""
-        wanted_states = {state.lower() for state in states}
-        wanted_types = {each.lower() for each in types}
+    def list_groups(self, states: AbstractSet[str], types: AbstractSet[str]) -> list[ListGroupsResponse.Group]:
+        """The groups with one of the states and one of the types, in lower case; no filter: all."""
         return [
             ListGroupsResponse.Group(
                 group_id=group.group_id,
@@ -255,8 +254,7 @@ class GroupShard:
                 group_type=group.type.value,
             )
             for group in self.groups.values()
-            if (not wanted_states or group.state_name.lower() in wanted_states)
-            and (not wanted_types or group.type.value in wanted_types)
+            if (not states or group.state_name.lower() in states) and (not types or group.type.value in types)
         ]
 
     def describe_classic(self, group_id: str) -> DescribeGroupsResponse.Group | None:

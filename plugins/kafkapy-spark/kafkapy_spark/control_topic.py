@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kafkapy._speedups.client_frames import BytesFrame
-from kafkapy._speedups.codec import encode_message
+from kafkapy._speedups.encoder import encode_message
 from kafkapy._speedups.fetch_frame import FetchResponseFrame
 from kafkapy._speedups.fetched_partition import FetchedPartition
 from kafkapy._speedups.murmur2 import partition_for_key

@@ -1,0 +1,3 @@
+from typing import Any
+
+def discard(things: list[Any]) -> None: ...

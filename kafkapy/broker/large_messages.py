@@ -1,0 +1,115 @@
+"""Requests and responses that are too large to be decoded, encoded or let go of on the control loop.
+
+The one thread for them lets go of the GIL every millisecond. Requests of many elements are served one at a time, so
+that what they take in memory is bounded by one of them (256 MB, see kafkapy/_speedups/codec.pyx) and not by the number
+of connections. The garbage collector rests while one is served: looking through a million objects that are all alive
+takes longer than anything else here, and nothing of it is garbage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from kafkapy._speedups.discard import discard
+
+T = TypeVar("T")
+
+LARGE_BYTES: Final = 32 * 1024
+"""A smaller body is decoded on the control loop, within a slice."""
+
+MANY_ELEMENTS: Final = 5000
+"""Below that a request is served beside others of its size, and what it has made is let go of at once."""
+
+LONGEST_TURN_S: Final = 10.0
+"""One that is not answered by then (it waits for something) keeps others from being served no longer."""
+
+
+class LargeTurn:
+    """The turn of one large request. Ends once: when what the request has made is gone, or LONGEST_TURN_S later."""
+
+    def __init__(self, owner: LargeMessages) -> None:
+        self._owner: LargeMessages | None = owner
+        self._limit = asyncio.get_running_loop().call_later(LONGEST_TURN_S, self.end)
+
+    def end(self) -> None:
+        """Let the next one begin. The control loop."""
+        owner, self._owner = self._owner, None
+        self._limit.cancel()
+        if owner is not None:
+            owner.ended()
+
+
+class LargeMessages:
+    """Owns the thread, which the first large message starts, and the line of those that wait for their turn. Made by
+    KafkaApis; the control loop.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-large-messages")
+        self._busy = False
+        self._collects = gc.isenabled()
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    def is_large(self, body: memoryview) -> bool:
+        """Whether a request's body is to be decoded on the thread."""
+        return len(body) >= LARGE_BYTES
+
+    def are_many(self, elements: int) -> bool:
+        """Whether a request of so many elements keeps its turn until it is answered."""
+        return elements >= MANY_ELEMENTS
+
+    async def turn(self) -> LargeTurn:
+        """Wait for those that came before. Its `end` has to be called."""
+        if self._busy:
+            mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._line.append(mine)
+            try:
+                await mine
+            except asyncio.CancelledError:
+                if mine.done() and not mine.cancelled():
+                    self.ended()
+                raise
+        if not self._busy:
+            self._busy = True
+            self._collects = gc.isenabled()
+            gc.disable()
+        return LargeTurn(self)
+
+    def ended(self) -> None:
+        """The next one's turn."""
+        while self._line:
+            following = self._line.popleft()
+            if not following.done():
+                following.set_result(None)
+                return
+        self._busy = False
+        if self._collects:
+            gc.enable()
+
+    async def run(self, call: Callable[..., T], *arguments: Any) -> T:
+        """The result of a call on the thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+
+    def discard(self, things: list[Any], turn: LargeTurn | None) -> None:
+        """Let go of what nobody else has a reference to, then end the turn."""
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            try:
+                discard(things)
+            finally:
+                if turn is not None:
+                    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                        loop.call_soon_threadsafe(turn.end)
+
+        self._thread.submit(work)
+
+    def close(self) -> None:
+        """End the thread; what it has begun is finished."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
