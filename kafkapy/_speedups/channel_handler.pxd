@@ -45,6 +45,18 @@ cdef cppclass ProcessorState:
     unordered_map[int64_t, KafkaChannel*] channels      # by connection id; owns them
     unordered_map[uint64_t, KafkaChannel*] in_flight    # by token: parked, asked or with Python
     int pushed                              # requests in the RequestChannel that it was not signalled for
+    # The steps of a turn that a thread which takes this Processor over goes on with: what each list holds from its number on.
+    vector[int64_t] looking                 # from `ready`
+    size_t look_next
+    size_t mail_next
+    size_t wake_next
+    vector[int64_t] stopped                 # connections, when a stop begins
+    size_t stop_next
+    # What can be left behind with the thread that does it (blocking.pxd)
+    int doing                               # Doing
+    KafkaChannel* doing_for
+    bint doing_in_place                     # the request's frame lies in the scratch buffer
+    int64_t alone                           # atomic: threads that were left behind, and may still read what does not change here
     deque[uint64_t] backlog                 # tokens of requests that wait for room in the RequestChannel
     vector[int64_t] ready                   # connections that have bytes at hand and are no longer muted
     vector[int64_t] starving                # connections that wait for the memory pool
@@ -59,8 +71,17 @@ cdef cppclass ProcessorState:
     int64_t started_ns                      # atomic
     int64_t connections                     # atomic, for the metrics
     bint stopping
+    bint ended                              # under a mutex of processor.pyx: run_loop is through
     bint last_chance                        # the stop's time is over: parked requests are answered as timed out
 
+cdef enum Doing:
+    DOING_REQUEST = 0
+    DOING_SEND = 1
+
+# The thread of this Processor hangs in what it does: takes that out. False when memory is out.
+cdef bint channel_separate(ProcessorState* p) noexcept nogil
+# What another thread has sent.
+cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Freed at the end of the turn (channels_free_closed); reason is a CloseReason.
 cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil
 cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int level, const char* why) noexcept nogil

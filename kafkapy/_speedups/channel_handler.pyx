@@ -8,6 +8,7 @@ from libc.string cimport memcpy, memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
+from kafkapy._speedups.blocking cimport NetworkThread, become_spare, is_alone, network_thread
 from kafkapy._speedups.connection cimport (
     CLOSED_AT_STOP,
     CLOSED_BY_BROKER,
@@ -48,9 +49,10 @@ from kafkapy._speedups.frame_reader cimport (
     reader_release,
     reader_stash,
 )
+from kafkapy._speedups.mailbox cimport MAIL_SENT, Mailbox, mailbox_post_token
 from kafkapy._speedups.memory_pool cimport buffer_take, pool_available, pool_reserve
-from kafkapy._speedups.pending_request cimport PendingRequest, pending_new, pending_ref, pending_unref, pending_unref_keep, pending_work
-from kafkapy._speedups.posix cimport atomic_count, atomic_count_alone, atomic_load, atomic_store, monotonic_ns, recv
+from kafkapy._speedups.pending_request cimport PendingRequest, pending_new, pending_ref, pending_return, pending_unref, pending_unref_keep, pending_work
+from kafkapy._speedups.posix cimport atomic_add, atomic_count, atomic_count_alone, atomic_load, atomic_store, monotonic_ns, recv
 from kafkapy._speedups.produce_request cimport produce_handle, produce_resume
 from kafkapy._speedups.purgatory cimport purgatory_add, purgatory_remove
 from kafkapy._speedups.request_channel cimport channel_push
@@ -87,7 +89,7 @@ from kafkapy._speedups.transport cimport transport_send
 from kafkapy._speedups.worker_pool cimport worker_pool_submit
 
 cdef extern from "<sys/socket.h>" nogil:
-    int MSG_PEEK, MSG_DONTWAIT, SHUT_WR
+    int MSG_PEEK, MSG_DONTWAIT, SHUT_RDWR, SHUT_WR
     int shutdown(int fd, int how)
 
 cdef extern from * nogil:
@@ -123,12 +125,21 @@ cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexc
 
 
 cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
-    cdef uint8_t rest[4096]
-    cdef int i
     if channel.closed:
         return
     selector_remove(&p.selector, channel)
     channel.closed = True
+    if channel.away:
+        # Its descriptor must not become another connection's under the hands of who sends to it.
+        channel.close_reason = reason
+        shutdown(channel.transport.fd, SHUT_RDWR)
+        return
+    close_for_good(p, channel, reason)
+
+
+cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
+    cdef uint8_t rest[4096]
+    cdef int i
     if reason == CLOSED_AT_STOP or channel.close_after_send:
         # Unread bytes would turn the close into a reset that can overtake the last reply.
         shutdown(channel.transport.fd, SHUT_WR)
@@ -156,6 +167,55 @@ cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
         connection_unref(channel.info)
         del channel
     p.closed.clear()
+
+
+# ---- what can be left behind ---------------------------------------------------------------------------------------------------
+
+cdef inline NetworkThread* may_be_left(ProcessorState* p, KafkaChannel* channel, int what, bint in_place) noexcept nogil:
+    """From here on the calling thread may lose the Processor, until it says that it may not (may_leave); it has to look then whether it has. NULL:
+    this one never does."""
+    cdef NetworkThread* thread = network_thread()
+    if thread == NULL or p.last_chance:
+        return NULL
+    p.doing = what
+    p.doing_for = channel
+    p.doing_in_place = in_place
+    thread.may_leave = True
+    return thread
+
+
+cdef bint channel_separate(ProcessorState* p) noexcept nogil:
+    cdef KafkaChannel* channel = p.doing_for
+    cdef PendingRequest* pending = channel.request
+    # Frames behind the one that is handled.
+    if p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:
+        return False
+    p.reader.start = p.reader.end = 0
+    if p.doing == DOING_SEND:
+        channel.away = True
+        selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
+    else:
+        if p.doing_in_place:
+            if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
+                return False
+            pending.reserved = pending.capacity
+            pool_reserve(p.pool, pending.reserved)
+        p.in_flight[pending.frame.token] = channel
+        pending.away = True
+        pending.woken = False
+        pending_ref(pending)
+    atomic_add(&p.alone, 1)
+    return True
+
+
+cdef void finish_alone(ProcessorState* p, PendingRequest* pending, const Outcome* outcome, NetworkThread* thread) noexcept nogil:
+    """The calling thread has lost the Processor and knows of nothing but the request. Does not return."""
+    pending.outcome = outcome[0]
+    pending.parked = outcome.parked
+    pending_return(pending)
+    pending_unref(pending)
+    atomic_add(&p.alone, -1)
+    become_spare(thread)
 
 
 # ---- replies -------------------------------------------------------------------------------------------------------------------
@@ -198,8 +258,34 @@ cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 
 cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef int64_t written = 0
+    cdef int status
+    cdef NetworkThread* thread = NULL
+    cdef Mailbox* mailbox = p.mailbox
+    cdef uint64_t id = <uint64_t>channel.info.id
+    if channel.send.pieces.size() > 1:
+        thread = may_be_left(p, channel, DOING_SEND, False)
+    status = transport_send(&channel.transport, channel.send, &written)
+    if thread != NULL:
+        if is_alone(thread):
+            channel.sent_status = status
+            channel.sent_bytes = written
+            mailbox_post_token(mailbox, MAIL_SENT, id, NULL)
+            atomic_add(&p.alone, -1)
+            become_spare(thread)
+        thread.may_leave = False
+    after_sending(p, channel, status, written)
+
+
+cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    channel.away = False
+    if channel.closed:
+        close_for_good(p, channel, channel.close_reason)
+    else:
+        after_sending(p, channel, channel.sent_status, channel.sent_bytes)
+
+
+cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, int64_t written) noexcept nogil:
     cdef char why[160]
-    cdef int status = transport_send(&channel.transport, channel.send, &written)
     if written:
         atomic_count_alone(&channel.info.bytes_out, written)
         selector_touch(&p.selector, channel, p.now_ns)
@@ -351,10 +437,12 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     cdef ApiCounters* counters = &p.plane.apis[pending.frame.api_key]
     cdef int64_t started = monotonic_ns()
     cdef Outcome outcome
+    cdef NetworkThread* thread
     memset(&outcome, 0, sizeof(outcome))
     purgatory_remove(&p.purgatory, &pending.wait)
     pending.remote_ns += started - pending.parked_ns
     atomic_count(&counters.remote_ns, started - pending.parked_ns)
+    thread = may_be_left(p, channel, DOING_REQUEST, False)
     if pending.frame.api_key == API_PRODUCE:
         produce_resume(p.plane, pending.parked, timed_out, &outcome)
     else:
@@ -362,6 +450,10 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     started = monotonic_ns() - started
     pending.local_ns += started
     atomic_count(&counters.local_ns, started)
+    if thread != NULL:
+        if is_alone(thread):
+            finish_alone(p, pending, &outcome, thread)
+        thread.may_leave = False
     carry_out(p, channel, &outcome)
 
 
@@ -400,6 +492,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     cdef HeaderStatus status
     cdef ApiCounters* counters
     cdef Outcome outcome
+    cdef NetworkThread* thread
     cdef int64_t started = p.now_ns
     p.kept = NULL
     channel.request = pending
@@ -436,10 +529,17 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
         hand_to_python(p, channel)
         return
     memset(&outcome, 0, sizeof(outcome))
+    thread = may_be_left(p, channel, DOING_REQUEST, in_place)
     if pending.frame.api_key == API_PRODUCE:
         produce_handle(p.plane, &pending.frame, &outcome)
     else:
         fetch_handle(p.plane, &pending.frame, &outcome)
+    if thread != NULL:
+        if is_alone(thread):
+            pending.local_ns = monotonic_ns() - started
+            atomic_count(&counters.local_ns, pending.local_ns)
+            finish_alone(p, pending, &outcome, thread)
+        thread.may_leave = False
     p.now_ns = monotonic_ns()
     pending.local_ns = p.now_ns - started
     atomic_count(&counters.local_ns, pending.local_ns)
@@ -529,7 +629,7 @@ cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 cdef void channel_event(ProcessorState* p, KafkaChannel* channel, unsigned int events) noexcept nogil:
     if channel.closed:
         return
-    if events & EPOLLOUT and channel.send != NULL:
+    if events & EPOLLOUT and channel.send != NULL and not channel.away:
         write_reply(p, channel)
         if channel.closed:
             return

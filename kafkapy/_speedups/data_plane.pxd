@@ -26,11 +26,12 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.blocking cimport thread_self
 from kafkapy._speedups.event_queue cimport EventQueueState
 from kafkapy._speedups.fetch_session cimport FetchSessionCacheState
 from kafkapy._speedups.partition_log cimport LogState, wake_function
 from kafkapy._speedups.partition_table cimport PartitionTableState
-from kafkapy._speedups.posix cimport pthread_rwlock_t
+from kafkapy._speedups.posix cimport atomic_load, pthread_rwlock_t
 from kafkapy._speedups.send cimport Send
 from kafkapy._speedups.wire cimport ByteBuffer
 
@@ -98,6 +99,7 @@ cdef struct LeftMemory:
     # What a request that is done leaves for the next one of the same thread; NULL: nothing.
     void* fetch                     # owned by fetch_request.pyx
     Send* send
+    int64_t owner                   # atomic: the thread that runs the Processor (thread_self); 0: whoever has it
 
 cdef struct Frame:
     int16_t api_key
@@ -132,6 +134,12 @@ cdef struct Outcome:
     int64_t deadline_ns
     Ask* ask                        # owned by the parked state; valid until it is resumed or cancelled
     const char* message
+
+# Not of a thread that was left behind with its request.
+cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:
+    cdef int64_t owner = atomic_load(&left.owner)
+    return owner == 0 or owner == thread_self()
+
 
 # Remembers a leader that the reply names, once.
 cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil

@@ -31,6 +31,7 @@ from kafkapy._speedups.authorization cimport (
     authorization_check,
     authorization_trim,
 )
+from kafkapy._speedups.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.data_plane cimport (
     API_FETCH,
     ASK_AUTHORIZE,
@@ -40,6 +41,7 @@ from kafkapy._speedups.data_plane cimport (
     OUTCOME_CLOSE,
     OUTCOME_PARKED,
     OUTCOME_REPLY,
+    left_is_mine,
 )
 from kafkapy._speedups.error_codes cimport (
     ERROR_INCONSISTENT_TOPIC_ID,
@@ -142,8 +144,8 @@ cdef void state_free(FetchState* state) noexcept nogil:
 
 
 cdef void state_keep(FetchState* state) noexcept nogil:
-    """Frees it too, but keeps its memory for the next request. In the Processor's thread only."""
-    if state.frame.left.fetch != NULL or state.partitions.capacity() > KEPT_PARTITIONS or state.forgotten.capacity() > KEPT_PARTITIONS:
+    """Frees it too, but keeps its memory for the next request. Only in the thread that runs the Processor."""
+    if not left_is_mine(state.frame.left) or state.frame.left.fetch != NULL or state.partitions.capacity() > KEPT_PARTITIONS or state.forgotten.capacity() > KEPT_PARTITIONS:
         state_free(state)
         return
     fetch_partitions_release(state)
@@ -285,9 +287,14 @@ cdef size_t first_to_read(FetchState* state) noexcept nogil:
 cdef bint first_batch_is_cut(ReadResult* read) noexcept nogil:
     """A first batch that max bytes cut in two is of no use to anybody (Kafka's firstEntryIncomplete)."""
     cdef uint8_t head[12]
+    cdef NetworkThread* thread
+    cdef ssize_t got
     if read.length < LOG_OVERHEAD:
         return True
-    if pread(read.segment.fd, head, LOG_OVERHEAD, read.position) != LOG_OVERHEAD:
+    thread = blocking_begin(&read.segment.slow)
+    got = pread(read.segment.fd, head, LOG_OVERHEAD, read.position)
+    blocking_end(thread)
+    if got != LOG_OVERHEAD:
         return True
     return <int64_t>load_int32(head + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD > read.length
 

@@ -20,7 +20,7 @@ topic share its entry.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.data_plane cimport leader_note, leaders_write
+from kafkapy._speedups.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.error_codes cimport (
     ERROR_FENCED_LEADER_EPOCH,
     ERROR_INVALID_FETCH_SESSION_EPOCH,
@@ -44,7 +44,7 @@ from kafkapy._speedups.fetch_session cimport (
 )
 from kafkapy._speedups.fetch_state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
 from kafkapy._speedups.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.send cimport send_again, send_free, send_lay_out, send_take_buffer, send_take_region
+from kafkapy._speedups.send cimport send_again, send_free, send_lay_out, send_new, send_take_buffer, send_take_region
 from kafkapy._speedups.wire cimport (
     ByteBuffer,
     buffer_free,
@@ -285,7 +285,7 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
     for i in range(ordered.size()):
         if i == 0 or not fetch_topic_same(ordered[0][i].topic, ordered[0][i - 1].topic):
             topics += 1
-    send = send_again(&state.frame.left.send)
+    send = send_again(&state.frame.left.send) if left_is_mine(state.frame.left) else send_new()
     send_lay_out(send, &out)
     write_head(state, &out)
     write_array_length(&out, topics, flexible)

@@ -1,7 +1,9 @@
 """Appending to a partition log (see log_append.pxd).
 
 First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records. Then, under it: leadership, sequence numbers,
-a roll when one is due, offsets, one pwrite, the producer state. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
+a roll when one is due, offsets. Then, without it but in turn, one pwrite; under it again, the log end and the producer state. Until the turn is over
+nobody else appends, and nothing changes segments, epochs or leadership (lock_settled), so what was checked before the write holds after it. A log dir
+that fails meanwhile may take the log offline: the records are in it all the same. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
 """
 
 from libc.errno cimport ENOSPC, errno
@@ -15,6 +17,7 @@ from posix.unistd cimport close, write
 
 from libcpp.string cimport string
 
+from kafkapy._speedups.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.error_codes cimport ERROR_INVALID_TXN_STATE
 from kafkapy._speedups.file_records cimport open_file
 from kafkapy._speedups.log_recovery cimport epochs_assign
@@ -30,8 +33,14 @@ from kafkapy._speedups.log_state cimport (
     ERROR_RECORD_LIST_TOO_LARGE,
     ERROR_UNSUPPORTED_COMPRESSION_TYPE,
     active_segment,
+    TURN_FREE,
+    TURN_SLOW,
+    Turn,
     advance_high_watermark_locked,
+    await_turn_locked,
+    begin_turn_locked,
     check_state_locked,
+    end_turn_locked,
     fire,
     remember_batch_locked,
     segment_stem,
@@ -50,6 +59,7 @@ from kafkapy._speedups.partition_log cimport (
     LOG_PARK_VERIFY,
     LOG_REFUSED,
     WAIT_SEGMENT,
+    WAIT_TURN,
     AbortedWrite,
     AppendOptions,
     AppendResult,
@@ -106,12 +116,13 @@ from kafkapy._speedups.segment cimport (
     NEWEST_NOT_KNOWN,
     SegmentState,
     segment_after_append,
-    segment_append,
+    segment_grow,
     segment_first_timestamp,
     segment_open,
     segment_ref,
     segment_should_roll,
     segment_unref,
+    segment_write,
 )
 from kafkapy._speedups.wire cimport store_int16, store_int64
 
@@ -346,6 +357,13 @@ cdef AppendStatus park_for_segment_locked(LogState* log, const Waiter* waiter) n
     return LOG_PARK_SEGMENT
 
 
+cdef AppendStatus park_for_turn_locked(LogState* log, const Waiter* waiter) noexcept nogil:
+    cdef Waiter entry = waiter[0]
+    entry.kind = WAIT_TURN
+    log.waiters.push_back(entry)
+    return LOG_PARK_SEGMENT
+
+
 cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, int origin, const AppendOptions* options,
                                 AppendResult* result) noexcept nogil:
     """0 go on, 1 a duplicate (result is filled), or an error below 0 negated."""
@@ -381,14 +399,17 @@ cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const App
     return False
 
 
-cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches, int origin,
-                      bint* aborted, int64_t* messages) noexcept nogil:
-    """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno."""
+cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches, int origin,
+                       bint* aborted, int64_t* messages) noexcept nogil:
+    """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno. Mutex held, but not while it writes;
+    the segment is referenced for the caller."""
     cdef int64_t offset = log.log_end_offset, position = active.size
     cdef int64_t max_timestamp = -1, offset_of_max = -1, newest_record = -1
     cdef CheckedBatch* batch
     cdef CompletedTransaction completed
     cdef AbortedWrite unwritten
+    cdef NetworkThread* thread
+    cdef int32_t index_interval = log.config.index_interval_bytes
     cdef size_t i
     cdef int failure
     for i in range(batches.size()):
@@ -404,9 +425,17 @@ cdef int write_locked(LogState* log, SegmentState* active, uint8_t* data, int64_
         if not batch.header.attributes & CONTROL_FLAG and batch.header.max_timestamp > newest_record:
             newest_record = batch.header.max_timestamp
         messages[0] += batch.header.record_count if batch.header.record_count > 0 else 0
-    failure = segment_append(active, data, size, offset - 1, max_timestamp, offset_of_max, log.config.index_interval_bytes)
+    begin_turn_locked(log)
+    segment_ref(active)
+    pthread_mutex_unlock(&log.mutex)
+    thread = blocking_begin(NULL)
+    failure = segment_write(active, data, size, offset - 1, max_timestamp, offset_of_max, index_interval)
+    blocking_end(thread)
+    pthread_mutex_lock(&log.mutex)
+    end_turn_locked(log)
     if failure:
         return failure
+    segment_grow(active, size, max_timestamp, offset_of_max)
     if newest_record > active.newest_record != NEWEST_NOT_KNOWN:
         atomic_store(&active.newest_record, newest_record)
     for i in range(batches.size()):
@@ -460,6 +489,9 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     cdef bint aborted = False
     cdef vector[Waiter] woken
     cdef SegmentState* active = NULL
+    cdef NetworkThread* thread
+    cdef Turn turn
+    cdef bint index_waits = False
     cdef int64_t messages = 0, first_offset, last_offset, max_timestamp = -1
     cdef size_t i
     cdef int verdict
@@ -485,8 +517,11 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
         return finish_refused(log, size, result)
     # A loaded log's file is opened by the first request that needs it, here where nobody waits for the mutex.
     if active != NULL:
-        segment_open(active)
-        segment_first_timestamp(active)
+        if active.fd < 0 or (active.first_batch_timestamp < 0 and active.size > 0):
+            thread = blocking_begin(NULL)
+            segment_open(active)
+            segment_first_timestamp(active)
+            blocking_end(thread)
         segment_unref(active)
     verdict = check_all(data, size, &config, options, origin, &batches, result)
     if verdict < 0:
@@ -508,6 +543,12 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             refuse(result, verdict, NULL)
             status = LOG_REFUSED
             break
+        turn = await_turn_locked(log, waiter == NULL)
+        if turn == TURN_SLOW:
+            status = park_for_turn_locked(log, waiter)
+            break
+        if turn != TURN_FREE:
+            continue
         if options.required_acks == -1 and origin != ORIGIN_REPLICATION and log.in_sync_replicas < log.config.min_in_sync_replicas:
             refuse(result, ERROR_NOT_ENOUGH_REPLICAS, "The in-sync replicas are fewer than min.insync.replicas.")
             status = LOG_REFUSED
@@ -557,25 +598,35 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             continue
         if active.fd < 0:
             # Opened above for the segment that was active then; another came in between, or the open failed.
+            segment_ref(active)
+            pthread_mutex_unlock(&log.mutex)
+            thread = blocking_begin(NULL)
             verdict = segment_open(active)
-            if verdict < 0:
+            blocking_end(thread)
+            pthread_mutex_lock(&log.mutex)
+            segment_unref(active)
+            if verdict >= 0:
+                continue
+            if not (log.offline_errno or log.deleted or log.own.closed):
                 if not is_shortage(-verdict):
                     set_offline_locked(log, -verdict, "cannot open the active segment")
                     take_waiters_locked(log, True, &woken)
-                refuse(result, ERROR_KAFKA_STORAGE_ERROR, NULL)
-                status = LOG_REFUSED
-                break
-        verdict = write_locked(log, active, data, size, &batches, origin, &aborted, &messages)
+            refuse(result, ERROR_KAFKA_STORAGE_ERROR, NULL)
+            status = LOG_REFUSED
+            break
+        verdict = write_in_turn(log, active, data, size, &batches, origin, &aborted, &messages)
         if verdict:
             if is_shortage(verdict):
                 refuse(result, ERROR_KAFKA_STORAGE_ERROR, "Descriptors or memory are short: try again.")
-                status = LOG_REFUSED
-                break
-            set_offline_locked(log, verdict, "append failed")
-            take_waiters_locked(log, True, &woken)
-            refuse(result, ERROR_KAFKA_STORAGE_ERROR, "The log directory met a disk error.")
+            else:
+                set_offline_locked(log, verdict, "append failed")
+                refuse(result, ERROR_KAFKA_STORAGE_ERROR, "The log directory met a disk error.")
+            take_waiters_locked(log, log.offline_errno != 0, &woken)
             status = LOG_REFUSED
+            segment_unref(active)
             break
+        index_waits = active.index_waits
+        active.index_waits = False
         result.base_offset = batches.front().header.base_offset
         result.last_offset = last_offset
         result.required_high_watermark = last_offset + 1
@@ -586,7 +637,6 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
         update_last_stable_offset_locked(log)
         if not log.waiters.empty():
             take_waiters_locked(log, False, &woken)
-        segment_ref(active)
         break
     pthread_mutex_unlock(&log.mutex)
 
@@ -595,8 +645,13 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
         take_stamps_back(data, &batches)
     if status == LOG_APPENDED and not result.duplicate:
         if aborted:
+            thread = blocking_begin(NULL)
             write_aborted_transactions(log)
-        segment_after_append(active)
+            blocking_end(thread)
+        if index_waits:
+            thread = blocking_begin(NULL)
+            segment_after_append(active)
+            blocking_end(thread)
         segment_unref(active)
         atomic_count(&log.counters.bytes_in, size)
         atomic_count(&log.counters.messages_in, messages)

@@ -14,6 +14,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.blocking cimport NetworkThread, blocking_begin, blocking_end, network_thread
 from kafkapy._speedups.file_records cimport (
     SCAN_END,
     SCAN_ERROR,
@@ -45,7 +46,7 @@ from kafkapy._speedups.partition_log cimport (
     RecentBatch,
     Waiter,
 )
-from kafkapy._speedups.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport atomic_load, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport CompletedTransaction
 from kafkapy._speedups.segment cimport (
     SegmentState,
@@ -56,6 +57,9 @@ from kafkapy._speedups.segment cimport (
     segment_ref,
     segment_unref,
 )
+
+cdef enum:
+    MOST_HANGING = 4            # threads that hang in reads of one log, before others go without
 
 
 cdef int64_t lowest_of_block_locked(LogState* log, size_t block) noexcept nogil:
@@ -164,6 +168,7 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
     cdef BatchPosition found
     cdef ScanStatus status
     cdef SegmentState* segment
+    cdef NetworkThread* thread
     cdef int error, opened
     memset(result, 0, sizeof(ReadResult))
     result.aborted_count = -1
@@ -228,6 +233,13 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
 
         error = 0
         status = SCAN_FOUND
+        thread = NULL
+        if segment.fd < 0 or start < 0 or not end_known:
+            if atomic_load(&log.own.slow) >= MOST_HANGING and network_thread() != NULL:
+                # Enough threads hang in it. There is nothing to be had for now, and the client asks again.
+                segment_unref(segment)
+                return True
+            thread = blocking_begin(&log.own.slow)
         opened = segment_open_to_read(segment)
         if opened < 0:
             status = SCAN_ERROR
@@ -242,6 +254,7 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
             error = errno
             start = found.position
             first_size = found.size
+        blocking_end(thread)
         if status != SCAN_END or last_one:
             break
         segment_unref(segment)

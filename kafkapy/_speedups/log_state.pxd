@@ -27,7 +27,7 @@ cdef enum:
     ABORTED_BLOCK = 256
 
 cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory, int64_t producer_expiration_ms) noexcept nogil
-# Takes the mutex when no roll is renaming a file. What changes segments waits here; append and read do not.
+# Takes the mutex when no roll is renaming a file and no append is being written. What changes segments, epochs or leadership waits here.
 cdef void lock_settled(LogState* log) noexcept nogil
 # 0, or the error that a request must be answered with now. `leader_only` is false for a follower's own appends.
 cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
@@ -45,6 +45,15 @@ cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, 
     return ERROR_NONE
 
 
+cdef enum Turn:
+    TURN_FREE = 0           # nobody writes
+    TURN_LOOK_AGAIN = 1     # the mutex was released
+    TURN_SLOW = 2           # somebody writes, and takes long
+# For who wants to append, the mutex held. With `patient` it waits as long as it takes.
+cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil
+cdef void begin_turn_locked(LogState* log) noexcept nogil
+# Call take_waiters_locked afterwards.
+cdef void end_turn_locked(LogState* log) noexcept nogil
 cdef SegmentState* active_segment(LogState* log) noexcept nogil
 # Index of the last segment with a base offset <= offset, -1 when there is none.
 cdef inline int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:

@@ -7,6 +7,7 @@ from libc.string cimport memset, strerror, strlen
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.event_queue cimport (
     EVENT_FLUSH_WANTED,
     EVENT_HIGH_WATERMARK,
@@ -23,6 +24,7 @@ from kafkapy._speedups.partition_log cimport (
     WAIT_LAST_STABLE_OFFSET,
     WAIT_LOG_END,
     WAIT_SEGMENT,
+    WAIT_TURN,
     Follower,
     LimitPlace,
     LogPrivate,
@@ -32,7 +34,12 @@ from kafkapy._speedups.partition_log cimport (
     Waiter,
 )
 from kafkapy._speedups.posix cimport (
+    cond_wait_until,
     is_shortage,
+    monotonic_ns,
+    pthread_cond_broadcast,
+    pthread_cond_init,
+    pthread_cond_wait,
     pthread_mutex_init,
     pthread_mutex_lock,
     pthread_mutex_unlock,
@@ -59,6 +66,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     SHORTEST_PAUSE_US = 50
     LONGEST_PAUSE_US = 5000
+    PATIENCE_NS = 2000000       # with another append, before a request parks: network threads must go on
 
 
 cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory,
@@ -92,6 +100,13 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.directory = directory
     own.rolling = False
     own.loading = False
+    own.writing = False
+    own.turn_is_slow = False
+    own.turns = 0
+    own.turn_waiters = 0
+    own.settlers = 0
+    own.slow = 0
+    pthread_cond_init(&own.turn_over, NULL)
     own.segment_wanted = False
     own.closed = False
     own.recent_next = 0
@@ -115,12 +130,57 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
 cdef void lock_settled(LogState* log) noexcept nogil:
     cdef unsigned int pause_us = SHORTEST_PAUSE_US
     pthread_mutex_lock(&log.mutex)
-    while log.own.rolling:
+    while log.own.rolling or log.own.writing:
+        if log.own.writing:
+            log.own.settlers += 1
+            log.own.turn_waiters += 1
+            pthread_cond_wait(&log.own.turn_over, &log.mutex)
+            log.own.turn_waiters -= 1
+            log.own.settlers -= 1
+            continue
         pthread_mutex_unlock(&log.mutex)
         # A roll takes one rename, the swap of a move several syncs.
         usleep(pause_us)
         pause_us = min(2 * pause_us, <unsigned int>LONGEST_PAUSE_US)
         pthread_mutex_lock(&log.mutex)
+
+
+cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil:
+    cdef LogPrivate* own = log.own
+    cdef int64_t turn = own.turns
+    cdef bint in_time = True
+    if not own.writing:
+        if own.settlers:
+            # They were here before, and are on their way to the mutex.
+            pthread_mutex_unlock(&log.mutex)
+            usleep(SHORTEST_PAUSE_US)
+            pthread_mutex_lock(&log.mutex)
+            return TURN_LOOK_AGAIN
+        return TURN_FREE
+    if own.turn_is_slow and not patient:
+        return TURN_SLOW
+    own.turn_waiters += 1
+    if patient:
+        pthread_cond_wait(&own.turn_over, &log.mutex)
+    else:
+        in_time = cond_wait_until(&own.turn_over, &log.mutex, monotonic_ns() + PATIENCE_NS)
+    own.turn_waiters -= 1
+    if in_time or not own.writing or own.turns != turn:
+        return TURN_LOOK_AGAIN
+    own.turn_is_slow = True
+    return TURN_SLOW
+
+
+cdef void begin_turn_locked(LogState* log) noexcept nogil:
+    log.own.writing = True
+    log.own.turns += 1
+
+
+cdef void end_turn_locked(LogState* log) noexcept nogil:
+    log.own.writing = False
+    log.own.turn_is_slow = False
+    if log.own.turn_waiters:
+        pthread_cond_broadcast(&log.own.turn_over)
 
 
 cdef SegmentState* active_segment(LogState* log) noexcept nogil:
@@ -198,6 +258,8 @@ cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept n
         return log.log_end_offset > waiter.threshold
     if waiter.kind == WAIT_FLUSHED:
         return is_flushed_locked(log, waiter.threshold)
+    if waiter.kind == WAIT_TURN:
+        return not log.own.writing and not log.own.rolling
     return log.prepared != NULL and not log.own.rolling
 
 
@@ -359,6 +421,7 @@ cdef void keep_snapshot_locked(LogState* log, int64_t offset) noexcept nogil:
 cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
     cdef SegmentState* next = log.prepared
     cdef string old_path, stem, new_path
+    cdef NetworkThread* thread
     cdef int failure = 0
     log.prepared = NULL
     log.own.segment_wanted = False
@@ -371,8 +434,10 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
     if not stem.empty():
         new_path = stem
         new_path.append(<const char*>".log")
+        thread = blocking_begin(NULL)
         if rename(old_path.c_str(), new_path.c_str()) != 0:
             failure = errno
+        blocking_end(thread)
     if is_shortage(failure):
         # The next append tries again.
         pthread_mutex_lock(&log.mutex)

@@ -21,6 +21,7 @@ cdef enum MailKind:
     MAIL_CONNECTION = 5         # info, fd: a new connection
     MAIL_CLOSE_CONNECTION = 6   # token: the connection's id
     MAIL_LOOK = 7               # the RequestChannel has room again, the memory pool has memory again, or a stop was asked for
+    MAIL_SENT = 9               # token: the connection's id; another thread has sent what its transport took (channel.sent_status)
     MAIL_OUTCOME = 8            # token: another thread has worked on the request, and left its outcome in it (pending_return)
 
 cdef struct Mail:
@@ -34,6 +35,7 @@ cdef cppclass Mailbox:
     pthread_mutex_t mutex
     vector[Mail] mails
     vector[uint64_t] own_wakes      # by the Processor's own thread: no lock, no eventfd
+    int64_t owner                   # atomic: the Processor's thread
     int event_fd
     bint open                       # under the mutex; what comes later is dropped
     bint signalled                  # under the mutex: the eventfd says that there are mails
@@ -43,8 +45,8 @@ cdef cppclass Mailbox:
 cdef Mailbox* mailbox_take(ConnectionRegistryState* registry) noexcept nogil
 # No mail is taken any more; what was left is dropped.
 cdef void mailbox_give_back(Mailbox* box) noexcept nogil
-# The calling thread reads this box from now on (NULL: none).
-cdef void mailbox_attach(Mailbox* box) noexcept nogil
+# That thread (thread_self; 0: none) reads this box from now on.
+cdef void mailbox_attach(Mailbox* box, int64_t owner) noexcept nogil
 # Takes over what the mail carries, also when the box is closed.
 cdef void mailbox_post(Mailbox* box, const Mail* mail) noexcept nogil
 cdef void mailbox_post_token(Mailbox* box, int kind, uint64_t token, Send* send) noexcept nogil

@@ -4,11 +4,14 @@ from libc.stdint cimport int64_t, uint64_t
 from libcpp.vector cimport vector
 from posix.unistd cimport close
 
+from kafkapy._speedups.blocking cimport thread_self
 from kafkapy._speedups.connection cimport CLOSED_AT_STOP, ConnectionInfo, ConnectionRegistryState, connection_closed, connection_unref
 from kafkapy._speedups.posix cimport (
     EFD_CLOEXEC,
     EFD_NONBLOCK,
     atomic_add,
+    atomic_load,
+    atomic_store,
     eventfd,
     eventfd_read,
     eventfd_write,
@@ -21,15 +24,10 @@ from kafkapy._speedups.send cimport Send, send_free
 
 cdef extern from * nogil:
     """
-    static __thread void* kp_own_mailbox = 0;
-    static inline void kp_set_own_mailbox(void* box) { kp_own_mailbox = box; }
-    static inline void* kp_get_own_mailbox(void) { return kp_own_mailbox; }
     typedef struct { int on; int mails; int boxes; void* box[16]; } kp_held;
     static __thread kp_held kp_own_held;
     static inline kp_held* kp_get_held(void) { return &kp_own_held; }
     """
-    void set_own_mailbox "kp_set_own_mailbox"(void* box)
-    void* own_mailbox "kp_get_own_mailbox"()
     ctypedef struct Held "kp_held":
         bint on
         int mails
@@ -69,6 +67,7 @@ cdef Mailbox* mailbox_take(ConnectionRegistryState* registry) noexcept nogil:
     eventfd_read(box.event_fd, &value)
     pthread_mutex_lock(&box.mutex)
     box.registry = registry
+    atomic_store(&box.owner, 0)
     box.own_wakes.clear()
     box.signalled = False
     box.open = True
@@ -98,8 +97,8 @@ cdef void mailbox_give_back(Mailbox* box) noexcept nogil:
     pthread_mutex_unlock(&idle_mutex)
 
 
-cdef void mailbox_attach(Mailbox* box) noexcept nogil:
-    set_own_mailbox(box)
+cdef void mailbox_attach(Mailbox* box, int64_t owner) noexcept nogil:
+    atomic_store(&box.owner, owner)
 
 
 cdef void mailbox_post(Mailbox* box, const Mail* mail) noexcept nogil:
@@ -175,7 +174,7 @@ cdef void mailbox_post_token(Mailbox* box, int kind, uint64_t token, Send* send)
 
 cdef void mailbox_wake(void* owner, uint64_t token) noexcept nogil:
     cdef Mailbox* box = <Mailbox*>owner
-    if owner == own_mailbox():
+    if atomic_load(&box.owner) == thread_self():
         box.own_wakes.push_back(token)
     else:
         mailbox_post_token(box, MAIL_WAKE, token, NULL)

@@ -1,8 +1,8 @@
 """One partition's log: the object that both planes share.
 
 Data-plane threads call the `log_*` functions without the GIL. Python holds a `PartitionLog`, which owns one reference. Every function
-locks the log's mutex itself, holds it for memory work and one pwrite only, and never calls into Python. Anything that would
-need a slow system call (a new segment) parks the caller: see LOG_PARK_SEGMENT.
+locks the log's mutex itself, holds it for memory work only, and never calls into Python. Appends take turns: the one whose turn it is (`writing`) writes
+without the mutex. What would have to wait for a slow disk, or for a new segment, parks the caller: see LOG_PARK_SEGMENT.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -12,7 +12,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.event_queue cimport EventQueueState
 from kafkapy._speedups.log_recovery cimport LogHistory
-from kafkapy._speedups.posix cimport atomic_add, pthread_mutex_t
+from kafkapy._speedups.posix cimport atomic_add, pthread_cond_t, pthread_mutex_t
 from kafkapy._speedups.producer_state cimport CompletedTransaction
 from kafkapy._speedups.record_batch cimport RecordError
 from kafkapy._speedups.segment cimport SegmentState
@@ -25,6 +25,7 @@ cdef enum WaitKind:
     WAIT_LOG_END = 2            # follower fetch: until log end offset > threshold
     WAIT_SEGMENT = 3            # until a prepared segment is installed
     WAIT_FLUSHED = 4            # until no flush is due (flush.messages) for the offset `threshold`
+    WAIT_TURN = 5               # until the append that is being written is through
 
 # Called outside the mutex, from whichever thread made the condition true; also when the log goes offline, is deleted, or loses
 # leadership, so a woken request must look again. Must not block and must not call log_* functions.
@@ -42,7 +43,8 @@ cdef struct Waiter:
 cdef enum AppendStatus:
     LOG_APPENDED = 0            # result is filled; duplicate of an idempotent batch too (result.duplicate)
     LOG_REFUSED = 1             # result.error says why; nothing was written
-    LOG_PARK_SEGMENT = 2        # full and no segment prepared: the waiter given was registered, SEGMENT_WANTED posted; run again when woken
+    LOG_PARK_SEGMENT = 2        # full and no segment prepared, SEGMENT_WANTED was posted; or another append hangs in its write. The waiter given
+                                # was registered; run again when woken
     LOG_PARK_VALIDATE = 3       # a worker must look into the records first (compressed batch on a compacted topic, another codec ...)
     LOG_PARK_VERIFY = 4         # the transaction coordinator must be asked first; run again with result.guard when it has said yes
 
@@ -158,6 +160,13 @@ cdef cppclass LogPrivate:       # of the log_*.pyx kernels and partition_log.pyx
     bint loading                # files are being looked at, by who made the log
     size_t watched_at           # place in the table of open_files.pyx
     bint rolling                # a roll renames its file outside the mutex: appends park, others wait
+    bint writing                # an append has its turn: it writes outside the mutex, whose state it changes afterwards
+    bint turn_is_slow           # somebody has waited for that turn for too long: who comes now parks at once
+    int64_t turns               # counts them
+    int64_t turn_waiters        # threads that wait for turn_over
+    int64_t settlers            # of these in lock_settled: appends let them go first
+    pthread_cond_t turn_over
+    int64_t slow                # atomic; threads that hang in a read of this log (blocking.pxd)
     bint segment_wanted         # SEGMENT_WANTED was posted and not answered yet
     bint closed
     vector[RecentBatch] recent  # ring

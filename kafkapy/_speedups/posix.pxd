@@ -13,6 +13,13 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t*)
     int pthread_mutex_trylock(pthread_mutex_t*)
     int pthread_mutex_unlock(pthread_mutex_t*)
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_cond_init(pthread_cond_t*, const void*)
+    int pthread_cond_destroy(pthread_cond_t*)
+    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
+    int pthread_cond_signal(pthread_cond_t*)
+    int pthread_cond_broadcast(pthread_cond_t*)
     int pthread_rwlock_destroy(pthread_rwlock_t*)
     int pthread_rwlock_rdlock(pthread_rwlock_t*)
     int pthread_rwlock_wrlock(pthread_rwlock_t*)
@@ -71,10 +78,17 @@ cdef extern from "<time.h>" nogil:
         clock_gettime(clock, &t);
         return (int64_t)t.tv_sec * 1000000000LL + t.tv_nsec;
     }
+    #include <pthread.h>
+    static inline int kp_cond_wait_until(pthread_cond_t* cond, pthread_mutex_t* mutex, int64_t until_ns) {
+        struct timespec t = { until_ns / 1000000000LL, until_ns % 1000000000LL };
+        return pthread_cond_clockwait(cond, mutex, CLOCK_MONOTONIC, &t) == 0;
+    }
     static inline int64_t kp_monotonic_ns(void) { return kp_clock_ns(CLOCK_MONOTONIC); }
     static inline int64_t kp_wall_ms(void) { return kp_clock_ns(CLOCK_REALTIME) / 1000000; }
     """
     int64_t monotonic_ns "kp_monotonic_ns"()
+    # False when the time (of the monotonic clock) is over.
+    bint cond_wait_until "kp_cond_wait_until"(pthread_cond_t* cond, pthread_mutex_t* mutex, int64_t until_ns)
     int64_t wall_clock_ms "kp_wall_ms"()
 
 cdef extern from * nogil:

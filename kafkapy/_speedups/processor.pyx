@@ -8,6 +8,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 from posix.unistd cimport close
 
+from kafkapy._speedups.blocking cimport start_on_thread, thread_self
 from kafkapy._speedups.channel_handler cimport (
     ProcessorState,
     channel_close,
@@ -18,6 +19,8 @@ from kafkapy._speedups.channel_handler cimport (
     channel_handle_frames,
     channel_log_closing,
     channel_read,
+    channel_sent,
+    channel_separate,
     channel_start_reply,
     channel_unmute,
     channels_free_closed,
@@ -51,6 +54,7 @@ from kafkapy._speedups.mailbox cimport (
     MAIL_OUTCOME,
     MAIL_REPLY,
     MAIL_RESUME,
+    MAIL_SENT,
     MAIL_WAKE,
     Mail,
     mailbox_attach,
@@ -61,7 +65,20 @@ from kafkapy._speedups.mailbox cimport (
 )
 from kafkapy._speedups.memory_pool cimport pool_add_listener, pool_available, pool_remove_listener
 from kafkapy._speedups.pending_request cimport PendingRequest
-from kafkapy._speedups.posix cimport atomic_count, atomic_load, atomic_store, monotonic_ns
+from kafkapy._speedups.posix cimport (
+    atomic_count,
+    atomic_load,
+    atomic_store,
+    monotonic_ns,
+    pthread_cond_broadcast,
+    pthread_cond_init,
+    pthread_cond_t,
+    pthread_cond_wait,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
+)
 from kafkapy._speedups.purgatory cimport PurgatoryEntry, purgatory_next_deadline, purgatory_pop_expired
 from kafkapy._speedups.request_channel cimport RequestChannel, channel_signal
 from kafkapy._speedups.selector cimport (
@@ -84,6 +101,7 @@ from kafkapy._speedups.worker_pool cimport WorkerPool
 
 cdef enum:
     REQUESTS_HELD = 16      # for the control loop, before it is woken
+    ALONE_PAUSE_NS = 10000000
 
 cdef extern from * nogil:
     """
@@ -160,6 +178,11 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
         if channel != NULL:
             channel_close(p, channel, CLOSED_BY_BROKER)
         return
+    if mail.kind == MAIL_SENT:
+        channel = channel_of(p, <int64_t>mail.token)
+        if channel != NULL:
+            channel_sent(p, channel)
+        return
     if mail.kind == MAIL_LOOK:
         return      # the loop looks at backlog and memory after every mail
     channel = in_flight_of(p, mail.token)
@@ -188,12 +211,12 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
 # ---- the loop ------------------------------------------------------------------------------------------------------------------
 
 cdef void look_at_ready(ProcessorState* p) noexcept nogil:
-    cdef vector[int64_t] ids
-    cdef size_t i
     cdef KafkaChannel* channel
-    ids.swap(p.ready)
-    for i in range(ids.size()):
-        channel = channel_of(p, ids[i])
+    if p.looking.empty():
+        p.looking.swap(p.ready)
+    while p.look_next < p.looking.size():
+        channel = channel_of(p, p.looking[p.look_next])
+        p.look_next += 1
         if channel == NULL:
             continue
         channel.is_ready = False
@@ -203,6 +226,8 @@ cdef void look_at_ready(ProcessorState* p) noexcept nogil:
             continue
         if channel.transport.functions.pending(&channel.transport) > 0:
             channel_read(p, channel)
+    p.looking.clear()
+    p.look_next = 0
 
 
 cdef void look_at_starving(ProcessorState* p) noexcept nogil:
@@ -243,19 +268,22 @@ cdef void expire(ProcessorState* p) noexcept nogil:
 
 cdef void begin_stop(ProcessorState* p) noexcept nogil:
     """No new requests; parked fetches are answered with what they have; idle connections go."""
-    cdef vector[int64_t] ids
     cdef unordered_map[int64_t, KafkaChannel*].iterator it = p.channels.begin()
-    cdef KafkaChannel* channel
-    cdef size_t i
     p.stopping = True
     while it != p.channels.end():
-        ids.push_back(dereference(it).first)
+        dereference(it).second.mute |= MUTE_STOPPING
+        p.stopped.push_back(dereference(it).first)
         preincrement(it)
-    for i in range(ids.size()):
-        channel = channel_of(p, ids[i])
+    stop_channels(p)
+
+
+cdef void stop_channels(ProcessorState* p) noexcept nogil:
+    cdef KafkaChannel* channel
+    while p.stop_next < p.stopped.size():
+        channel = channel_of(p, p.stopped[p.stop_next])
+        p.stop_next += 1
         if channel == NULL:
             continue
-        channel.mute |= MUTE_STOPPING
         if channel.request == NULL and channel.send == NULL:
             channel_close(p, channel, CLOSED_AT_STOP)
         elif channel.request != NULL and channel.request.wait.place and channel.request.frame.api_key == API_FETCH:
@@ -287,6 +315,8 @@ cdef int64_t next_due(ProcessorState* p) noexcept nogil:
         due = other
     if p.stopping:
         other = atomic_load(&p.stop_at_ns)
+        if atomic_load(&p.alone):
+            other = max(other, p.now_ns + ALONE_PAUSE_NS)       # the stop waits for them, but not in a circle
         if due < 0 or other < due:
             due = other
     return due
@@ -294,7 +324,6 @@ cdef int64_t next_due(ProcessorState* p) noexcept nogil:
 
 cdef void turn(ProcessorState* p) noexcept nogil:
     cdef int i
-    cdef size_t k
     cdef KafkaChannel* channel
     cdef bint mail = False
     cdef int64_t looked
@@ -320,18 +349,32 @@ cdef void turn(ProcessorState* p) noexcept nogil:
         p.now_is_now = False
     if mail:
         mailbox_collect(p.mailbox, &p.mails)
-        for k in range(p.mails.size()):
-            open_mail(p, &p.mails[k])
+    finish_turn(p)
+
+
+cdef void finish_turn(ProcessorState* p) noexcept nogil:
+    """What does not come from epoll. Each step goes on where a thread that was left behind has stopped."""
+    cdef KafkaChannel* channel
+    cdef Mail mail
+    if not p.mails.empty():
+        while p.mail_next < p.mails.size():
+            mail = p.mails[p.mail_next]
+            p.mail_next += 1
+            open_mail(p, &mail)
         p.mails.clear()
+        p.mail_next = 0
         request_push_backlog(p)
     look_at_starving(p)
     look_at_ready(p)
-    p.wakes.swap(p.mailbox.own_wakes)
-    for k in range(p.wakes.size()):
-        channel = in_flight_of(p, p.wakes[k])
+    if p.wakes.empty():
+        p.wakes.swap(p.mailbox.own_wakes)
+    while p.wake_next < p.wakes.size():
+        channel = in_flight_of(p, p.wakes[p.wake_next])
+        p.wake_next += 1
         if channel != NULL:
             request_wake(p, channel)
     p.wakes.clear()
+    p.wake_next = 0
     expire(p)
     if p.pushed:
         signal_channel(p)
@@ -344,26 +387,84 @@ cdef void signal_channel(ProcessorState* p) noexcept nogil:
     channel_signal(p.requests)
 
 
-cdef void run_loop(ProcessorState* p) noexcept nogil:
-    cdef int64_t stop_at
-    block_signals()
-    name_thread(b"kafka-network")
-    mailbox_attach(p.mailbox)
-    atomic_store(&p.started_ns, monotonic_ns())
+cdef bint separate(void* processor, int64_t heir) noexcept nogil:
+    cdef ProcessorState* p = <ProcessorState*>processor
+    if not channel_separate(p):
+        return False
+    # Before the thread that hangs can go on: what it wakes and what it is done with is no longer this Processor's own.
+    own_by(p, heir)
+    return True
+
+
+cdef void own_by(ProcessorState* p, int64_t thread) noexcept nogil:
+    mailbox_attach(p.mailbox, thread)
+    atomic_store(&p.left.owner, thread)
+
+
+cdef void run_loop(void* processor) noexcept nogil:
+    """On the first thread from the start, on each later one from where the one before was left behind."""
+    cdef ProcessorState* p = <ProcessorState*>processor
+    cdef int64_t stop_at, alone
+    own_by(p, thread_self())
+    if atomic_load(&p.started_ns) == 0:
+        atomic_store(&p.started_ns, monotonic_ns())
+    else:
+        p.now_ns = monotonic_ns()
+        p.now_is_now = False
+        stop_channels(p)
+        finish_turn(p)
     while True:
+        alone = atomic_load(&p.alone)
         turn(p)
         stop_at = atomic_load(&p.stop_at_ns)
         if stop_at == 0:
             continue
         if not p.stopping:
             begin_stop(p)
+        if alone:
+            continue            # they still have their outcomes to bring
         if p.channels.empty():
             break
         if monotonic_ns() >= stop_at:
             break
+    p.last_chance = True        # from here on nobody is left behind
+    if atomic_load(&p.alone):
+        await_alone(p)
+    mailbox_collect(p.mailbox, &p.mails)
+    finish_turn(p)
     end_stop(p)
     channels_free_closed(p)
-    mailbox_attach(NULL)
+    own_by(p, 0)
+    pthread_mutex_lock(&ends)
+    p.ended = True
+    pthread_cond_broadcast(&an_end)
+    pthread_mutex_unlock(&ends)
+
+
+cdef void await_alone(ProcessorState* p) noexcept nogil:
+    """Some were left behind in the very last turn."""
+    cdef int64_t alone = 1
+    while alone:
+        alone = atomic_load(&p.alone)
+        turn(p)
+
+
+cdef void run_to_its_end(ProcessorState* p) noexcept nogil:
+    if start_on_thread(p, separate, run_loop):
+        # No thread is to be had: this one does it, and nobody takes over from it.
+        block_signals()
+        run_loop(p)
+        return
+    pthread_mutex_lock(&ends)
+    while not p.ended:
+        pthread_cond_wait(&an_end, &ends)
+    pthread_mutex_unlock(&ends)
+
+
+cdef pthread_mutex_t ends
+pthread_mutex_init(&ends, NULL)
+cdef pthread_cond_t an_end          # of any Processor
+pthread_cond_init(&an_end, NULL)
 
 
 @cython.no_gc_clear
@@ -422,7 +523,7 @@ cdef class Processor:
             raise RuntimeError("this processor has run already")
         self.started = True
         with nogil:
-            run_loop(self.state)
+            run_to_its_end(self.state)
 
     def begin_stop(self, int64_t timeout_ms):
         """Reads no more requests, answers what is in flight for at most timeout_ms, closes everything, ends `run`."""

@@ -18,11 +18,11 @@ from libc.stdint cimport int16_t, int32_t
 from libc.string cimport strlen
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.data_plane cimport leader_note, leaders_write
+from kafkapy._speedups.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.error_codes cimport ERROR_FENCED_LEADER_EPOCH, ERROR_NOT_LEADER_OR_FOLLOWER
 from kafkapy._speedups.produce_state cimport ProducePartition, ProduceTopic
 from kafkapy._speedups.record_batch cimport RECORD_NULL_KEY
-from kafkapy._speedups.send cimport send_again, send_free, send_lay_out, send_take_buffer
+from kafkapy._speedups.send cimport send_again, send_free, send_lay_out, send_new, send_take_buffer
 from kafkapy._speedups.wire cimport (
     ByteBuffer,
     buffer_free,
@@ -118,7 +118,7 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
     cdef ProduceTopic* topic
     cdef ProducePartition* partition
     cdef vector[int32_t] leaders
-    cdef Send* send = send_again(&state.frame.left.send)
+    cdef Send* send = send_again(&state.frame.left.send) if left_is_mine(state.frame.left) else send_new()
     cdef int32_t answered
     cdef size_t i
     cdef size_t j

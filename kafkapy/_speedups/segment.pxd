@@ -27,6 +27,9 @@ cdef cppclass SegmentState:
     int64_t first_batch_timestamp   # ms, -1 when empty or not read yet; roll by time counts from here
     int64_t bytes_since_index       # appended since the last index entry
     int64_t dense_from              # atomic; every batch from this position on has an index entry of its own
+    bint index_full                 # an index has no room for one more entry; as the last append left it
+    bint index_waits                # enough entries to be written have gathered; cleared by who goes to write them
+    int64_t slow                    # atomic; threads that hang in a read of it (blocking.pxd)
     int64_t roll_jitter_ms          # taken off segment.ms
     int64_t seen_size               # when idle files were last looked for (open_files.pyx)
     int64_t sealed                  # atomic; 1: no longer active and its indexes cut to size
@@ -64,7 +67,13 @@ cdef inline int segment_open_to_read(SegmentState* s) noexcept nogil:
 
 
 cdef int segment_open_file_to_read(SegmentState* s) noexcept nogil
-# Under the log's mutex, with an open file. 0 or an errno; after an error the file and the segment are as before.
+# With an open file, by one thread at a time, without the log's mutex: the file and the indexes. 0 or an errno; after an error they are as before.
+# Readers learn of it by segment_grow.
+cdef int segment_write(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
+                       int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil
+# Under the log's mutex, after segment_write.
+cdef void segment_grow(SegmentState* s, int64_t size, int64_t max_timestamp, int64_t offset_of_max_timestamp) noexcept nogil
+# Both at once.
 cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
                         int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil
 # Writes index entries when enough wait. After an append, without the log's mutex.

@@ -73,6 +73,9 @@ cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, 
     s.first_batch_timestamp = -1
     s.bytes_since_index = 0
     s.dense_from = INT64_MAX
+    s.index_full = False
+    s.index_waits = False
+    s.slow = 0
     s.roll_jitter_ms = 0
     s.seen_size = -1
     s.sealed = sealed
@@ -117,29 +120,45 @@ cdef bint is_one_batch(const uint8_t* data, int64_t size) noexcept nogil:
     return size >= LOG_OVERHEAD and load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD == size
 
 
-cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
-                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
+cdef int segment_write(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
+                       int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
     cdef int64_t position = s.size
     cdef bint dense = False
     cdef int failure = file_append(s.fd, data, size, position)
     if failure:
         return failure
-    if max_timestamp > s.max_timestamp:
-        s.max_timestamp = max_timestamp
-        s.offset_of_max_timestamp = offset_of_max_timestamp
-    if position == 0:
-        s.first_batch_timestamp = max_timestamp
     if s.bytes_since_index > index_interval_bytes:
         dense = offset_index_append(s.offset_index, last_offset, position) == 0 and is_one_batch(data, size)
-        time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, False)
+        if max_timestamp > s.max_timestamp:
+            time_index_append(s.time_index, max_timestamp, offset_of_max_timestamp, False)
+        else:
+            time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, False)
+        s.index_full = offset_index_full(s.offset_index) or time_index_full(s.time_index)
+        s.index_waits = index_has_pending(&s.offset_index.file)
         s.bytes_since_index = 0
     if not dense:
         atomic_store(&s.dense_from, INT64_MAX)
     elif s.dense_from > position:
         atomic_store(&s.dense_from, position)
     s.bytes_since_index += size
-    s.size = position + size
     return 0
+
+
+cdef void segment_grow(SegmentState* s, int64_t size, int64_t max_timestamp, int64_t offset_of_max_timestamp) noexcept nogil:
+    if max_timestamp > s.max_timestamp:
+        s.max_timestamp = max_timestamp
+        s.offset_of_max_timestamp = offset_of_max_timestamp
+    if s.size == 0:
+        s.first_batch_timestamp = max_timestamp
+    s.size += size
+
+
+cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
+                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
+    cdef int failure = segment_write(s, data, size, last_offset, max_timestamp, offset_of_max_timestamp, index_interval_bytes)
+    if failure == 0:
+        segment_grow(s, size, max_timestamp, offset_of_max_timestamp)
+    return failure
 
 
 cdef void segment_after_append(SegmentState* s) noexcept nogil:
@@ -219,7 +238,7 @@ cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset,
         waited = now_ms - s.created_ms
     if waited > segment_ms - s.roll_jitter_ms:
         return 2
-    if offset_index_full(s.offset_index) or time_index_full(s.time_index):
+    if s.index_full:
         return 3
     return 4 if last_offset - s.base_offset > INT32_MAX else 0
 
@@ -238,6 +257,7 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
     if s.size != position:          # as it is not where begin_truncation has said so already, under the log's mutex
         s.size = position
     s.bytes_since_index = 0
+    s.index_full = False
     atomic_store(&s.dense_from, INT64_MAX)
     atomic_store(&s.sealed, 0)
     atomic_store(&s.newest_record, NEWEST_NOT_KNOWN)

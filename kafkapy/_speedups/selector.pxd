@@ -40,6 +40,10 @@ cdef cppclass KafkaChannel:
     bint closed                 # taken out; freed at the end of the loop's turn
     bint peer_done              # the peer has shut down its side
     bint close_after_send
+    bint away                   # a thread that was left behind sends its reply: nobody else touches transport and send
+    int sent_status             # what that came to (transport_send), and how many bytes
+    int64_t sent_bytes
+    int close_reason            # of a channel that was closed meanwhile
     bint is_ready               # in the Processor's list of channels with bytes at hand
     # the idle list, least recently used first
     KafkaChannel* older

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 from posix.unistd cimport close
 
+from kafkapy._speedups.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.file_records cimport file_read
 from kafkapy._speedups.posix cimport recv, send, sendfile
 from kafkapy._speedups.send cimport Piece, Send
@@ -108,13 +109,16 @@ cdef int64_t send_gathered(Transport* t, Send* send) noexcept nogil:
     cdef int64_t filled = 0, got
     cdef int count = 0
     cdef size_t i = send.current
+    cdef NetworkThread* thread
     cdef Piece* piece
     while i < send.pieces.size() and count < PIECES_AT_ONCE:
         piece = &send.pieces[i]
         if piece.data != NULL:
             pieces[count].iov_base = piece.data + piece.position
         elif gathered(send, i) and filled + piece.remaining <= GATHERED:
+            thread = blocking_begin(&piece.segment.slow)
             got = file_read(piece.segment.fd, regions + filled, piece.remaining, piece.position)
+            blocking_end(thread)
             if got != piece.remaining:
                 # The file is shorter than the reply says, or cannot be read: the frame cannot be completed.
                 return got if got < 0 else -EIO
@@ -161,6 +165,7 @@ cdef void advance(Send* send, int64_t n) noexcept nogil:
 cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nogil:
     cdef int64_t turn = WRITE_TURN
     cdef int64_t n
+    cdef NetworkThread* thread
     cdef Piece* piece
     advance(send, 0)        # over empty pieces
     while send.current < send.pieces.size():
@@ -176,7 +181,9 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
             if send.current + 1 < send.pieces.size():
                 # A sendfile pushes out what it has; the little that follows would travel in a packet of its own.
                 set_cork(t, True)
+            thread = blocking_begin(&piece.segment.slow)
             n = t.functions.send_file(t, piece.segment.fd, piece.position, min(piece.remaining, turn))
+            blocking_end(thread)
             if n == 0:
                 return -EIO     # the file is shorter than the reply says: the frame cannot be completed
         if n < 0:

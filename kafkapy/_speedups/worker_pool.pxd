@@ -11,17 +11,8 @@ from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.pending_request cimport PendingRequest
-from kafkapy._speedups.posix cimport pthread_mutex_t
+from kafkapy._speedups.posix cimport pthread_cond_t, pthread_mutex_t
 from kafkapy._speedups.threads cimport pthread_t
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_cond_t:
-        pass
-    int pthread_cond_init(pthread_cond_t*, const void*)
-    int pthread_cond_destroy(pthread_cond_t*)
-    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
-    int pthread_cond_signal(pthread_cond_t*)
-    int pthread_cond_broadcast(pthread_cond_t*)
 
 cdef cppclass WorkerPoolState:
     pthread_mutex_t mutex
