@@ -9,6 +9,7 @@ from libc.string cimport strerror
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.log_background cimport make_segment
 from kafkapy._speedups.log_cut cimport (
     LogCut,
     begin_truncation,
@@ -55,6 +56,13 @@ cdef int make_segment_ready(PartitionLog log) except -1:
     cdef vector[Waiter] woken
     cdef string path, directory
     cdef bint moved = True, ready
+    cdef int failure
+    if log.state.own.native_segments:
+        with nogil:
+            failure = make_segment(log.state)
+        if failure:
+            raise OSError(failure, strerror(failure).decode(), log.storage.directory)
+        return 0
     while moved:
         with nogil:
             ready = has_prepared(log.state)

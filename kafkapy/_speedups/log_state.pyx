@@ -16,7 +16,9 @@ from kafkapy._speedups.event_queue cimport (
     EVENT_SEGMENT_WANTED,
     event_post,
 )
+from kafkapy._speedups.log_background cimport flush_work, make_segment_work
 from kafkapy._speedups.log_recovery cimport EpochEntry
+from kafkapy._speedups.log_workers cimport LogWorkersState, log_work, log_workers_post
 from kafkapy._speedups.open_files cimport watch_log
 from kafkapy._speedups.partition_log cimport (
     WAIT_FLUSHED,
@@ -32,6 +34,8 @@ from kafkapy._speedups.partition_log cimport (
     ProducerSnapshot,
     RecentBatch,
     Waiter,
+    log_ref,
+    log_unref,
 )
 from kafkapy._speedups.posix cimport (
     cond_wait_until,
@@ -108,6 +112,10 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.slow = 0
     pthread_cond_init(&own.turn_over, NULL)
     own.segment_wanted = False
+    own.native_segments = False
+    own.segments_made = 0
+    own.segment_workers = NULL
+    own.flush_workers = NULL
     own.closed = False
     own.recent_next = 0
     own.limits[0].offset = -1
@@ -374,9 +382,20 @@ cdef void set_offline_locked(LogState* log, int failure, const char* what) noexc
         event_post(log.events, EVENT_LOG_OFFLINE, log.id, failure, text, <Py_ssize_t>strlen(text))
 
 
+cdef bint post_locked(LogState* log, LogWorkersState* workers, log_work work) noexcept nogil:
+    """The work takes over a reference to the log."""
+    log_ref(log)
+    if log_workers_post(workers, work, log):
+        return True
+    log_unref(log)
+    return False
+
+
 cdef void want_segment_locked(LogState* log) noexcept nogil:
     if not log.own.segment_wanted and log.prepared == NULL:
         log.own.segment_wanted = True
+        if log.own.native_segments and log.own.segment_workers != NULL and post_locked(log, log.own.segment_workers, make_segment_work):
+            return
         if log.events != NULL:
             event_post(log.events, EVENT_SEGMENT_WANTED, log.id, log.log_end_offset, NULL, 0)
 
@@ -384,6 +403,8 @@ cdef void want_segment_locked(LogState* log) noexcept nogil:
 cdef void want_flush_locked(LogState* log) noexcept nogil:
     if not log.own.flush_wanted and log.events != NULL:
         log.own.flush_wanted = True
+        if log.own.flush_workers != NULL and post_locked(log, log.own.flush_workers, flush_work):
+            return
         event_post(log.events, EVENT_FLUSH_WANTED, log.id, log.log_end_offset, NULL, 0)
 
 

@@ -12,6 +12,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.event_queue cimport EventQueueState
 from kafkapy._speedups.log_recovery cimport LogHistory
+from kafkapy._speedups.log_workers cimport LogWorkers, LogWorkersState
 from kafkapy._speedups.posix cimport atomic_add, pthread_cond_t, pthread_mutex_t
 from kafkapy._speedups.producer_state cimport CompletedTransaction
 from kafkapy._speedups.record_batch cimport RecordError
@@ -167,7 +168,11 @@ cdef cppclass LogPrivate:       # of the log_*.pyx kernels and partition_log.pyx
     int64_t settlers            # of these in lock_settled: appends let them go first
     pthread_cond_t turn_over
     int64_t slow                # atomic; threads that hang in a read of this log (blocking.pxd)
-    bint segment_wanted         # SEGMENT_WANTED was posted and not answered yet
+    bint segment_wanted         # asked for, of the workers or by SEGMENT_WANTED, and not answered yet
+    bint native_segments        # segments are made here (log_background.pyx), not by the storage
+    int64_t segments_made
+    LogWorkersState* segment_workers    # referenced; NULL: the control plane is asked
+    LogWorkersState* flush_workers
     bint closed
     vector[RecentBatch] recent  # ring
     size_t recent_next
@@ -186,7 +191,7 @@ cdef cppclass LogPrivate:       # of the log_*.pyx kernels and partition_log.pyx
     vector[AbortedWrite] unwritten  # aborted transactions not in .txnindex yet
     int64_t flush_due           # what is below has to be on disk before it is acknowledged or visible: flush.messages was reached there
     int64_t flushed             # what is below is on disk; the recovery point may be lower, because files that Python writes belong to it
-    bint flush_wanted           # FLUSH_WANTED was posted and not answered yet
+    bint flush_wanted           # asked for, of the workers or by FLUSH_WANTED, and not answered yet
 
 cdef cppclass LogState:
     pthread_mutex_t mutex

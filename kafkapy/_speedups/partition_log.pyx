@@ -50,6 +50,7 @@ from kafkapy._speedups.log_state cimport (
     set_offline_locked,
     take_waiters_locked,
 )
+from kafkapy._speedups.log_workers cimport LogWorkers, LogWorkersState, log_workers_ref, log_workers_unref
 from kafkapy._speedups.open_files cimport forget_log
 from kafkapy._speedups.posix cimport (
     atomic_add,
@@ -83,6 +84,8 @@ cdef void log_free(LogState* log) noexcept nogil:
         segment_unref(log.segments[i])
     segment_unref(log.prepared)
     producer_state_free(log.own.history.producers)
+    log_workers_unref(log.own.segment_workers)
+    log_workers_unref(log.own.flush_workers)
     pthread_mutex_destroy(&log.own.sealing)
     pthread_mutex_destroy(&log.own.aborted_file)
     del log.own
@@ -158,6 +161,7 @@ cdef class PartitionLog:
             self.state.events = events.state
         self.events = events
         self.storage = storage
+        self.state.own.native_segments = getattr(storage, "native_segments", False)
         self.update_config(config)
 
     def __dealloc__(self):
@@ -267,6 +271,22 @@ cdef class PartitionLog:
         return describe_counters(&self.state.counters)
 
     # ---- configuration and leadership ----
+
+    def use_workers(self, LogWorkers segments not None, LogWorkers flushes not None):
+        """From here on these threads make the log's segments, if its storage has `native_segments`, and do the syncs of flush.messages."""
+        cdef LogWorkersState* old_segments
+        cdef LogWorkersState* old_flushes
+        with nogil:
+            log_workers_ref(segments.state)
+            log_workers_ref(flushes.state)
+            pthread_mutex_lock(&self.state.mutex)
+            old_segments = self.state.own.segment_workers
+            old_flushes = self.state.own.flush_workers
+            self.state.own.segment_workers = segments.state
+            self.state.own.flush_workers = flushes.state
+            pthread_mutex_unlock(&self.state.mutex)
+            log_workers_unref(old_segments)
+            log_workers_unref(old_flushes)
 
     def update_config(self, object config):
         """Takes over a LogConfig (attributes named like Kafka's topic keys, dots as underscores)."""
@@ -468,7 +488,7 @@ cdef class PartitionLog:
     # ---- segments ----
 
     def prepare_segment(self):
-        """Makes the next segment's file, if none waits, so that the next roll only renames it. The answer to SEGMENT_WANTED."""
+        """Makes the next segment's file, if none waits, so that the next roll only renames it. The answer to SEGMENT_WANTED. OSError."""
         make_segment_ready(self)
 
     def roll(self):

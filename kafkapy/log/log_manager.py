@@ -34,6 +34,7 @@ from kafkapy.log.loader import load_log, write_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError, MemoryLogDir
 from kafkapy.log.retention import apply_retention
 from kafkapy.log.shortage import insist, is_shortage, warn_of_shortage
+from kafkapy.log.workers import DirWorkers
 from kafkapy.types import ZERO_UUID, TopicPartition, uuid_to_string
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ class LogManager:
         self._counts = {log_dir.path: 0 for log_dir in self.dirs}
         self._last_flush: dict[TopicPartition, float] = {}
         self._tasks: list[Any] = []
-        # Its own threads: a produce that waits for a segment must not wait behind a slow flush.
+        # Only appends of a data plane leave work to them.
+        self._workers = {log_dir.path: DirWorkers() for log_dir in self.dirs} if events is not None else {}
+        # For storage backends that make segments in Python, and for what follows a roll.
         self._segments = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-log-segment")
         self._closed = False
         checkpoints = CleanerCheckpoints(files=not config.keeps_nothing)
@@ -350,6 +353,7 @@ class LogManager:
         self._logs[tp] = log
         self._by_id[log.id] = log
         self._places[tp] = place
+        self._use_workers(log, place)
         self.count(place.log_dir.path, 1)
         self._last_flush[tp] = time.monotonic()
 
@@ -361,6 +365,12 @@ class LogManager:
         """The partition's log is at `place` now, which counted it as a future log before. Under the lock."""
         self.count(self._places[tp].log_dir.path, -1)
         self._places[tp] = place
+        self._use_workers(self._logs[tp], place)
+
+    def _use_workers(self, log: PartitionLog, place: Place) -> None:
+        workers = self._workers.get(place.log_dir.path)
+        if workers is not None:
+            log.use_workers(workers.segments, workers.flushes)
 
     def truncate_to(self, tp: TopicPartition, offset: int) -> bool:
         """A follower drops what its leader does not have, from its future log as well, and the cleaner learns of it.
@@ -410,7 +420,7 @@ class LogManager:
     # ---- the data plane's events (control loop) ----
 
     def on_segment_wanted(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
-        """A log needs its next segment soon, or now."""
+        """A log needs its next segment soon, or now, and its storage backend makes segments in Python."""
         self._on_segment_worker(handle, lambda log: log.prepare_segment())
 
     def on_segment_rolled(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
@@ -418,7 +428,7 @@ class LogManager:
         self._on_segment_worker(handle, self._after_roll)
 
     def on_flush_wanted(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
-        """Produces wait for a flush that flush.messages has made due."""
+        """Produces wait for a flush that flush.messages has made due, and no native thread could take it over."""
         log = self._by_id.get(handle)
         if log is not None and self._scheduler is not None and not self._closed:
             self._scheduler.schedule("flush-log", lambda: self._guarded(log, lambda each: each.flush_due()))
@@ -601,6 +611,8 @@ class LogManager:
             task.cancel()
         self.cleaner.shutdown()
         self._segments.shutdown(wait=True)
+        for workers in self._workers.values():
+            workers.stop()
         unclean: set[Path] = set()
         threads = self.config.get_int("num.recovery.threads.per.data.dir")
         with ThreadPoolExecutor(max_workers=max(1, threads * len(self.dirs)), thread_name_prefix="log-closing") as pool:

@@ -1,5 +1,5 @@
 """The data plane does not wait for Python: produce and fetch are answered while the control loop is busy for 200 ms
-at a time.
+at a time, and while it is stuck for good.
 
 The numbers (produce p99 with and without a busy loop, A B A B) are printed by perf/isolation_bench.py.
 """
@@ -10,6 +10,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from interop.clients import ConfluentClient
 from system.raw_client import RawClient, batch, fetch_request, produce_request
 
@@ -18,13 +19,16 @@ from kafkapy.testing.broker_process import BrokerProcess
 PLUGIN = Path(__file__).parent / "busy_plugin"
 
 
-def test_produce_and_fetch_are_answered_while_the_control_loop_is_busy(tmp_path: Path) -> None:
-    flag = tmp_path / "busy"
-    environment = {
+def plugin_environment(flag: Path) -> dict[str, str]:
+    return {
         "PYTHONPATH": os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")]),
         "KAFKAPY_BUSY_FLAG": str(flag),
     }
-    with BrokerProcess(tmp_path / "broker", environment=environment) as broker:
+
+
+def test_produce_and_fetch_are_answered_while_the_control_loop_is_busy(tmp_path: Path) -> None:
+    flag = tmp_path / "busy"
+    with BrokerProcess(tmp_path / "broker", environment=plugin_environment(flag)) as broker:
         ConfluentClient(broker.bootstrap).create_topic("t")
         client = RawClient(broker.bootstrap)
         assert client.call(produce_request("t", batch(b"first")), 9).responses[0].partition_responses[0].error_code == 0
@@ -45,3 +49,37 @@ def test_produce_and_fetch_are_answered_while_the_control_loop_is_busy(tmp_path:
     # A data plane that waits for Python would answer between the spells, at most once or twice inside one.
     for start, finish in spells[1:-1]:
         assert sum(start < at < finish for at in answered) >= 10
+
+
+@pytest.mark.parametrize("storage", ["local", "memory"])
+@pytest.mark.parametrize("flush_messages", ["1", "1000000"])
+def test_rolls_and_flushes_go_on_while_the_control_loop_is_stuck(
+    tmp_path: Path, storage: str, flush_messages: str
+) -> None:
+    flag = tmp_path / "busy"
+    stuck = Path(f"{flag}.stuck")
+    config = {
+        "segment.bytes": "1048576",
+        "flush.messages": flush_messages,
+        "kafkapy.storage.backend": storage,
+    }
+    with BrokerProcess(tmp_path / "broker", environment=plugin_environment(flag)) as broker:
+        ConfluentClient(broker.bootstrap).create_topic("t", config=config)
+        client = RawClient(broker.bootstrap)
+        records = batch(bytes(100_000))
+        assert client.call(produce_request("t", records), 9).responses[0].partition_responses[0].error_code == 0
+        stuck.touch()
+        try:
+            while not Path(f"{flag}.sleeps").exists():
+                time.sleep(0.01)
+            # Ten to a segment. Nothing can be asked of Python until the file is gone.
+            for number in range(1, 100):
+                produced = client.call(produce_request("t", records), 9).responses[0].partition_responses[0]
+                assert (produced.error_code, produced.base_offset) == (0, number)
+            fetched = client.call(fetch_request("t", 99), 11).responses[0].partitions[0]
+            assert fetched.records
+        finally:
+            stuck.unlink()
+        client.close()
+        if storage == "local":
+            assert len(list((broker.data_dir / "logs" / "t-0").glob("*.log"))) >= 9

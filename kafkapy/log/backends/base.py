@@ -49,6 +49,9 @@ class LogStorage(Protocol):
 
         With a directory, the data plane renames that path to `<directory>/<20 digits>.log` when it rolls. Without,
         the path is "".
+
+        A storage with an attribute `native_segments` that is true is not asked: the data plane's own threads make the
+        file, an ordinary one in the directory, or a memfd where there is none. So a roll does not wait for Python.
         """
 
     def segments(self, names: Sequence[str] | None = None) -> list[SegmentFile]:

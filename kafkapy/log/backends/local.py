@@ -54,6 +54,11 @@ class LocalLogStorage:
         with self._changes, self._lock:
             self._retired = True
 
+    @property
+    def native_segments(self) -> bool:
+        """See LogStorage.prepare_segment. A subclass that makes segments itself is asked for them."""
+        return type(self).prepare_segment is LocalLogStorage.prepare_segment
+
     def prepare_segment(self) -> tuple[int, str]:
         with self._lock:
             if self._retired:

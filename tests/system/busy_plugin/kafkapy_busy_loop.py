@@ -2,7 +2,8 @@
 
 It does so as long as the file named by KAFKAPY_BUSY_FLAG exists, and appends "start end" (monotonic seconds) of each
 spell to that
-file's name + ".spells".
+file's name + ".spells". While the file's name + ".stuck" exists, the control loop sleeps and nothing runs on it; it
+says so with the file's name + ".sleeps".
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ _tasks: set[asyncio.Task[None]] = set()
 
 async def _be_busy(flag: Path) -> None:
     spells = Path(f"{flag}.spells")
+    stuck = Path(f"{flag}.stuck")
     while True:
+        if stuck.exists():
+            Path(f"{flag}.sleeps").touch()
+            while stuck.exists():
+                time.sleep(0.01)
         if not flag.exists():
             await asyncio.sleep(0.01)
             continue

@@ -1,0 +1,57 @@
+"""Threads of C for work on logs that a disk may hold up for long. They need neither the GIL nor the control loop.
+
+A LogManager has a few LogWorkers for each log directory, one for each purpose, so that a directory that stalls delays no other one, and a slow
+sync delays no new segment. A thread is started when work waits and no thread is idle, up to the limit; an idle one sleeps without a timeout.
+"""
+
+from libc.stdint cimport int64_t
+from libcpp.deque cimport deque
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.posix cimport atomic_add, pthread_mutex_t
+from kafkapy._speedups.threads cimport pthread_t
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_cond_init(pthread_cond_t*, const void*)
+    int pthread_cond_destroy(pthread_cond_t*)
+    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
+    int pthread_cond_signal(pthread_cond_t*)
+    int pthread_cond_broadcast(pthread_cond_t*)
+
+# Runs once for each post, on one of the threads. It releases what the post kept for `subject`.
+ctypedef void (*log_work)(void* subject) noexcept nogil
+
+cdef struct LogWork:
+    log_work run
+    void* subject
+
+cdef cppclass LogWorkersState:
+    pthread_mutex_t mutex
+    pthread_cond_t wanted
+    int64_t references          # atomic; LogWorkers has one, each log that posts here another
+    deque[LogWork] queue
+    vector[pthread_t] threads
+    size_t limit                # of threads
+    size_t idle
+    bint stopped
+    string name                 # of the threads, at most 15 characters
+
+cdef inline void log_workers_ref(LogWorkersState* workers) noexcept nogil:
+    atomic_add(&workers.references, 1)
+
+
+cdef inline void log_workers_unref(LogWorkersState* workers) noexcept nogil:
+    if workers != NULL and atomic_add(&workers.references, -1) == 0:
+        log_workers_free(workers)
+
+
+cdef void log_workers_free(LogWorkersState* workers) noexcept nogil
+# False when the workers have stopped, or no thread can be started: then `run` is not called. Any thread, under any mutex that no work takes while
+# it posts.
+cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject) noexcept nogil
+
+cdef class LogWorkers:
+    cdef LogWorkersState* state

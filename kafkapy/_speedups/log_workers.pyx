@@ -1,0 +1,106 @@
+"""Threads of C for work on logs (see log_workers.pxd)."""
+
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.posix cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.threads cimport block_all_signals, name_thread, pthread_create, pthread_join
+
+
+cdef void log_workers_free(LogWorkersState* workers) noexcept nogil:
+    pthread_cond_destroy(&workers.wanted)
+    pthread_mutex_destroy(&workers.mutex)
+    del workers
+
+
+cdef void* work(void* argument) noexcept nogil:
+    """The body of a thread: work in its order until the workers are stopped and nothing is left."""
+    cdef LogWorkersState* workers = <LogWorkersState*>argument
+    cdef LogWork next
+    block_all_signals()
+    name_thread(workers.name.c_str())
+    pthread_mutex_lock(&workers.mutex)
+    while True:
+        while workers.queue.empty() and not workers.stopped:
+            workers.idle += 1
+            pthread_cond_wait(&workers.wanted, &workers.mutex)
+            workers.idle -= 1
+        if workers.queue.empty():
+            break
+        next = workers.queue.front()
+        workers.queue.pop_front()
+        pthread_mutex_unlock(&workers.mutex)
+        next.run(next.subject)
+        pthread_mutex_lock(&workers.mutex)
+    pthread_mutex_unlock(&workers.mutex)
+    return NULL
+
+
+cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject) noexcept nogil:
+    cdef LogWork next
+    cdef pthread_t thread
+    cdef bint taken = False
+    next.run = run
+    next.subject = subject
+    pthread_mutex_lock(&workers.mutex)
+    if not workers.stopped:
+        if workers.queue.size() >= workers.idle and workers.threads.size() < workers.limit:
+            if pthread_create(&thread, NULL, work, workers) == 0:
+                workers.threads.push_back(thread)
+        taken = not workers.threads.empty()
+        if taken:
+            workers.queue.push_back(next)
+            pthread_cond_signal(&workers.wanted)
+    pthread_mutex_unlock(&workers.mutex)
+    return taken
+
+
+cdef void stop_workers(LogWorkersState* workers) noexcept nogil:
+    cdef vector[pthread_t] threads
+    cdef size_t i
+    pthread_mutex_lock(&workers.mutex)
+    workers.stopped = True
+    threads.swap(workers.threads)
+    pthread_cond_broadcast(&workers.wanted)
+    pthread_mutex_unlock(&workers.mutex)
+    for i in range(threads.size()):
+        pthread_join(threads[i], NULL)
+
+
+cdef class LogWorkers:
+    """Up to `limit` threads for one kind of work in one log directory, shown as `name` (at most 15 characters).
+
+    Made and stopped by the LogManager. `stop` finishes the work that waits; after it nothing is taken.
+    """
+
+    def __cinit__(self, str name, int limit):
+        if limit < 1:
+            raise ValueError(f"at least one thread is needed, not {limit}")
+        self.state = new LogWorkersState()
+        pthread_mutex_init(&self.state.mutex, NULL)
+        pthread_cond_init(&self.state.wanted, NULL)
+        self.state.references = 1
+        self.state.limit = <size_t>limit
+        self.state.idle = 0
+        self.state.stopped = False
+        self.state.name = name.encode()[:15]
+
+    def __dealloc__(self):
+        if self.state != NULL:
+            with nogil:
+                stop_workers(self.state)
+                log_workers_unref(self.state)
+
+    @property
+    def threads(self):
+        """How many threads run, idle ones too."""
+        cdef size_t count
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            count = self.state.threads.size()
+            pthread_mutex_unlock(&self.state.mutex)
+        return count
+
+    def stop(self):
+        """Finishes the work that waits and ends the threads. Blocking. Later calls do nothing."""
+        with nogil:
+            stop_workers(self.state)
