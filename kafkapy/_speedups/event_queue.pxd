@@ -18,6 +18,7 @@ cdef enum EventKind:
     EVENT_CONNECTION_CLOSED = 5     # handle: connection id (only for connections that Python asked to hear of)
     EVENT_REQUEST = 6               # handle: connection id; text: request_log.pxd (only while the request log is on)
     EVENT_FLUSH_WANTED = 7          # handle: LogState id; appends wait for a flush that flush.messages has made due
+    EVENT_APPENDED = 8              # appends that the control plane gave to worker threads have ended: LogAppender.take
 
 cdef struct EventCounters:
     uint64_t dropped

@@ -455,7 +455,7 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
                 aborted[0] = True
         remember_batch_locked(log, batch.header.base_offset, batch.header.base_offset + batch.header.last_offset_delta,
                               position + batch.at, batch.header.size, active.base_offset)
-    log.log_end_offset = offset
+    atomic_store(&log.log_end_offset, offset)
     log.own.unflushed_messages += messages[0]
     if log.own.unflushed_messages >= log.config.flush_messages:
         log.own.flush_due = offset

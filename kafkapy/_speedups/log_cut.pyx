@@ -23,7 +23,7 @@ from kafkapy._speedups.log_state cimport (
     update_last_stable_offset_locked,
 )
 from kafkapy._speedups.partition_log cimport LogState, Waiter
-from kafkapy._speedups.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport atomic_store, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport producer_clear, producer_high_watermark
 from kafkapy._speedups.segment cimport (
     SegmentState,
@@ -109,7 +109,7 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
         removed.push_back(log.segments.back().base_offset)
         log.segments.pop_back()
     segment.size = cut.position
-    log.log_end_offset = cut.end
+    atomic_store(&log.log_end_offset, cut.end)
     log.own.truncations += 1
     forget_batches_locked(log, cut.end)
     cut_history_locked(log, cut.end)
@@ -155,8 +155,8 @@ cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noe
     lock_settled(log)
     log.own.rolling = True
     dropped.swap(log.segments)
-    log.log_start_offset = offset
-    log.log_end_offset = offset
+    atomic_store(&log.log_start_offset, offset)
+    atomic_store(&log.log_end_offset, offset)
     log.recovery_point = offset
     forget_batches_locked(log, 0)
     log.own.history.epochs.clear()
@@ -167,7 +167,7 @@ cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noe
     cut_flushes_locked(log, 0)
     log.own.truncations += 1
     producer_clear(log.own.history.producers, offset)
-    log.high_watermark = -1
+    atomic_store(&log.high_watermark, -1)
     set_high_watermark_locked(log, offset)
     pthread_mutex_unlock(&log.mutex)
     for i in range(dropped.size()):
@@ -189,7 +189,7 @@ cdef void raise_log_start_locked(LogState* log, int64_t offset) noexcept nogil:
     cdef int64_t i
     if offset <= log.log_start_offset:
         return
-    log.log_start_offset = offset
+    atomic_store(&log.log_start_offset, offset)
     if log.high_watermark < offset:
         set_high_watermark_locked(log, offset)
     producer_high_watermark(log.own.history.producers, offset)

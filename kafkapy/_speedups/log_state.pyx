@@ -38,6 +38,7 @@ from kafkapy._speedups.partition_log cimport (
     log_unref,
 )
 from kafkapy._speedups.posix cimport (
+    atomic_store,
     cond_wait_until,
     is_shortage,
     monotonic_ns,
@@ -220,7 +221,7 @@ cdef string segment_stem(const string& directory, int64_t base_offset) noexcept 
 
 cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil:
     cdef int64_t unstable = producer_first_unstable_offset(log.own.history.producers)
-    log.last_stable_offset = unstable if 0 <= unstable < log.high_watermark else log.high_watermark
+    atomic_store(&log.last_stable_offset, unstable if 0 <= unstable < log.high_watermark else log.high_watermark)
 
 
 cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogil:
@@ -229,7 +230,7 @@ cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogi
     if offset < log.log_start_offset:
         offset = log.log_start_offset
     if offset != log.high_watermark:
-        log.high_watermark = offset
+        atomic_store(&log.high_watermark, offset)
         if not log.own.history.producers.unreplicated.empty():
             producer_high_watermark(log.own.history.producers, offset)
         if log.announce_high_watermark and log.events != NULL:

@@ -9,17 +9,8 @@ from libcpp.deque cimport deque
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.posix cimport atomic_add, pthread_mutex_t
+from kafkapy._speedups.posix cimport atomic_add, pthread_cond_t, pthread_mutex_t
 from kafkapy._speedups.threads cimport pthread_t
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_cond_t:
-        pass
-    int pthread_cond_init(pthread_cond_t*, const void*)
-    int pthread_cond_destroy(pthread_cond_t*)
-    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
-    int pthread_cond_signal(pthread_cond_t*)
-    int pthread_cond_broadcast(pthread_cond_t*)
 
 # Runs once for each post, on one of the threads. It releases what the post kept for `subject`.
 ctypedef void (*log_work)(void* subject) noexcept nogil

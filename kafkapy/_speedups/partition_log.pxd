@@ -256,6 +256,7 @@ cdef class PartitionLog:
     cdef readonly object events         # EventQueue, kept alive
     cdef readonly object storage        # LogStorage
     cdef readonly object config         # the LogConfig last given
+    cdef readonly LogWorkers append_workers     # of the log's directory, or None
     cdef int32_t replica_count          # of the partition; 0: not known
     cdef object __weakref__
 

@@ -198,21 +198,23 @@ cdef class PartitionLog:
             raise ValueError(f"a topic id has 16 bytes, not {len(value)}")
         memcpy(self.state.topic_id, <const char*>value, 16)
 
+    # One offset is read without the mutex: the control loop must not wait for an append that holds it while a disk stalls.
+
     @property
     def log_start_offset(self):
-        return self.offsets()[0]
+        return atomic_load(&self.state.log_start_offset)
 
     @property
     def log_end_offset(self):
-        return self.offsets()[1]
+        return atomic_load(&self.state.log_end_offset)
 
     @property
     def high_watermark(self):
-        return self.offsets()[2]
+        return atomic_load(&self.state.high_watermark)
 
     @property
     def last_stable_offset(self):
-        return self.offsets()[3]
+        return atomic_load(&self.state.last_stable_offset)
 
     @property
     def recovery_point(self):
@@ -235,6 +237,11 @@ cdef class PartitionLog:
     @property
     def is_leader(self):
         return self.state.leader
+
+    @property
+    def in_sync_replicas(self):
+        """The size of the ISR, this broker included; 0 before it leads."""
+        return self.state.in_sync_replicas
 
     @property
     def leader_id(self):
@@ -272,10 +279,12 @@ cdef class PartitionLog:
 
     # ---- configuration and leadership ----
 
-    def use_workers(self, LogWorkers segments not None, LogWorkers flushes not None):
-        """From here on these threads make the log's segments, if its storage has `native_segments`, and do the syncs of flush.messages."""
+    def use_workers(self, LogWorkers segments not None, LogWorkers flushes not None, LogWorkers appends=None):
+        """From here on these threads make the log's segments, if its storage has `native_segments`, and do the syncs of flush.messages;
+        `appends` does the coordinators' appends (LogAppender)."""
         cdef LogWorkersState* old_segments
         cdef LogWorkersState* old_flushes
+        self.append_workers = appends
         with nogil:
             log_workers_ref(segments.state)
             log_workers_ref(flushes.state)
@@ -369,7 +378,11 @@ cdef class PartitionLog:
 
     @announce_high_watermark.setter
     def announce_high_watermark(self, bint value):
-        self.state.announce_high_watermark = value
+        # Under the mutex, so that a caller who reads the high watermark next misses no change that was not announced.
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            self.state.announce_high_watermark = value
+            pthread_mutex_unlock(&self.state.mutex)
 
     def follower_position(self, int replica_id, int64_t log_end_offset):
         """A follower has fetched up to that offset; nothing happens when the assignment does not name it."""

@@ -18,6 +18,7 @@ from kafkapy.metadata.znodes import decode_topic, topic_path
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.log_appender import LogAppender
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.coordinator.group.coordinator import GroupCoordinator
@@ -52,11 +53,13 @@ class Coordinators:
         next_producer_id: Callable[[], Awaitable[int]],
         notify: Callable[..., None],
         assignors: Sequence[GroupAssignor],
+        appender: LogAppender | None = None,
     ) -> None:
-        """`assignors` are those of group.consumer.assignors, in that order."""
+        """`appender` does the appends to the logs; its events go to `writer.appended`. `assignors` are those of
+        group.consumer.assignors, in that order."""
         self.config = config
         self.clock = LoopClock()
-        self.writer = PartitionLogWriter(replica_manager, config.get_int("offsets.load.buffer.size"))
+        self.writer = PartitionLogWriter(replica_manager, config.get_int("offsets.load.buffer.size"), appender)
         self._store = store
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
@@ -155,6 +158,7 @@ class Coordinators:
             self.markers.close()
         if self._made("group"):
             self.group.stop()
+        self.clock.close()
 
     def _made(self, name: str) -> bool:
         return name in self.__dict__

@@ -30,6 +30,7 @@ from kafkapy._speedups import memory_reserve
 from kafkapy._speedups.connection import LOGGER_NAMES
 from kafkapy._speedups.data_plane import DataPlane
 from kafkapy._speedups.event_queue import (
+    APPENDED,
     CONNECTION_CLOSED,
     FLUSH_WANTED,
     HIGH_WATERMARK,
@@ -40,6 +41,7 @@ from kafkapy._speedups.event_queue import (
     EventQueue,
 )
 from kafkapy._speedups.fetch_session import FetchSessionCache
+from kafkapy._speedups.log_appender import LogAppender
 from kafkapy._speedups.partition_table import PartitionTable
 from kafkapy.broker import descriptors
 from kafkapy.broker.apis import KafkaApis
@@ -338,6 +340,7 @@ class KafkaServer:
                 producer_ids.next_id,
                 plugins.notify,
                 plugins.create_group_assignors(self.config),
+                LogAppender(events),
             ),
         )
         self.context.apis = KafkaApis(self.context)
@@ -427,6 +430,7 @@ class KafkaServer:
         events.on(SEGMENT_ROLLED, log_manager.on_segment_rolled)
         events.on(FLUSH_WANTED, log_manager.on_flush_wanted)
         events.on(LOG_OFFLINE, log_manager.on_log_offline)
+        events.on(APPENDED, self.context.coordinators.writer.appended)
         events.on(HIGH_WATERMARK, self.context.coordinators.writer.high_watermark_moved)
         events.on(CONNECTION_CLOSED, lambda handle, _argument, _text: channel.connection_closed(handle))
         requests = DataPlaneRequests(channel.plane, [endpoint.listener_name for endpoint in self.config.listeners])

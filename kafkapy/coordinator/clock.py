@@ -8,7 +8,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol, TypeVar
+
+LOADING_THREADS: Final = 8
+"""Partitions that are read at the same time when a broker becomes their coordinator."""
 
 T = TypeVar("T")
 
@@ -47,6 +51,12 @@ class LoopClock:
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop or asyncio.get_running_loop()
         self._working: set[asyncio.Future[Any]] = set()
+        # Loads have threads of their own: other partitions' files may be slow to open.
+        self._threads = ThreadPoolExecutor(LOADING_THREADS, thread_name_prefix="coordinator-load")
+
+    def close(self) -> None:
+        """Run nothing more on worker threads. What runs there goes on, and calls back no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def time_ms(self) -> int:
         """Wall-clock time in ms."""
@@ -67,8 +77,11 @@ class LoopClock:
     def run_blocking(
         self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]
     ) -> None:
-        """Run on a worker thread of the loop's executor."""
-        future = self._loop.run_in_executor(None, work)
+        """Run on a worker thread. Nothing is done after `close`."""
+        try:
+            future = self._loop.run_in_executor(self._threads, work)
+        except RuntimeError:
+            return
         self._working.add(future)
 
         def finished(ended: asyncio.Future[T]) -> None:

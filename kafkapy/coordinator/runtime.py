@@ -24,8 +24,10 @@ An operation gets the shard and the wall-clock time in ms. One given to `write` 
 `Later` that will hold it), records, and perhaps `after`. It must either raise a KafkaError and have changed nothing, or
 succeed. It may change memory that is lost with the broker (who has joined, who waits); what must survive goes into
 records, and only `apply` changes it. Records are applied as soon as the operation has returned, so the next operation
-sees them; they are written at the end of the loop's turn, many operations in one batch. The reply goes out when the
-high watermark has passed them. A `read` sees everything applied, and its reply waits until that is committed.
+sees them; they are written at the end of the loop's turn, many operations in one batch. The disk may be slow: the
+writer appends on threads of its own, one append to a partition at a time, and what operations of that partition write
+meanwhile goes into the next. The reply goes out when the high watermark has passed the records. A `read` sees
+everything applied, and its reply waits until that is committed.
 
 When an append fails, what was applied is not in the log: all that waits fails, and the shard is unloaded and loaded
 again. What could be foreseen (no leader, too few replicas in sync, a record too large) is refused before the
@@ -38,7 +40,8 @@ A shard is loaded up to the end of its log. What of that is not replicated yet m
 first replies after a load wait until it is.
 
 `complete_transaction` writes the marker that ends a producer's transaction in a partition, and then has the shard apply
-it; records of a transaction are written by a `Result` with a `producer`, and come to `apply` with its id.
+it; writes to the shard wait until then, so that memory sees the order of the log. Records of a transaction are written
+by a `Result` with a `producer`, and come to `apply` with its id.
 
 Timeouts: `context.timer.schedule(key, delay_ms, operation)` runs a write operation later; scheduling a key again moves
 it. They end with the shard.
@@ -50,7 +53,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -60,7 +63,8 @@ from kafkapy import errors
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.loader import Applies, Load
 from kafkapy.coordinator.records import RecordTypes
-from kafkapy.coordinator.result import TOO_LARGE, Later, ProducerStamp, Result
+from kafkapy.coordinator.result import Later, ProducerStamp, Result
+from kafkapy.coordinator.shard_timer import LONGEST_RELOAD_PAUSE_MS, RELOAD_PAUSE_MS, ShardTimer
 from kafkapy.coordinator.timer import TimerHeap
 from kafkapy.coordinator.writer import PartitionWriter
 from kafkapy.errors import ErrorCode, KafkaError
@@ -68,11 +72,6 @@ from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.records.control import build_end_transaction_marker
 from kafkapy.types import CompressionType, TopicPartition
 
-RELOAD_PAUSE_MS: Final = 500
-"""Before a load that has failed, or a timeout that could not be written, is tried again."""
-LONGEST_RELOAD_PAUSE_MS: Final = 30_000
-"""Before a load that fails again and again, or a timeout that is too large, is tried once more: the pause doubles up
-to this."""
 RECORD_OVERHEAD: Final = 64
 """More than a record takes in a batch beside its key and value."""
 BATCH_OVERHEAD: Final = 61
@@ -119,61 +118,6 @@ class LoadTimes:
         self.max_ms = max(self.max_ms, took_ms)
 
 
-class ShardTimer(Generic[S]):
-    """The timeouts of one shard. Made by the runtime, used by the shard, on the control loop's thread."""
-
-    def __init__(self, heap: TimerHeap, run: Callable[[Operation[S, Any]], Later[Any]], name: object) -> None:
-        self._heap = heap
-        self._run = run
-        self._name = name
-        self._keys: set[tuple[object, Hashable]] = set()
-        self._closed = False
-
-    def __contains__(self, key: Hashable) -> bool:
-        return (self._name, key) in self._heap
-
-    def schedule(self, key: Hashable, delay_ms: int, operation: Operation[S, Any]) -> None:
-        """Run a write operation after `delay_ms` ms instead of what was scheduled under the key before.
-
-        It is tried again when it cannot be written then, less and less often when its records are too many for a batch;
-        its reply is dropped.
-        """
-        self._arm(key, delay_ms, operation, RELOAD_PAUSE_MS)
-
-    def _arm(self, key: Hashable, delay_ms: int, operation: Operation[S, Any], pause_ms: int) -> None:
-        if self._closed:
-            return
-        full = (self._name, key)
-        self._keys.add(full)
-        self._heap.schedule(full, delay_ms, lambda: self._due(key, operation, pause_ms))
-
-    def cancel(self, key: Hashable) -> None:
-        """Forget the key."""
-        full = (self._name, key)
-        self._keys.discard(full)
-        self._heap.cancel(full)
-
-    def close(self) -> None:
-        """Forget everything, for good."""
-        self._closed = True
-        for key in self._keys:
-            self._heap.cancel(key)
-        self._keys.clear()
-
-    def _due(self, key: Hashable, operation: Operation[S, Any], pause_ms: int) -> None:
-        self._keys.discard((self._name, key))
-
-        def ended(later: Later[Any]) -> None:
-            # Something else may have been scheduled under the key since: that one counts.
-            if later.error is None or self._closed or key in self:
-                return
-            too_large = isinstance(later.error, KafkaError) and later.error.code in TOO_LARGE
-            next_pause_ms = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS) if too_large else RELOAD_PAUSE_MS
-            self._arm(key, pause_ms, operation, next_pause_ms)
-
-        self._run(operation).then(ended)
-
-
 @dataclass(frozen=True, slots=True)
 class ShardContext(Generic[S]):
     """What a shard gets when it is made."""
@@ -199,6 +143,14 @@ class _Pending:
     committed: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """A transaction marker, or a write that came after one. Kept by the shard until it may go."""
+
+    marker: bool
+    go: Callable[[], None]
+
+
 class _Hosted(Generic[S]):
     """One shard with its queues. Owned by the runtime."""
 
@@ -211,6 +163,14 @@ class _Hosted(Generic[S]):
         self.load: Load | None = None
         self.unwritten: deque[_Pending] = deque()
         self.uncommitted: deque[_Pending] = deque()
+        self.appending = False
+        """Whether an append is on its way. Those in `uncommitted` without an end offset are in it, or wait for it."""
+        self.append_key = ("append", self)
+        """Of the timeout of that append."""
+        self.marking = False
+        """Whether that append is a transaction marker."""
+        self.turns: deque[_Turn] = deque()
+        """Markers that wait for an append to end, and the writes that came after them."""
         self.max_batch_bytes = 0
         """Of the log, when an operation was last run."""
         self.loaded_end = 0
@@ -248,6 +208,8 @@ class CoordinatorRuntime(Generic[S]):
         self._hosted: dict[int, _Hosted[S]] = {}
         self._unwritten: list[_Hosted[S]] = []
         """Those that have something to write at the end of this turn."""
+        self._appending: set[int] = set()
+        """Partitions with an append on its way, also one for a shard that is gone: a load waits for its end."""
         self.load_times = LoadTimes()
         self._stopped = False
         self._logger = logging.getLogger(f"kafka.coordinator.{name}")
@@ -285,7 +247,7 @@ class CoordinatorRuntime(Generic[S]):
             self._load(partition, leader_epoch)
 
     def stop(self) -> None:
-        """Unload everything. What waits fails with NOT_COORDINATOR; what is unwritten is written first."""
+        """Unload everything. What waits fails with NOT_COORDINATOR; what is unwritten is given to the writer first."""
         self._stopped = True
         for hosted in list(self._hosted.values()):
             self._flush(hosted)
@@ -319,7 +281,8 @@ class CoordinatorRuntime(Generic[S]):
 
         self._hosted[number] = hosted
         hosted.load = Load(partition, hosted.shard, self._types, self._writer, self.clock, done, failed)
-        hosted.load.start()
+        if number not in self._appending:
+            hosted.load.start()
 
     def _unload(self, hosted: _Hosted[S], error: KafkaError | None = None) -> None:
         self._hosted.pop(hosted.partition.partition, None)
@@ -331,9 +294,13 @@ class CoordinatorRuntime(Generic[S]):
         waiting = [*hosted.uncommitted, *hosted.unwritten]
         hosted.uncommitted.clear()
         hosted.unwritten.clear()
+        self.timer.cancel(hosted.append_key)
         for pending in waiting:
             self.timer.cancel(pending)
             pending.later.fail(failure)
+        while hosted.turns:
+            # They find out that the shard is gone.
+            hosted.turns.popleft().go()
         if hosted.state is ShardState.ACTIVE:
             hosted.shard.on_unloaded()
 
@@ -346,6 +313,12 @@ class CoordinatorRuntime(Generic[S]):
 
     def write(self, partition: int, operation: Operation[S, T]) -> Later[T]:
         """Run an operation that may write. See the module's docstring."""
+        hosted = self._hosted.get(partition)
+        if hosted is not None and (hosted.marking or hosted.turns):
+            return self._after_markers(hosted, lambda: self._write(partition, operation))
+        return self._write(partition, operation)
+
+    def _write(self, partition: int, operation: Operation[S, T]) -> Later[T]:
         try:
             hosted = self._active(partition)
             hosted.max_batch_bytes = self._writer.ensure_writable(hosted.partition)
@@ -397,22 +370,58 @@ class CoordinatorRuntime(Generic[S]):
             self._writer.ensure_writable(hosted.partition)
         except KafkaError as error:
             return Later.failure(translated(error))
-        # The log may refuse a marker for its epoch, so it is written before anything is applied.
         self._flush(hosted)
+        later: Later[None] = Later()
+
+        def go() -> None:
+            self._write_marker(partition, producer_id, producer_epoch, coordinator_epoch, committed, later)
+
+        if hosted.appending or hosted.unwritten or hosted.turns:
+            hosted.turns.append(_Turn(True, go))
+        else:
+            go()
+        return later
+
+    def _write_marker(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        later: Later[None],
+    ) -> None:
+        try:
+            hosted = self._active(partition)
+        except KafkaError as error:
+            later.fail(translated(error))
+            return
         now = self.clock.time_ms()
         marker = build_end_transaction_marker(
             producer_id, producer_epoch, committed=committed, coordinator_epoch=coordinator_epoch, timestamp_ms=now
         )
-        try:
-            end_offset = self._writer.append(hosted.partition, marker, hosted.leader_epoch)
-        except (KafkaError, OSError) as error:
-            return Later.failure(_translated(error))
-        hosted.shard.apply_end_transaction_marker(producer_id, producer_epoch, committed)
-        later: Later[None] = Later()
-        pending = _Pending(later, None, None, now, [], end_offset=end_offset)
-        hosted.uncommitted.append(pending)
-        self._commit(hosted)
-        self._limit_wait(hosted, pending)
+
+        def written(outcome: int | Exception) -> None:
+            hosted.marking = False
+            if self._hosted.get(partition) is not hosted:
+                later.fail(errors.NotCoordinatorError(f"{hosted.partition} is coordinated here no more"))
+                return
+            # The log may refuse a marker for its epoch, so it is written before anything is applied.
+            if isinstance(outcome, Exception):
+                later.fail(_translated(outcome))
+                return
+            hosted.shard.apply_end_transaction_marker(producer_id, producer_epoch, committed)
+            pending = _Pending(later, None, None, now, [], end_offset=outcome)
+            hosted.uncommitted.append(pending)
+            self._commit(hosted)
+            self._limit_wait(hosted, pending)
+
+        hosted.marking = True
+        self._append(hosted, marker, written)
+
+    def _after_markers(self, hosted: _Hosted[S], write: Callable[[], Later[T]]) -> Later[T]:
+        later: Later[T] = Later()
+        hosted.turns.append(_Turn(False, lambda: write().then(lambda done: _hand_over(done, later))))
         return later
 
     def _active(self, partition: int) -> _Hosted[S]:
@@ -466,24 +475,84 @@ class CoordinatorRuntime(Generic[S]):
                 self._reload(hosted, errors.UnknownServerError())
 
     def _flush(self, hosted: _Hosted[S]) -> None:
-        if not hosted.unwritten or hosted.state is not ShardState.ACTIVE:
+        if not hosted.unwritten or hosted.state is not ShardState.ACTIVE or hosted.appending:
             return
         written = list(hosted.unwritten)
         hosted.unwritten.clear()
         hosted.uncommitted.extend(written)
+
+        def ended(outcome: int | Exception) -> None:
+            if self._hosted.get(hosted.partition.partition) is not hosted:
+                return
+            if isinstance(outcome, Exception):
+                self._logger.error("Records cannot be written to %s: %s; it is loaded again", hosted.partition, outcome)
+                self._reload(hosted, _translated(outcome))
+                return
+            waiting = [pending for pending in hosted.uncommitted if pending.end_offset < 0]
+            for pending in waiting:
+                pending.end_offset = outcome
+            self._commit(hosted)
+            for pending in waiting:
+                self._limit_wait(hosted, pending)
+
+        # Refused as a whole or taken as a whole: a part of it would be applied but not written.
+        self._append(hosted, self._build(written, hosted.max_batch_bytes), ended)
+
+    def _append(self, hosted: _Hosted[S], batches: bytes, then: Callable[[int | Exception], None]) -> None:
+        """Give the writer an append, the only one of this shard on its way. `then` is called in any case."""
+        number = hosted.partition.partition
+
+        def done(outcome: int | Exception) -> None:
+            self._appending.discard(number)
+            hosted.appending = False
+            self.timer.cancel(hosted.append_key)
+            current = self._hosted.get(number)
+            try:
+                then(outcome)
+                self._go_on(hosted)
+            except Exception:
+                self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
+                self._reload(hosted, errors.UnknownServerError())
+            if current is not None and current is not hosted and current.load is not None:
+                current.load.start()
+
+        hosted.appending = True
+        self._appending.add(number)
         try:
-            batches = self._build(written, hosted.max_batch_bytes)
-            # Refused as a whole or taken as a whole: a part of it would be applied but not written.
-            end_offset = self._writer.append(hosted.partition, batches, hosted.leader_epoch)
-        except (KafkaError, OSError) as error:
-            self._logger.error("Records cannot be written to %s: %s; it is loaded again", hosted.partition, error)
-            self._reload(hosted, _translated(error))
-            return
-        for pending in written:
-            pending.end_offset = end_offset
-        self._commit(hosted)
-        for pending in written:
-            self._limit_wait(hosted, pending)
+            self._writer.append(hosted.partition, batches, hosted.leader_epoch, done)
+        except BaseException:
+            self._appending.discard(number)
+            hosted.appending = False
+            raise
+        if hosted.appending:
+            self._limit_append(hosted)
+
+    def _go_on(self, hosted: _Hosted[S]) -> None:
+        """An append has ended: write what was waiting for that."""
+        self._flush(hosted)
+        while hosted.turns and not hosted.marking:
+            if hosted.turns[0].marker and (hosted.appending or hosted.unwritten):
+                return
+            hosted.turns.popleft().go()
+
+    def _limit_append(self, hosted: _Hosted[S]) -> None:
+        """Answer with an error what waits too long for a disk. The records may be written later."""
+        timeout_ms = self._write_timeout_ms()
+
+        def too_late() -> None:
+            if not hosted.appending:
+                return
+            now = self.clock.time_ms()
+            error = errors.CoordinatorNotAvailableError("The records were not written in time")
+            for pending in [*hosted.uncommitted, *hosted.unwritten]:
+                if not pending.later.done and now - pending.timestamp_ms >= timeout_ms:
+                    after, pending.after = pending.after, None
+                    if after is not None:
+                        after(error)
+                    pending.later.fail(error)
+            self.timer.schedule(hosted.append_key, max(timeout_ms // 4, 1), too_late)
+
+        self.timer.schedule(hosted.append_key, timeout_ms, too_late)
 
     def _build(self, written: list[_Pending], limit: int) -> bytes:
         """The operations' records as batches: each operation's in one, many operations in each, transactional ones
@@ -604,7 +673,7 @@ def translated(error: KafkaError) -> KafkaError:
     return error if code is None else errors.error_for(code, error.message)
 
 
-def _translated(error: KafkaError | OSError) -> KafkaError:
+def _translated(error: Exception) -> KafkaError:
     return translated(error if isinstance(error, KafkaError) else errors.KafkaStorageError())
 
 

@@ -6,6 +6,7 @@ kafkapy.testing.coordinator.MemoryWriter one that lives in memory.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -15,12 +16,17 @@ from kafkapy.records.control import read_control_batch
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.log_appender import LogAppender
     from kafkapy._speedups.partition_log import PartitionLog
+
+logger = logging.getLogger("kafka.coordinator.PartitionLogWriter")
 
 READ_TO_LOG_END: Final = 2
 DEFAULT_LOAD_BYTES: Final = 5 * 1024 * 1024
 
 CommittedListener = Callable[[TopicPartition], None]
+Appended = Callable[["int | Exception"], None]
+"""Called with the offset after the last record, or with why there is none."""
 
 
 class LoadedBatch(NamedTuple):
@@ -51,10 +57,12 @@ class PartitionWriter(Protocol):
         NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR or NOT_ENOUGH_REPLICAS when an append would be refused now.
         """
 
-    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
-        """Append whole batches; the offset after the last one. They are committed when `high_watermark` reaches it.
+    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int, done: Appended) -> None:
+        """Append whole batches, and call `done` on the coordinator's thread, perhaps before this returns: with the
+        offset after the last one, or with what ensure_writable raises, MESSAGE_TOO_LARGE, FENCED_LEADER_EPOCH. The
+        batches are committed when `high_watermark` reaches that offset.
 
-        What ensure_writable raises, MESSAGE_TOO_LARGE, FENCED_LEADER_EPOCH.
+        The disk may take its time, so appends to a partition are given one at a time, where their order counts.
         """
 
     def high_watermark(self, partition: TopicPartition) -> int:
@@ -92,9 +100,16 @@ class PartitionLogWriter:
     with one replica in sync, an append moves the high watermark itself.
     """
 
-    def __init__(self, replicas: HostsPartitions, load_bytes: int = DEFAULT_LOAD_BYTES) -> None:
+    def __init__(
+        self,
+        replicas: HostsPartitions,
+        load_bytes: int = DEFAULT_LOAD_BYTES,
+        appender: LogAppender | None = None,
+    ) -> None:
+        """`appender` does the appends, on threads of the log's directory; without one they are done at once."""
         self._replicas = replicas
         self._load_bytes = load_bytes
+        self._appender = appender
         self._listeners: list[CommittedListener] = []
         self._waiting: dict[int, TopicPartition] = {}
 
@@ -111,16 +126,33 @@ class PartitionLogWriter:
             raise errors.KafkaStorageError(f"The log of {partition} is offline")
         config = log.config
         wanted = config.min_insync_replicas
-        if wanted > 1 and 1 + sum(1 for _, _, in_sync in log.followers().values() if in_sync) < wanted:
+        if wanted > 1 and log.in_sync_replicas < wanted:
             raise errors.NotEnoughReplicasError(f"{partition} has fewer than {wanted} replicas in sync")
         return int(config.max_message_bytes)
 
-    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
+    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int, done: Appended) -> None:
         """See PartitionWriter."""
-        log = self._log(partition)
-        _, last_offset, _ = log.append_as_leader(batches, required_acks=-1, leader_epoch=leader_epoch)
-        self._watch(partition, log, last_offset + 1)
-        return last_offset + 1
+
+        def ended(outcome: int | Exception) -> None:
+            if isinstance(outcome, int):
+                self._watch(partition, log, outcome)
+            done(outcome)
+
+        try:
+            log = self._log(partition)
+            if self._appender is not None and self._appender.append(log, batches, leader_epoch, ended):
+                return
+            _, last_offset, _ = log.append_as_leader(batches, required_acks=-1, leader_epoch=leader_epoch)
+        except (errors.KafkaError, OSError) as error:
+            done(error)
+        else:
+            ended(last_offset + 1)
+
+    def appended(self, _handle: int, _argument: int, _text: bytes = b"") -> None:
+        """An event of the data plane: appends have ended."""
+        if self._appender is not None:
+            for error in self._appender.take():
+                logger.error("What follows on an append could not be done", exc_info=error)
 
     def _watch(self, partition: TopicPartition, log: PartitionLog, end_offset: int) -> None:
         if log.high_watermark < end_offset:

@@ -370,7 +370,7 @@ class LogManager:
     def _use_workers(self, log: PartitionLog, place: Place) -> None:
         workers = self._workers.get(place.log_dir.path)
         if workers is not None:
-            log.use_workers(workers.segments, workers.flushes)
+            log.use_workers(workers.segments, workers.flushes, workers.appends)
 
     def truncate_to(self, tp: TopicPartition, offset: int) -> bool:
         """A follower drops what its leader does not have, from its future log as well, and the cleaner learns of it.

@@ -20,8 +20,11 @@ class DirWorkers:
         """Make the next segments' files."""
         self.flushes = LogWorkers("kafka-flushes", THREADS)
         """Sync what flush.messages asks for."""
+        self.appends = LogWorkers("kafka-appends", THREADS)
+        """Append the coordinators' records."""
 
     def stop(self) -> None:
         """Finishes what waits and ends the threads. Blocking."""
+        self.appends.stop()
         self.segments.stop()
         self.flushes.stop()

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
@@ -59,6 +60,8 @@ LOGGED_AT_MOST: Final = 100
 
 BATCH: Final = 200
 """Partitions opened or deleted in one piece of work on a worker thread."""
+READERS: Final = 8
+"""Partitions of one log directory that are looked into for clients at the same time."""
 
 T = TypeVar("T")
 
@@ -97,6 +100,8 @@ class ReplicaManager:
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
+        # Clients' reads of a directory have threads of their own: neither another directory nor an open delays them.
+        self._readers: dict[Path | None, ThreadPoolExecutor] = {}
         self.leadership_listeners: list[LeadershipListener] = []
         """Called on the control loop when this broker has begun or ceased to lead a partition: the coordinators."""
         self.deletion_listeners: list[Callable[[str], None]] = []
@@ -109,6 +114,8 @@ class ReplicaManager:
             task.cancel()
         await asyncio.gather(*self._notifications, return_exceptions=True)
         await asyncio.to_thread(self._moves.stop)
+        for threads in self._readers.values():
+            threads.shutdown(wait=False, cancel_futures=True)
         for topic_partition in self._partitions:
             self._table.remove_log(*topic_partition)
         self._partitions.clear()
@@ -392,7 +399,7 @@ class ReplicaManager:
         log = self.partition(topic_partition).local_log(current_leader_epoch, leader_only)
         if timestamp < 0 and timestamp != -3:
             return lookup(log, timestamp, isolation)  # memory only
-        return await asyncio.to_thread(self._reading, lookup, log, timestamp, isolation)
+        return await self._read_apart(topic_partition, lookup, log, timestamp, isolation)
 
     async def legacy_list_offsets(
         self,
@@ -421,6 +428,14 @@ class ReplicaManager:
         log = self.partition(topic_partition).local_log(current_leader_epoch)
         return log.offset_for_leader_epoch(leader_epoch)
 
+    async def _read_apart(self, topic_partition: TopicPartition, read: Callable[..., T], *arguments: Any) -> T:
+        """`_reading` on a thread for the directory of the partition."""
+        directory = self._log_manager.dir_of(topic_partition)
+        threads = self._readers.get(directory)
+        if threads is None:
+            threads = self._readers[directory] = ThreadPoolExecutor(READERS, thread_name_prefix="replica-reads")
+        return await self._loop.run_in_executor(threads, lambda: self._reading(read, *arguments))
+
     async def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
         """Move the log start to `offset` (-1: the high watermark); the low watermark that follows.
 
@@ -433,7 +448,7 @@ class ReplicaManager:
             raise errors.PolicyViolationError(
                 f"Records of partition {topic_partition} can not be deleted: cleanup.policy does not have delete"
             )
-        return await asyncio.to_thread(self._reading, log.delete_records, offset)
+        return await self._read_apart(topic_partition, log.delete_records, offset)
 
     def active_producers(self, topic_partition: TopicPartition) -> list[ActiveProducer]:
         """The producers that a partition led here remembers (KIP-664)."""

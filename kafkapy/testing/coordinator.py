@@ -10,7 +10,7 @@ from typing import TypeVar
 from uuid import uuid5
 
 from kafkapy import errors
-from kafkapy.coordinator.writer import CommittedListener, LoadedBatch, LoadedChunk
+from kafkapy.coordinator.writer import Appended, CommittedListener, LoadedBatch, LoadedChunk
 from kafkapy.metadata.cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.records.batches import decode_records, iter_batches
@@ -125,14 +125,15 @@ def snapshot_of(topics: Mapping[str, int], racks: Mapping[int, str] | None = Non
 class MemoryWriter:
     """Partition logs that are lists of batches. Used by one test, on its thread.
 
-    `replicate` False holds the high watermark back until `commit` is called; `failure` is raised by each append;
-    `unwritable` by ensure_writable.
+    `replicate` False holds the high watermark back until `commit` is called; `slow` holds appends back until `finish`;
+    `failure` is what each append ends with; `unwritable` is raised by ensure_writable.
     """
 
     def __init__(self) -> None:
         self.batches: dict[TopicPartition, list[bytes]] = {}
         self.ends: dict[TopicPartition, int] = {}
         self.replicate = True
+        self.slow = False
         self.failure: Exception | None = None
         self.unwritable: Exception | None = None
         self.read_failure: Exception | None = None
@@ -140,6 +141,7 @@ class MemoryWriter:
         self.appends = 0
         self._committed: dict[TopicPartition, int] = {}
         self._listeners: list[CommittedListener] = []
+        self._on_their_way: deque[tuple[TopicPartition, bytes, Appended]] = deque()
 
     def ensure_writable(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
@@ -147,8 +149,33 @@ class MemoryWriter:
             raise self.unwritable
         return self.max_bytes
 
-    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
+    def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int, done: Appended) -> None:
         """See PartitionWriter."""
+        if self.slow:
+            self._on_their_way.append((partition, batches, done))
+        else:
+            self._end(partition, batches, done)
+
+    @property
+    def waiting(self) -> int:
+        """Slow appends that have not ended."""
+        return len(self._on_their_way)
+
+    def finish(self, count: int | None = None) -> None:
+        """Let so many of the slow appends end, in their order; all of them without a number."""
+        for _ in range(len(self._on_their_way) if count is None else count):
+            self._end(*self._on_their_way.popleft())
+
+    def _end(self, partition: TopicPartition, batches: bytes, done: Appended) -> None:
+        try:
+            end = self.put(partition, batches)
+        except (errors.KafkaError, OSError) as error:
+            done(error)
+        else:
+            done(end)
+
+    def put(self, partition: TopicPartition, batches: bytes) -> int:
+        """Append at once; the offset after the last record."""
         if self.failure is not None:
             raise self.failure
         self.appends += 1

@@ -12,6 +12,7 @@ from kafkapy import errors
 from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
 from kafkapy.coordinator.result import Later, ProducerStamp, Result
 from kafkapy.coordinator.runtime import CoordinatorRuntime, ShardContext, java_hash, partition_of
+from kafkapy.coordinator.writer import Appended
 from kafkapy.protocol.messages.group_metadata_records import OffsetCommitKey, OffsetCommitValue
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock
 from kafkapy.types import TopicPartition
@@ -227,10 +228,10 @@ def test_an_append_that_breaks_down_fails_what_waits_and_no_other_shard(
     bench.clock.run()
     append = bench.writer.append
 
-    def break_down(partition: TopicPartition, batches: bytes, leader_epoch: int) -> int:
+    def break_down(partition: TopicPartition, batches: bytes, leader_epoch: int, done: Appended) -> None:
         if partition == PARTITION:
             raise RuntimeError("a mistake of the broker")
-        return append(partition, batches, leader_epoch)
+        append(partition, batches, leader_epoch, done)
 
     bench.writer.append = break_down  # type: ignore[method-assign]
     broken = bench.put("a", 1)

@@ -163,7 +163,7 @@ def test_kafkapy_loads_what_kafka_wrote(start: Callable[[str], Any]) -> None:
     writer, clock = MemoryWriter(), VirtualClock()
     kinds = set()
     for batch in iter_batches(log_of(broker).read_bytes(), check_crc=True):
-        writer.append(PARTITION, batch.to_bytes(), 0)
+        writer.put(PARTITION, batch.to_bytes())
         for record in decode_records(batch):
             key = record.key or b""
             decoded = GROUP_RECORDS.decode(key, record.value)

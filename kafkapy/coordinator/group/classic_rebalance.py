@@ -33,7 +33,7 @@ from kafkapy.protocol.messages.sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     from kafkapy.coordinator.clock import Clock
     from kafkapy.coordinator.group.config import GroupConfig
-    from kafkapy.coordinator.runtime import ShardTimer
+    from kafkapy.coordinator.shard_timer import ShardTimer
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 

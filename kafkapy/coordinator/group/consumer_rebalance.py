@@ -49,7 +49,7 @@ from kafkapy.metadata.cache import MetadataSnapshot
 if TYPE_CHECKING:
     from kafkapy.coordinator.clock import Clock
     from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
-    from kafkapy.coordinator.runtime import ShardTimer
+    from kafkapy.coordinator.shard_timer import ShardTimer
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 

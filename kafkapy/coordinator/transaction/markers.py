@@ -95,24 +95,31 @@ class LocalMarkerWriter:
             coordinator_epoch=marker.coordinator_epoch,
             timestamp_ms=self._clock.time_ms(),
         )
+        later = Later()
+
+        def appended(outcome: int | Exception) -> None:
+            if isinstance(outcome, int):
+                self._when_committed(partition, outcome, later)
+            elif isinstance(outcome, KafkaError):
+                later.fail(outcome)
+            else:
+                later.fail(error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(outcome)))
+
         try:
             self._writer.ensure_writable(partition)
-            end_offset = self._writer.append(partition, batch, ANY_LEADER_EPOCH)
         except KafkaError as error:
             return Later.failure(error)
-        except OSError as error:
-            return Later.failure(error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-        return self._when_committed(partition, end_offset)
+        self._writer.append(partition, batch, ANY_LEADER_EPOCH, appended)
+        return later
 
-    def _when_committed(self, partition: TopicPartition, end_offset: int) -> Later[None]:
+    def _when_committed(self, partition: TopicPartition, end_offset: int, later: Later[None]) -> None:
         if self._writer.high_watermark(partition) >= end_offset:
-            return Later.of(None)
-        later: Later[None] = Later()
+            later.set(None)
+            return
         self._waiting.setdefault(partition, deque()).append((end_offset, later))
         self._timer.schedule(
             later, self._timeout_ms(), lambda: later.fail(error_for(ErrorCode.REQUEST_TIMED_OUT))
         )
-        return later
 
     def _committed(self, partition: TopicPartition) -> None:
         waiting = self._waiting.get(partition)

@@ -118,7 +118,7 @@ def load(bench: Any, records: list[tuple[str, str | None]]) -> None:
     builder = RecordBatchBuilder()
     for key, value in records:
         builder.append(bench.clock.time_ms(), bytes.fromhex(key), None if value is None else bytes.fromhex(value))
-    bench.writer.append(PARTITION, builder.build(0), 0)
+    bench.writer.put(PARTITION, builder.build(0))
     bench.restart()
 
 

@@ -1,0 +1,190 @@
+"""Appends on worker threads (see log_appender.pxd)."""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.event_queue cimport EVENT_APPENDED, EventQueue, event_post
+from kafkapy._speedups.log_append cimport append_batches
+from kafkapy._speedups.log_cut cimport flush_if_due
+from kafkapy._speedups.log_state cimport ERROR_KAFKA_STORAGE_ERROR, ERROR_NONE, ERROR_NOT_LEADER_OR_FOLLOWER
+from kafkapy._speedups.log_workers cimport (
+    LogWorkers,
+    log_workers_post,
+    log_workers_ref,
+    log_workers_unref,
+)
+from kafkapy._speedups.partition_log cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    WAIT_SEGMENT,
+    AppendStatus,
+    PartitionLog,
+    Waiter,
+    log_ref,
+    log_unref,
+)
+from kafkapy._speedups.posix cimport (
+    atomic_add,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.producer_state cimport ORIGIN_COORDINATOR
+
+from kafkapy.errors import error_for
+
+
+cdef void appender_unref(AppenderState* appender) noexcept nogil:
+    if atomic_add(&appender.references, -1) == 0:
+        pthread_mutex_destroy(&appender.mutex)
+        del appender
+
+
+cdef void free_append(WorkerAppend* append) noexcept nogil:
+    log_unref(append.log)
+    log_workers_unref(append.workers)
+    free(append.data)
+    free(append.result.record_errors)
+    del append
+
+
+cdef void end(WorkerAppend* append) noexcept nogil:
+    cdef AppenderState* appender = append.appender
+    pthread_mutex_lock(&appender.mutex)
+    if appender.events == NULL:
+        free_append(append)
+    else:
+        appender.ended.push_back(append)
+        if appender.ended.size() == 1:
+            event_post(appender.events, EVENT_APPENDED, 0, 0, NULL, 0)
+    pthread_mutex_unlock(&appender.mutex)
+    appender_unref(appender)
+
+
+cdef void append_again(void* owner, uint64_t token) noexcept nogil:
+    """There is a segment now, or the log has ended."""
+    cdef WorkerAppend* append = <WorkerAppend*>owner
+    if not log_workers_post(append.workers, append_work, append):
+        append.result.error = ERROR_NOT_LEADER_OR_FOLLOWER
+        end(append)
+
+
+cdef void append_work(void* subject) noexcept nogil:
+    cdef WorkerAppend* append = <WorkerAppend*>subject
+    cdef AppendStatus status
+    cdef Waiter waiter
+    waiter.kind = WAIT_SEGMENT
+    waiter.threshold = 0
+    waiter.wake = append_again
+    waiter.owner = append
+    waiter.token = 0
+    status = append_batches(append.log, append.data, append.size, &append.options, &waiter, ORIGIN_COORDINATOR, &append.result)
+    if status == LOG_PARK_SEGMENT:
+        return              # append_again has it, perhaps on another thread already
+    if status == LOG_APPENDED:
+        if flush_if_due(append.log):
+            append.result.error = ERROR_KAFKA_STORAGE_ERROR
+    elif append.result.error == ERROR_NONE:
+        append.result.error = ERROR_KAFKA_STORAGE_ERROR
+    end(append)
+
+
+cdef class LogAppender:
+    """Appends for the coordinators. Made by KafkaServer; `append` and `take` are called on the control loop."""
+
+    def __cinit__(self, EventQueue events not None):
+        self.state = new AppenderState()
+        pthread_mutex_init(&self.state.mutex, NULL)
+        self.state.references = 1
+        self.state.events = events.state
+        self.events = events
+        self.next_ticket = 0
+        self.waiting = {}
+
+    def __dealloc__(self):
+        cdef vector[WorkerAppend*] ended
+        cdef size_t i
+        if self.state != NULL:
+            with nogil:
+                pthread_mutex_lock(&self.state.mutex)
+                self.state.events = NULL
+                ended.swap(self.state.ended)
+                pthread_mutex_unlock(&self.state.mutex)
+                for i in range(ended.size()):
+                    free_append(ended[i])
+                appender_unref(self.state)
+
+    def append(self, PartitionLog log not None, bytes batches not None, int leader_epoch, object done):
+        """Appends whole batches with acks=all on a thread of the log's directory. `done` is called by `take` with the offset after the last
+        record, or with the KafkaError. False when the log has no threads: nothing happens."""
+        cdef LogWorkers workers = log.append_workers
+        cdef WorkerAppend* append
+        cdef bint posted
+        if workers is None:
+            return False
+        append = new WorkerAppend()
+        append.size = len(batches)
+        append.data = <uint8_t*>malloc(<size_t>append.size + 1)
+        memset(&append.result, 0, sizeof(append.result))
+        if append.data == NULL:
+            del append
+            raise MemoryError
+        memcpy(append.data, PyBytes_AS_STRING(batches), <size_t>append.size)
+        append.log = log.state
+        append.workers = workers.state
+        append.appender = self.state
+        log_ref(append.log)
+        log_workers_ref(append.workers)
+        append.options.required_acks = -1
+        append.options.api_version = -1
+        append.options.validated = True
+        append.options.current_leader_epoch = leader_epoch
+        append.options.now_ms = wall_clock_ms()
+        append.options.verify = False
+        append.options.adds_partitions = False
+        append.options.guard = 0
+        self.next_ticket += 1
+        append.ticket = self.next_ticket
+        self.waiting[append.ticket] = done
+        atomic_add(&self.state.references, 1)
+        with nogil:
+            posted = log_workers_post(append.workers, append_work, append)
+            if not posted:
+                free_append(append)
+                appender_unref(self.state)
+        if not posted:
+            del self.waiting[self.next_ticket]
+        return posted
+
+    def take(self):
+        """Calls `done` of the appends that have ended, and returns the exceptions of those calls: the answer to APPENDED."""
+        cdef vector[WorkerAppend*] ended
+        cdef const char* message
+        cdef size_t i
+        failures = []
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            ended.swap(self.state.ended)
+            pthread_mutex_unlock(&self.state.mutex)
+        outcomes = []
+        for i in range(ended.size()):
+            done = self.waiting.pop(ended[i].ticket)
+            if ended[i].result.error:
+                message = ended[i].result.message
+                outcomes.append((done, error_for(ended[i].result.error, message.decode() if message != NULL else None)))
+            else:
+                outcomes.append((done, ended[i].result.last_offset + 1))
+        with nogil:
+            for i in range(ended.size()):
+                free_append(ended[i])
+        for done, outcome in outcomes:
+            try:
+                done(outcome)
+            except Exception as error:
+                failures.append(error)
+        return failures

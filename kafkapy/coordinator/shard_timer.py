@@ -1,0 +1,75 @@
+"""The timeouts of one shard: writes that the runtime runs later, and again when they cannot be written then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
+
+from kafkapy.coordinator.result import TOO_LARGE, Later, Result
+from kafkapy.coordinator.timer import TimerHeap
+from kafkapy.errors import KafkaError
+
+S = TypeVar("S")
+T = TypeVar("T")
+Operation = Callable[[S, int], Result[T]]
+
+RELOAD_PAUSE_MS: Final = 500
+"""Before a load that has failed, or a timeout that could not be written, is tried again."""
+LONGEST_RELOAD_PAUSE_MS: Final = 30_000
+"""Before a load that fails again and again, or a timeout that is too large, is tried once more: the pause doubles up
+to this."""
+
+
+class ShardTimer(Generic[S]):
+    """The timeouts of one shard. Made by the runtime, used by the shard, on the control loop's thread."""
+
+    def __init__(self, heap: TimerHeap, run: Callable[[Operation[S, Any]], Later[Any]], name: object) -> None:
+        self._heap = heap
+        self._run = run
+        self._name = name
+        self._keys: set[tuple[object, Hashable]] = set()
+        self._closed = False
+
+    def __contains__(self, key: Hashable) -> bool:
+        return (self._name, key) in self._heap
+
+    def schedule(self, key: Hashable, delay_ms: int, operation: Operation[S, Any]) -> None:
+        """Run a write operation after `delay_ms` ms instead of what was scheduled under the key before.
+
+        It is tried again when it cannot be written then, less and less often when its records are too many for a batch;
+        its reply is dropped.
+        """
+        self._arm(key, delay_ms, operation, RELOAD_PAUSE_MS)
+
+    def _arm(self, key: Hashable, delay_ms: int, operation: Operation[S, Any], pause_ms: int) -> None:
+        if self._closed:
+            return
+        full = (self._name, key)
+        self._keys.add(full)
+        self._heap.schedule(full, delay_ms, lambda: self._due(key, operation, pause_ms))
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget the key."""
+        full = (self._name, key)
+        self._keys.discard(full)
+        self._heap.cancel(full)
+
+    def close(self) -> None:
+        """Forget everything, for good."""
+        self._closed = True
+        for key in self._keys:
+            self._heap.cancel(key)
+        self._keys.clear()
+
+    def _due(self, key: Hashable, operation: Operation[S, Any], pause_ms: int) -> None:
+        self._keys.discard((self._name, key))
+
+        def ended(later: Later[Any]) -> None:
+            # Something else may have been scheduled under the key since: that one counts.
+            if later.error is None or self._closed or key in self:
+                return
+            too_large = isinstance(later.error, KafkaError) and later.error.code in TOO_LARGE
+            next_pause_ms = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS) if too_large else RELOAD_PAUSE_MS
+            self._arm(key, pause_ms, operation, next_pause_ms)
+
+        self._run(operation).then(ended)

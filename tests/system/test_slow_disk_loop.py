@@ -1,0 +1,105 @@
+"""A disk that stalls on one partition holds up that partition, and no client that the control loop serves otherwise."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from interop.clients import ConfluentClient
+from system.raw_client import RawClient, batch, produce_request
+from system.slow_files import SlowFiles
+
+from kafkapy.coordinator.runtime import partition_of
+from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkapy.protocol.messages.metadata import MetadataRequest
+from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest
+from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
+from kafkapy.testing.broker_process import BrokerProcess
+
+PARTITIONS = 50
+STALL_MS = 6000
+ROUNDS = 5
+"""Of requests by others while the disk stalls. Each takes a few ms; all of them, waiting for the disk, would take far
+longer than it stalls."""
+SLOW = "slow-group"
+FAST = next(name for n in range(100) if partition_of(name := f"group-{n}", 50) != partition_of(SLOW, 50))
+
+
+def commit(group: str, offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=offset)
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[OffsetCommitRequest.Topic(name="t", partitions=[partition])],
+    )
+
+
+def committed(client: RawClient, group: str) -> int:
+    topic = OffsetFetchRequest.Topic(name="t", partition_indexes=[0])
+    answer = client.call(OffsetFetchRequest(group_id=group, topics=[topic]), 5)
+    return int(answer.topics[0].partitions[0].committed_offset)
+
+
+def error_of(answer: object) -> int:
+    return int(answer.topics[0].partitions[0].error_code)  # type: ignore[attr-defined]
+
+
+class Stall:
+    """A broker with one group in a partition that can stall, and one in another."""
+
+    def __init__(self, broker: BrokerProcess, files: SlowFiles) -> None:
+        self.broker, self.files = broker, files
+        ConfluentClient(broker.bootstrap).create_topic("t")
+        self.victim, self.other = RawClient(broker.bootstrap), RawClient(broker.bootstrap)
+        self.directory = f"/__consumer_offsets-{partition_of(SLOW, PARTITIONS)}/"
+        for group in (SLOW, FAST):
+            self.commit_when_loaded(group)
+
+    def commit_when_loaded(self, group: str) -> None:
+        deadline = time.monotonic() + 60
+        while error_of(self.other.call(commit(group, 1), 6)) != 0:
+            assert time.monotonic() < deadline
+            self.other.call(FindCoordinatorRequest(key=group, key_type=0), 2)
+            time.sleep(0.1)
+
+    def others_are_served(self) -> None:
+        for number in range(ROUNDS):
+            assert self.other.call(ApiVersionsRequest(), 0).error_code == 0
+            assert self.other.call(MetadataRequest(topics=None), 5).topics
+            assert error_of(self.other.call(commit(FAST, 10 + number), 6)) == 0
+            assert committed(self.other, FAST) == 10 + number
+            assert self.other.call(produce_request("t", batch(b"x")), 9).responses[0].partition_responses[0]
+        readable, _, _ = select.select([self.victim.socket], [], [], 0)
+        assert not readable, "nothing was slow, or the others waited as long"
+
+    def close(self) -> None:
+        self.files.speed_up()
+        self.victim.close()
+        self.other.close()
+
+
+@pytest.fixture
+def stall(tmp_path: Path) -> Iterator[Stall]:
+    root = tmp_path / "broker" / "logs"
+    files = SlowFiles(tmp_path / "slow", root)
+    environment = files.environment
+    overrides = {"offsets.topic.num.partitions": str(PARTITIONS), "offsets.commit.timeout.ms": "30000"}
+    with BrokerProcess(tmp_path / "broker", overrides, environment=environment) as broker:
+        made = Stall(broker, files)
+        yield made
+        made.close()
+
+
+def test_an_offset_commit_into_a_partition_that_stalls(stall: Stall) -> None:
+    stall.files.slow_down(stall.directory, STALL_MS)
+    stall.victim.send(commit(SLOW, 42), 6)
+    time.sleep(0.3)
+    stall.others_are_served()
+    stall.files.speed_up()
+    assert stall.victim.receive_frame()
+    assert committed(stall.victim, SLOW) == 42
