@@ -1,6 +1,6 @@
 """Segments and syncs ahead of need (see log_background.pxd)."""
 
-from libc.errno cimport EAGAIN, EMFILE, ENFILE, ENOENT, ENOMEM, errno
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libcpp.string cimport string
@@ -12,7 +12,7 @@ from kafkapy._speedups.log_cut cimport flush_if_due
 from kafkapy._speedups.log_state cimport fire, lock_settled, set_offline_locked, take_waiters_locked
 from kafkapy._speedups.log_workers cimport LogWorkersState, log_workers_post, log_workers_ref, log_workers_unref
 from kafkapy._speedups.partition_log cimport LogState, Waiter, log_ref, log_unref
-from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
+from kafkapy._speedups.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.segment cimport SegmentState, segment_new, segment_unref
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -93,16 +93,12 @@ cdef int make_segment(LogState* log) noexcept nogil:
     return 0
 
 
-cdef bint no_fault_of_the_disk(int failure) noexcept nogil:
-    return failure == EMFILE or failure == ENFILE or failure == ENOMEM or failure == EAGAIN
-
-
 cdef void make_segment_work(void* argument) noexcept nogil:
     cdef LogState* log = <LogState*>argument
     cdef LogWorkersState* workers
     cdef vector[Waiter] woken
     cdef int failure = make_segment(log)
-    if no_fault_of_the_disk(failure):
+    if is_shortage(failure):
         usleep(RETRY_US)
         pthread_mutex_lock(&log.mutex)
         workers = log.own.segment_workers

@@ -2,7 +2,17 @@
 
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.posix cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.posix cimport (
+    pthread_cond_broadcast,
+    pthread_cond_destroy,
+    pthread_cond_init,
+    pthread_cond_signal,
+    pthread_cond_wait,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
 from kafkapy._speedups.threads cimport block_all_signals, name_thread, pthread_create, pthread_join
 
 

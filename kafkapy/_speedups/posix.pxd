@@ -6,6 +6,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
         pass
+    ctypedef struct pthread_cond_t:
+        pass
     ctypedef struct pthread_rwlock_t:
         pass
     int pthread_mutex_init(pthread_mutex_t*, const void*)
@@ -13,8 +15,6 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t*)
     int pthread_mutex_trylock(pthread_mutex_t*)
     int pthread_mutex_unlock(pthread_mutex_t*)
-    ctypedef struct pthread_cond_t:
-        pass
     int pthread_cond_init(pthread_cond_t*, const void*)
     int pthread_cond_destroy(pthread_cond_t*)
     int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)

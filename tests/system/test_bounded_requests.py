@@ -224,6 +224,7 @@ def test_half_a_million_times_one_partition_is_refused_once_while_others_are_ser
     assert max(waits) < LONGEST_HOLD_NS
 
 
+@pytest.mark.soak
 def test_a_million_unknown_topics_are_each_refused(broker: Broker) -> None:
     names = [f"{i:07}" for i in range(1_000_000)]
     request = DeleteTopicsRequest(topic_names=names, timeout_ms=1000)
