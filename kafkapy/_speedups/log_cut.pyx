@@ -1,6 +1,6 @@
 """Truncation, log start, deletion and flush (see log_cut.pxd). Called by the control plane's threads without the GIL."""
 
-from libc.errno cimport EIO
+from libc.errno cimport EIO, errno
 from libc.stdint cimport int32_t, int64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -97,7 +97,7 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
         if at.base_offset < offset:
             cut.end = at.base_offset if at.base_offset > log.log_start_offset else log.log_start_offset
     else:
-        failure = EIO
+        failure = errno if status == SCAN_ERROR and errno else EIO
     cut.position = at.position
     if failure:
         finish_truncation(log, cut, failure)

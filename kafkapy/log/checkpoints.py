@@ -34,6 +34,7 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 VERSION = 0
+READ_SIZE = 1 << 16
 
 
 class CheckpointError(OSError):
@@ -100,10 +101,22 @@ def write_checkpoint(path: Path, offsets: Mapping[TopicPartition, int], *, sync:
     write_atomically(path, ("\n".join(lines) + "\n").encode(), sync=sync)
 
 
+def _read(path: Path) -> bytes:
+    # Not a file object, which takes EAGAIN for an empty answer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = []
+        while piece := os.read(fd, READ_SIZE):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(fd)
+
+
 def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
     """The offsets of a checkpoint; empty when there is none. CheckpointError when it is malformed."""
     try:
-        lines = path.read_text().splitlines()
+        lines = _read(path).decode().splitlines()
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError:
