@@ -1,4 +1,4 @@
-"""Consumer groups in the log of another broker: Kafka 4.4 loads what kafkapy wrote, and kafkapy what Kafka wrote."""
+"""Consumer groups in the log of another broker: Kafka 4.1 loads what kafkapy wrote, and kafkapy what Kafka wrote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kafkapy.testing.broker_process import BrokerProcess
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock
 from kafkapy.types import TopicPartition
 
-VERSION = "4.4.0"
+VERSION = "4.1.1"
 PARTITION = TopicPartition("__consumer_offsets", 0)
 OVERRIDES = {
     "offsets.topic.num.partitions": "1",
