@@ -121,6 +121,7 @@ def rounds(allocations: Allocations, attempt: Callable[[], None], times: int) ->
             return attempts
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", CASES)
 def test_each_allocation_of_a_request_may_fail(spoiled: tuple[BrokerProcess, Allocations], case: str) -> None:
     broker, allocations = spoiled
@@ -140,6 +141,7 @@ def test_each_allocation_of_a_request_may_fail(spoiled: tuple[BrokerProcess, All
     neighbour.close()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("acks", [1, -1])
 def test_what_is_acknowledged_is_there_once_and_nothing_is_there_twice(
     spoiled: tuple[BrokerProcess, Allocations], acks: int
