@@ -19,6 +19,9 @@ cdef enum:
     COMPRESSION_DEFAULT_LEVEL = -0x7FFFFFFF
     CODEC_LZ4_V0 = 8                # LZ4 as message format v0 has it: the frame's header checksum is wrong by design (KAFKA-3160)
 
+# At the start of a thread of the data plane: has what is thread-local here allocated. glibc ends the process when that fails, so it is not to happen
+# while memory is short.
+cdef void compression_thread_begin() noexcept nogil
 # codec: 1 gzip, 2 snappy, 3 lz4, 4 zstd (record_batch.pxd), or CODEC_LZ4_V0. level: as in compression.<codec>.level, or
 # COMPRESSION_DEFAULT_LEVEL; out of range it is the nearest one. COMPRESSION_OK, COMPRESSION_NO_MEMORY or COMPRESSION_UNKNOWN_CODEC.
 cdef int compress_into(int codec, int level, const uint8_t* data, int64_t size, ByteBuffer* into) noexcept nogil

@@ -53,6 +53,7 @@ cdef extern from "lz4frame.h" nogil:
         }
     };
     static thread_local KpCodecs kp_codecs;
+    static void kp_codecs_begin(void) { __asm__ volatile("" : : "r"(&kp_codecs) : "memory"); }
 
     static ZSTD_CCtx* kp_zstd_out(void) {
         if (!kp_codecs.zstd_out) kp_codecs.zstd_out = ZSTD_createCCtx();
@@ -183,6 +184,9 @@ cdef extern from "zlib.h" nogil:
     z_stream* gzip_out "kp_gzip_out"(int level)
     z_stream* gzip_in "kp_gzip_in"()
 
+cdef extern from * nogil:
+    void kp_codecs_begin()
+
 cdef extern from "snappy-c.h" nogil:
     int SNAPPY_OK
     size_t snappy_max_compressed_length(size_t size)
@@ -242,6 +246,10 @@ cdef bint reserve(ByteBuffer* into, size_t room, size_t limit) noexcept nogil:
 
 
 # ---- compression ----------------------------------------------------------------------------------------------------------------
+
+
+cdef void compression_thread_begin() noexcept nogil:
+    kp_codecs_begin()
 
 
 cdef int compress_into(int codec, int level, const uint8_t* data, int64_t size, ByteBuffer* into) noexcept nogil:

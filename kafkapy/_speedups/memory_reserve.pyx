@@ -32,9 +32,12 @@ cdef extern from * nogil:
         return (int64_t)t.tv_sec * 1000000000LL + t.tv_nsec;
     }
 
+    // Of all threads together: memory for something thread-local would have to be allocated, and glibc ends the process when it cannot be.
+    std::atomic<int64_t> kp_since(0);
+    std::atomic<int64_t> kp_last(0);
+
     // Called by operator new, which tries again when this returns.
     void kp_out_of_memory() {
-        static thread_local int64_t since = 0, last = 0;
         void* held = kp_reserve.exchange(nullptr);
         if (held) {
             kp_taken++;
@@ -42,9 +45,8 @@ cdef extern from * nogil:
             return;
         }
         int64_t now = kp_now();
-        if (now - last > 1000000000LL) since = now;
-        last = now;
-        if (now - since > kp_patience_ns) throw std::bad_alloc();
+        if (now - kp_last.exchange(now) > 1000000000LL) kp_since = now;
+        if (now - kp_since > kp_patience_ns) throw std::bad_alloc();
         kp_waits++;
         struct timespec pause = {0, 1000000};
         nanosleep(&pause, nullptr);

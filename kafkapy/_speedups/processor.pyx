@@ -29,6 +29,7 @@ from kafkapy._speedups.channel_handler cimport (
     request_resume,
     request_wake,
 )
+from kafkapy._speedups.compression cimport compression_thread_begin
 from kafkapy._speedups.connection cimport (
     CLOSED_AT_STOP,
     CLOSED_BY_BROKER,
@@ -405,6 +406,7 @@ cdef void run_loop(void* processor) noexcept nogil:
     """On the first thread from the start, on each later one from where the one before was left behind."""
     cdef ProcessorState* p = <ProcessorState*>processor
     cdef int64_t stop_at, alone
+    compression_thread_begin()
     own_by(p, thread_self())
     if atomic_load(&p.started_ns) == 0:
         atomic_store(&p.started_ns, monotonic_ns())

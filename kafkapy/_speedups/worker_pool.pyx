@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from kafkapy._speedups.compression cimport compression_thread_begin
 from kafkapy._speedups.pending_request cimport PendingRequest, pending_return, pending_unref, pending_work
 from kafkapy._speedups.posix cimport (
     atomic_count,
@@ -61,6 +62,7 @@ cdef void* worker(void* argument) noexcept nogil:
     cdef int64_t started
     block_all_signals()
     name_thread(b"kafka-worker")
+    compression_thread_begin()
     while True:
         request = take(pool)
         if request == NULL:

@@ -1,6 +1,6 @@
-/* Makes allocations of the broker's network threads fail: preloaded, steered by another process through a file that both map.
+/* Makes allocations of the broker's own threads fail: preloaded, steered by another process through a file that both map.
 
-   Python's own threads and the control loop are left alone; a network thread is known by its name. */
+   Python's own threads and the control loop are left alone; those of C are known by their names. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
