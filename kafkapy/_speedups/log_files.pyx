@@ -143,6 +143,8 @@ cdef bint truncate(PartitionLog log, int64_t offset) except -1:
         failure = begin_truncation(log.state, offset, &cut, &removed)
     if failure:
         raise OSError(failure, strerror(failure).decode(), log.storage.directory)
+    if cut.segment == NULL:
+        return False            # another truncation was faster
     try:
         # The newest first, as begin_truncation lists them.
         log.storage.delete_segments(list(removed), delay_ms=0)
