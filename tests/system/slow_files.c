@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
@@ -98,3 +100,8 @@ int unlink(const char* path) { touched("unlink", path); return REAL(int, unlink,
 int mkdir(const char* path, mode_t mode) { touched("mkdir", path); return REAL(int, mkdir, const char*, mode_t)(path, mode); }
 int rmdir(const char* path) { touched("rmdir", path); return REAL(int, rmdir, const char*)(path); }
 int stat(const char* restrict path, struct stat* restrict out) { touched("stat", path); return REAL(int, stat, const char*, struct stat*)(path, out); }
+int lstat(const char* restrict path, struct stat* restrict out) { touched("stat", path); return REAL(int, lstat, const char*, struct stat*)(path, out); }
+int statvfs(const char* restrict path, struct statvfs* restrict out) { touched("stat", path); return REAL(int, statvfs, const char*, struct statvfs*)(path, out); }
+int access(const char* path, int mode) { touched("stat", path); return REAL(int, access, const char*, int)(path, mode); }
+int truncate(const char* path, off_t size) { touched("truncate", path); return REAL(int, truncate, const char*, off_t)(path, size); }
+DIR* opendir(const char* path) { touched("list", path); return REAL(DIR*, opendir, const char*)(path); }

@@ -14,10 +14,15 @@ from system.slow_files import SlowFiles
 
 from kafkapy.coordinator.runtime import partition_of
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
+from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
+from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest
 from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
+from kafkapy.protocol.schema import Request
 from kafkapy.testing.broker_process import BrokerProcess
 
 PARTITIONS = 50
@@ -67,7 +72,8 @@ class Stall:
             self.other.call(FindCoordinatorRequest(key=group, key_type=0), 2)
             time.sleep(0.1)
 
-    def others_are_served(self) -> None:
+    def others_are_served(self, *, answered: bool = False) -> None:
+        """Unless what stalls may be `answered` before its disk is done, it must take longer than all of this."""
         for number in range(ROUNDS):
             assert self.other.call(ApiVersionsRequest(), 0).error_code == 0
             assert self.other.call(MetadataRequest(topics=None), 5).topics
@@ -75,7 +81,7 @@ class Stall:
             assert committed(self.other, FAST) == 10 + number
             assert self.other.call(produce_request("t", batch(b"x")), 9).responses[0].partition_responses[0]
         readable, _, _ = select.select([self.victim.socket], [], [], 0)
-        assert not readable, "nothing was slow, or the others waited as long"
+        assert answered or not readable, "nothing was slow, or the others waited as long"
 
     def close(self) -> None:
         self.files.speed_up()
@@ -103,3 +109,55 @@ def test_an_offset_commit_into_a_partition_that_stalls(stall: Stall) -> None:
     stall.files.speed_up()
     assert stall.victim.receive_frame()
     assert committed(stall.victim, SLOW) == 42
+
+
+def deletion(topic: str) -> DeleteRecordsRequest:
+    partition = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=1)
+    entry = DeleteRecordsRequest.Topic(name=topic, partitions=[partition])
+    return DeleteRecordsRequest(topics=[entry], timeout_ms=30_000)
+
+
+def lookup(topic: str) -> ListOffsetsRequest:
+    partition = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=1_700_000_000_000)
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.Topic(name=topic, partitions=[partition])])
+
+
+STALLS: dict[str, tuple[str, Request, int]] = {
+    "a topic that is created": (
+        "/new-0",
+        CreateTopicsRequest(
+            topics=[CreateTopicsRequest.Topic(name="new", num_partitions=1, replication_factor=1)], timeout_ms=30_000
+        ),
+        4,
+    ),
+    "a topic that is deleted": ("/slow-0", DeleteTopicsRequest(topic_names=["slow"], timeout_ms=30_000), 3),
+    "a leader epoch that is written": ("/slow-0", deletion("slow"), 1),
+    "a lookup by timestamp": ("/slow-0", lookup("slow"), 5),
+}
+"""What is sent while operations on a path with that text in it stall."""
+
+
+@pytest.mark.parametrize("what", STALLS)
+def test_administration_of_a_partition_that_stalls(stall: Stall, what: str) -> None:
+    text, request, version = STALLS[what]
+    ConfluentClient(stall.broker.bootstrap).create_topic("slow")
+    for _ in range(2):
+        assert stall.other.call(produce_request("slow", batch(b"x")), 9).responses[0].partition_responses[0]
+    # A roll or an index that is not mapped would make the produce above slow, and not what is meant here.
+    stall.files.slow_down(text, STALL_MS)
+    stall.victim.send(request, version)
+    time.sleep(0.3)
+    stall.others_are_served(answered=what == "a leader epoch that is written")
+    stall.files.speed_up()
+    assert stall.victim.receive_frame()
+
+
+def test_a_metadata_store_that_stalls(stall: Stall) -> None:
+    """Only what changes metadata waits for its disk."""
+    stall.files.slow_down("/kafkapy-metadata.db", STALL_MS)
+    topic = CreateTopicsRequest.Topic(name="new", num_partitions=1, replication_factor=1)
+    stall.victim.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 4)
+    time.sleep(0.3)
+    stall.others_are_served()
+    stall.files.speed_up()
+    assert stall.victim.receive_frame()
