@@ -23,7 +23,7 @@ SANITIZE = os.environ.get("KAFKAPY_SANITIZE", "")
 ONLY = {name for name in os.environ.get("KAFKAPY_EXT", "").split(",") if name}
 JOBS = os.cpu_count() or 1
 # What a kernel links beside the C++ runtime; see scripts/system-packages for where it comes from.
-LIBRARIES = {"compression": ["lz4", "zstd", "snappy", "z"]}
+LIBRARIES = {kernel: ["lz4", "zstd", "snappy", "z"] for kernel in ("compression", "decompress_stream")}
 NEEDED = "Building needs, on Debian: apt install g++ python3-dev liblz4-dev libzstd-dev libsnappy-dev zlib1g-dev"
 VARIANT = "-".join(word for word in ("cython", "debug" if DEBUG else "", SANITIZE) if word)
 

@@ -348,6 +348,8 @@ cdef class FutureLogCopy:
         options.required_acks = 1
         options.api_version = -1
         options.validated = True
+        options.checked = False
+        options.work = NULL
         options.current_leader_epoch = -1
         options.now_ms = wall_clock_ms()
         status = append_batches(self.future.state, data, size, &options, NULL, ORIGIN_REPLICATION, &result)

@@ -1,9 +1,10 @@
 """Appending to a partition log (see log_append.pxd).
 
-First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records. Then, under it: leadership, sequence numbers,
-a roll when one is due, offsets. Then, without it but in turn, one pwrite; under it again, the log end and the producer state. Until the turn is over
-nobody else appends, and nothing changes segments, epochs or leadership (lock_settled), so what was checked before the write holds after it. A log dir
-that fails meanwhile may take the log offline: the records are in it all the same. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
+First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records (append_checks.pyx). Then, under it: leadership,
+sequence numbers, a roll when one is due, offsets. Then, without it but in turn, one pwrite; under it again, the log end and the producer state. Until
+the turn is over nobody else appends, and nothing changes segments, epochs or leadership (lock_settled), so what was checked before the write holds
+after it. A log dir that fails meanwhile may take the log offline: the records are in it all the same. Source of the order and the error codes: Kafka's
+UnifiedLog and LogValidator.
 """
 
 from libc.errno cimport ENOSPC, errno
@@ -17,21 +18,16 @@ from posix.unistd cimport close, write
 
 from libcpp.string cimport string
 
+from kafkapy._speedups.append_checks cimport CHECK_BY_WORKER, CheckedBatch, check_all, refuse
 from kafkapy._speedups.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.error_codes cimport ERROR_INVALID_TXN_STATE
 from kafkapy._speedups.file_records cimport open_file
 from kafkapy._speedups.log_recovery cimport epochs_assign
 from kafkapy._speedups.log_state cimport (
-    ERROR_CORRUPT_MESSAGE,
-    ERROR_INVALID_RECORD,
-    ERROR_INVALID_TIMESTAMP,
     ERROR_KAFKA_STORAGE_ERROR,
-    ERROR_MESSAGE_TOO_LARGE,
     ERROR_NONE,
     ERROR_NOT_ENOUGH_REPLICAS,
     ERROR_OFFSET_OUT_OF_RANGE,
-    ERROR_RECORD_LIST_TOO_LARGE,
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
     active_segment,
     TURN_FREE,
     TURN_SLOW,
@@ -44,7 +40,6 @@ from kafkapy._speedups.log_state cimport (
     fire,
     remember_batch_locked,
     segment_stem,
-    set_high_watermark_locked,
     set_offline_locked,
     switch_segment_locked,
     take_waiters_locked,
@@ -57,6 +52,7 @@ from kafkapy._speedups.partition_log cimport (
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
     LOG_PARK_VERIFY,
+    LOG_PARK_WORK,
     LOG_REFUSED,
     WAIT_SEGMENT,
     WAIT_TURN,
@@ -75,10 +71,8 @@ from kafkapy._speedups.producer_state cimport (
     SEQUENCE_DUPLICATE,
     SEQUENCE_OK,
     CompletedTransaction,
-    ControlMarker,
     SequenceCheck,
     SequenceVerdict,
-    control_marker_parse,
     producer_apply,
     producer_check,
     producer_in_transaction,
@@ -88,29 +82,11 @@ from kafkapy._speedups.producer_state cimport (
 )
 from kafkapy._speedups.record_batch cimport (
     ATTRIBUTES_AT,
-    BATCH_BAD_LENGTH,
-    BATCH_BAD_MAGIC,
-    BATCH_OK,
-    CODEC_MASK,
-    CODEC_NONE,
-    CODEC_ZSTD,
-    CONTROL_FLAG,
-    MAX_RECORD_ERRORS,
-    MAX_TIMESTAMP_AT,
-    NO_TIMESTAMP,
-    RECORD_BAD_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    BatchStatus,
-    RecordError,
-    ValidationRules,
-    batch_check_crc,
-    batch_check_records,
-    batch_header_parse,
     batch_refresh_crc,
     batch_stamp,
-    batch_stamp_append_time,
 )
 from kafkapy._speedups.segment cimport (
     NEWEST_NOT_KNOWN,
@@ -133,163 +109,6 @@ cdef enum:
     ABORTED_LAST_OFFSET_AT = ABORTED_FIRST_OFFSET_AT + 8
     ABORTED_LAST_STABLE_OFFSET_AT = ABORTED_LAST_OFFSET_AT + 8
     ABORTED_ENTRY_SIZE = ABORTED_LAST_STABLE_OFFSET_AT + 8
-
-cdef struct CheckedBatch:
-    int64_t at                      # in the bytes given
-    BatchHeader header
-    ControlMarker marker
-
-
-cdef int refuse(AppendResult* result, int error, const char* message) noexcept nogil:
-    result.error = <int16_t>error
-    result.message = message
-    return error
-
-
-cdef int check_structure(const uint8_t* data, int64_t available, int origin, CheckedBatch* batch, AppendResult* result) noexcept nogil:
-    """0, or an error: is this one whole v2 batch?"""
-    cdef BatchStatus status = batch_header_parse(data, available, &batch.header)
-    cdef BatchHeader* header = &batch.header
-    if status == BATCH_BAD_MAGIC:
-        if header.magic == 0 or header.magic == 1:
-            return refuse(result, ERROR_INVALID_RECORD, "Only record batches of magic version 2 are taken.")
-        return refuse(result, ERROR_CORRUPT_MESSAGE, "The magic byte is no known message format.")
-    if status == BATCH_BAD_LENGTH:
-        return refuse(result, ERROR_CORRUPT_MESSAGE, "The batch has an impossible length.")
-    if status != BATCH_OK or header.size > available:
-        return refuse(result, ERROR_INVALID_RECORD, "The records hold no whole batch.")
-    return ERROR_NONE
-
-
-cdef bint is_message_set(const uint8_t* data, int64_t size, const AppendOptions* options) noexcept nogil:
-    """A whole message of v0 or v1 is at the start, in a request that may hold them: a worker converts it."""
-    cdef BatchHeader header
-    return (0 <= options.api_version < BATCHES_SINCE_VERSION and batch_header_parse(data, size, &header) == BATCH_BAD_MAGIC
-            and (header.magic == 0 or header.magic == 1) and header.size <= size)
-
-
-cdef inline bint out_of_bounds(int64_t timestamp, const LogConfigState* config, int64_t now_ms) noexcept nogil:
-    if timestamp == NO_TIMESTAMP:
-        return False
-    if timestamp > now_ms:
-        return timestamp - now_ms > config.timestamp_after_max_ms
-    # A hostile timestamp may be as far back as 2**64-1, so the distance is an unsigned one.
-    return <uint64_t>now_ms - <uint64_t>timestamp > <uint64_t>config.timestamp_before_max_ms
-
-
-cdef int check_records(uint8_t* data, const LogConfigState* config, const AppendOptions* options, int origin, CheckedBatch* batch,
-                       AppendResult* result) noexcept nogil:
-    """0, an error, or -1 when a worker has to look into the records. May patch the max timestamp, and the append time with LogAppendTime."""
-    cdef BatchHeader* header = &batch.header
-    cdef int8_t codec = <int8_t>(header.attributes & CODEC_MASK)
-    cdef ValidationRules rules
-    cdef RecordError errors[100]
-    cdef int32_t error_count = 0, i, delta = 0
-    cdef int64_t max_timestamp = -1
-    cdef bint bad_timestamp = False
-    if batch_check_crc(data, header.size) != BATCH_OK:
-        return refuse(result, ERROR_CORRUPT_MESSAGE, "The batch fails its CRC check.")
-    if header.last_offset_delta < 0:
-        return refuse(result, ERROR_INVALID_RECORD, "The last offset delta is negative.")
-    if origin == ORIGIN_CLIENT:
-        if header.base_offset != 0:
-            return refuse(result, ERROR_INVALID_RECORD, "The base offset of a produced batch must be 0.")
-        if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-            return refuse(result, ERROR_INVALID_RECORD, "The record count does not agree with the offsets.")
-        if header.attributes & CONTROL_FLAG:
-            return refuse(result, ERROR_INVALID_RECORD, "Clients are not allowed to write control records.")
-        if header.producer_id >= 0 and header.base_sequence < 0:
-            return refuse(result, ERROR_INVALID_RECORD, "A batch with a producer id needs a sequence number.")
-        if codec > CODEC_ZSTD:
-            return refuse(result, ERROR_CORRUPT_MESSAGE, "The compression codec is not known.")
-        # A validated batch has the codec of the topic, whatever the client sent.
-        if codec == CODEC_ZSTD and 0 <= options.api_version < ZSTD_SINCE_VERSION and not options.validated:
-            return refuse(result, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "Produce before version 7 may not use zstd.")
-        if header.attributes & TIMESTAMP_TYPE_FLAG and not config.log_append_time:
-            # A batch as it was read from a topic with LogAppendTime: its type becomes that of this topic, as in Kafka.
-            header.attributes = <int16_t>(header.attributes & ~TIMESTAMP_TYPE_FLAG)
-            store_int16(data + ATTRIBUTES_AT, header.attributes)
-            batch_refresh_crc(data, header.size)
-    if not control_marker_parse(data, header.size, header, &batch.marker):
-        return refuse(result, ERROR_INVALID_RECORD, "The control record is malformed.")
-    if origin == ORIGIN_REPLICATION:
-        return ERROR_NONE
-    if origin == ORIGIN_CLIENT and not options.validated:
-        if codec == CODEC_NONE:
-            if config.compression_codec > CODEC_NONE:
-                return -1
-        elif config.compacted or config.validate_compressed or (config.compression_codec >= 0 and config.compression_codec != codec):
-            return -1
-    if not config.log_append_time and origin == ORIGIN_CLIENT:
-        # Records of a compressed batch are not looked into here; its header tells the highest timestamp and that of the first record.
-        if codec != CODEC_NONE and (out_of_bounds(header.max_timestamp, config, options.now_ms) or
-                                    out_of_bounds(header.base_timestamp, config, options.now_ms)):
-            return refuse(result, ERROR_INVALID_TIMESTAMP, "One or more records have a timestamp outside the accepted range.")
-    # What a worker has validated it has stamped too, which no client may do.
-    if codec == CODEC_NONE and origin == ORIGIN_CLIENT and not options.validated:
-        rules.needs_keys = config.compacted
-        rules.log_append_time = config.log_append_time
-        rules.timestamp_before_max_ms = config.timestamp_before_max_ms
-        rules.timestamp_after_max_ms = config.timestamp_after_max_ms
-        rules.now_ms = options.now_ms
-        if batch_check_records(data, header.size, header, &rules, errors, &error_count, &max_timestamp, &delta) != BATCH_OK:
-            return refuse(result, ERROR_INVALID_RECORD, "The records do not add up: counts, offsets, lengths or trailing bytes.")
-        if error_count > 0:
-            result.record_errors = <RecordError*>malloc(<size_t>error_count * sizeof(RecordError))
-            if result.record_errors != NULL:
-                memcpy(result.record_errors, errors, <size_t>error_count * sizeof(RecordError))
-                result.record_error_count = error_count
-            for i in range(error_count):
-                if errors[i].problem == RECORD_BAD_TIMESTAMP:
-                    bad_timestamp = True
-            if bad_timestamp:
-                return refuse(result, ERROR_INVALID_TIMESTAMP, "One or more records have a timestamp outside the accepted range.")
-            return refuse(result, ERROR_INVALID_RECORD, "One or more records were rejected: a compacted topic takes no record without a key.")
-        if not config.log_append_time and max_timestamp != header.max_timestamp:
-            store_int64(data + MAX_TIMESTAMP_AT, max_timestamp)
-            batch_refresh_crc(data, header.size)
-            header.max_timestamp = max_timestamp
-    if config.log_append_time:
-        batch_stamp_append_time(data, header.size, options.now_ms)
-        header.max_timestamp = options.now_ms
-        header.attributes = header.attributes | TIMESTAMP_TYPE_FLAG
-    return ERROR_NONE
-
-
-cdef int check_all(uint8_t* data, int64_t size, const LogConfigState* config, const AppendOptions* options, int origin,
-                   vector[CheckedBatch]* batches, AppendResult* result) noexcept nogil:
-    cdef CheckedBatch batch
-    cdef int64_t at = 0, next_offset = -1
-    cdef int verdict
-    if origin == ORIGIN_CLIENT and not options.validated and is_message_set(data, size, options):
-        return -1
-    while at < size:
-        verdict = check_structure(data + at, size - at, origin, &batch, result)
-        if verdict:
-            return verdict
-        if batches.size() == 1 and origin == ORIGIN_CLIENT:
-            return refuse(result, ERROR_INVALID_RECORD, "A produce request holds exactly one batch per partition.")
-        if origin != ORIGIN_REPLICATION and batch.header.size > config.max_message_bytes:
-            return refuse(result, ERROR_MESSAGE_TOO_LARGE, "The batch is larger than max.message.bytes.")
-        batch.at = at
-        at += batch.header.size
-        # The second batch is refused before the first one is checked in depth.
-        if origin == ORIGIN_CLIENT and at != size:
-            return refuse(result, ERROR_INVALID_RECORD, "A produce request holds exactly one batch per partition.")
-        verdict = check_records(data + batch.at, config, options, origin, &batch, result)
-        if verdict:
-            return verdict
-        if origin == ORIGIN_REPLICATION:
-            if batch.header.base_offset < next_offset:
-                return refuse(result, ERROR_CORRUPT_MESSAGE, "The offsets of the batches do not ascend.")
-            next_offset = batch.header.base_offset + batch.header.last_offset_delta + 1
-        batches.push_back(batch)
-    if batches.empty():
-        return refuse(result, ERROR_INVALID_RECORD, "The records hold no whole batch.")
-    if origin != ORIGIN_REPLICATION and size > config.segment_bytes:
-        return refuse(result, ERROR_RECORD_LIST_TOO_LARGE, "The records are larger than segment.bytes.")
-    return ERROR_NONE
-
 
 cdef int append_aborted(const string& directory, const AbortedWrite* aborted) noexcept nogil:
     """Kafka's transaction index: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable offset.
@@ -465,7 +284,7 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
     return 0
 
 
-cdef AppendStatus finish_refused(LogState* log, int64_t size, AppendResult* result) noexcept nogil:
+cdef AppendStatus append_refused(LogState* log, int64_t size) noexcept nogil:
     atomic_count(&log.counters.produce_requests, 1)
     atomic_count(&log.counters.failed_produce_requests, 1)
     atomic_count(&log.counters.bytes_rejected, size)
@@ -514,7 +333,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     pthread_mutex_unlock(&log.mutex)
     if verdict:
         refuse(result, verdict, NULL)
-        return finish_refused(log, size, result)
+        return append_refused(log, size)
     # A loaded log's file is opened by the first request that needs it, here where nobody waits for the mutex.
     if active != NULL:
         if active.fd < 0 or (active.first_batch_timestamp < 0 and active.size > 0):
@@ -525,9 +344,10 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
         segment_unref(active)
     verdict = check_all(data, size, &config, options, origin, &batches, result)
     if verdict < 0:
-        return LOG_PARK_VALIDATE
+        return LOG_PARK_WORK if verdict == CHECK_BY_WORKER else LOG_PARK_VALIDATE
     if verdict:
-        return finish_refused(log, size, result)
+        return append_refused(log, size)
+    result.checked = True
     for i in range(batches.size()):
         if batches[i].header.max_timestamp > max_timestamp:
             max_timestamp = batches[i].header.max_timestamp
@@ -657,7 +477,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
         atomic_count(&log.counters.messages_in, messages)
         atomic_count(&log.counters.produce_requests, 1)
     elif status == LOG_REFUSED:
-        finish_refused(log, size, result)
+        append_refused(log, size)
     fire(&woken)
     return status
 

@@ -15,7 +15,7 @@ from kafkapy._speedups.log_recovery cimport LogHistory
 from kafkapy._speedups.log_workers cimport LogWorkers, LogWorkersState
 from kafkapy._speedups.posix cimport atomic_add, pthread_cond_t, pthread_mutex_t
 from kafkapy._speedups.producer_state cimport CompletedTransaction
-from kafkapy._speedups.record_batch cimport RecordError
+from kafkapy._speedups.record_batch cimport RecordError, ValidationRules
 from kafkapy._speedups.segment cimport SegmentState
 
 # ---- waiting --------------------------------------------------------------------------------------------------------------------
@@ -46,13 +46,16 @@ cdef enum AppendStatus:
     LOG_REFUSED = 1             # result.error says why; nothing was written
     LOG_PARK_SEGMENT = 2        # full and no segment prepared, SEGMENT_WANTED was posted; or another append hangs in its write. The waiter given
                                 # was registered; run again when woken
-    LOG_PARK_VALIDATE = 3       # a worker must look into the records first (compressed batch on a compacted topic, another codec ...)
+    LOG_PARK_VALIDATE = 3       # Python must convert the records first (another codec, an old message format)
     LOG_PARK_VERIFY = 4         # the transaction coordinator must be asked first; run again with result.guard when it has said yes
+    LOG_PARK_WORK = 5           # a worker is to check compressed records (check_by_worker, result.rules); run again with `checked`
 
 cdef struct AppendOptions:
     int8_t required_acks        # with -1: refused with NOT_ENOUGH_REPLICAS when the ISR is below min.insync.replicas
     int16_t api_version         # of Produce, for zstd (7+) and one-batch (3+) rules; -1 for internal appends (several batches, control allowed)
     bint validated              # a worker has validated or converted the records already: skip LOG_PARK_VALIDATE
+    bint checked                # this very append has checked CRC and records before it was parked: skip both
+    int64_t* work               # what of INLINE_WORK (append_checks.pxd) is left for records, counted down; NULL: as much as it takes
     int32_t current_leader_epoch    # -1: not checked
     int64_t now_ms
     bint verify                 # a client's batch that opens a transaction needs the coordinator's word (KIP-890)
@@ -73,6 +76,8 @@ cdef struct AppendResult:
     RecordError* record_errors  # malloc'ed (free() by the caller) or NULL
     int32_t record_error_count
     int64_t guard               # with LOG_PARK_VERIFY
+    bint checked                # with LOG_PARK_SEGMENT and LOG_PARK_VERIFY: CRC and records are right
+    ValidationRules rules       # with LOG_PARK_WORK
 
 # ---- read -----------------------------------------------------------------------------------------------------------------------
 

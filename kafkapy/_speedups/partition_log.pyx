@@ -428,6 +428,8 @@ cdef class PartitionLog:
         options.required_acks = <int8_t>required_acks
         options.api_version = <int16_t>api_version
         options.validated = validated
+        options.checked = False
+        options.work = NULL
         options.current_leader_epoch = leader_epoch
         options.now_ms = now_ms if now_ms >= 0 else wall_clock_ms()
         options.verify = False
@@ -442,6 +444,8 @@ cdef class PartitionLog:
         options.required_acks = 1
         options.api_version = -1
         options.validated = True
+        options.checked = False
+        options.work = NULL
         options.current_leader_epoch = -1
         options.now_ms = wall_clock_ms()
         options.verify = False

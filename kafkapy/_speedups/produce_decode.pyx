@@ -114,6 +114,8 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
     partition.result.leader_epoch = -1
     partition.replaced = NULL
     partition.validated = False
+    partition.checked = False
+    partition.for_worker = False
     partition.asked_guard = 0
     partition.guard = 0
     partition.stage = PARTITION_PENDING

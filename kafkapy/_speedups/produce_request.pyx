@@ -5,8 +5,9 @@ Versions 0 to 2 bring message sets of v0 and v1, which a worker converts before 
 A request goes through three stages and can park in each:
 
     AUTHORIZE   all questions the connection's cache cannot answer are asked at once; nothing was appended yet
-    APPEND      each partition once. A full segment, records that a worker must look into, or a first batch of a transaction that the coordinator
-                must confirm (KIP-890) park the request; partitions that are done stay done
+    APPEND      each partition once. A full segment, records that Python must convert, or a first batch of a transaction that the coordinator must
+                confirm (KIP-890) park the request; partitions that are done stay done. Compressed records are checked here as long as it takes
+                about two milliseconds for all partitions (INLINE_WORK); the others are checked by a worker
     WAIT        acks=-1: until the high watermark has passed every appended batch, leadership is lost, or the time is over
 
 The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Of several entries for one partition the
@@ -19,6 +20,7 @@ from libc.string cimport memcmp
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.append_checks cimport INLINE_WORK, check_by_worker
 from kafkapy._speedups.authorization cimport (
     DECISION_ALLOWED,
     DECISION_DENIED,
@@ -39,6 +41,7 @@ from kafkapy._speedups.data_plane cimport (
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
     OUTCOME_REPLY,
+    OUTCOME_WORKER,
 )
 from kafkapy._speedups.error_codes cimport (
     ERROR_INVALID_PRODUCER_ID_MAPPING,
@@ -56,12 +59,13 @@ from kafkapy._speedups.error_codes cimport (
     ERROR_UNKNOWN_TOPIC_ID,
     ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
-from kafkapy._speedups.log_append cimport BATCHES_SINCE_VERSION
+from kafkapy._speedups.log_append cimport BATCHES_SINCE_VERSION, append_refused
 from kafkapy._speedups.partition_log cimport (
     LOG_APPENDED,
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
     LOG_PARK_VERIFY,
+    LOG_PARK_WORK,
     WAIT_FLUSHED,
     WAIT_HIGH_WATERMARK,
     WAIT_SEGMENT,
@@ -354,10 +358,13 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
     cdef vector[size_t] parked
     cdef vector[size_t] unverified
     cdef bint wants_segment = False
+    cdef bint wants_worker = False
+    cdef int64_t work = INLINE_WORK
     cdef size_t i
     options.required_acks = <int8_t>state.acks
     options.api_version = state.frame.api_version
     options.current_leader_epoch = -1
+    options.work = &work
     options.now_ms = wall_clock_ms()
     options.adds_partitions = state.frame.api_version >= FIRST_THAT_ADDS
     options.verify = options.adds_partitions or atomic_load(&plane.verify_transactions)
@@ -381,6 +388,7 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         if partition.stage != PARTITION_PENDING:
             continue
         options.validated = partition.validated
+        options.checked = partition.checked
         options.guard = partition.guard
         clear_result(&result)
         status = log_append(partition.log, <uint8_t*>partition.records, partition.records_size, &options, &waiter, &result)
@@ -393,6 +401,11 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         elif status == LOG_PARK_SEGMENT:
             wants_segment = True
             parked.push_back(i)
+        elif status == LOG_PARK_WORK:
+            partition.result = result
+            partition.for_worker = True
+            wants_worker = True
+            parked.push_back(i)
         elif status == LOG_PARK_VALIDATE:
             ask_about(state, i)
             parked.push_back(i)
@@ -404,6 +417,15 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
             partition.stage = PARTITION_DONE
         else:
             refuse(partition, &result)
+        if result.checked:
+            partition.checked = True
+    if wants_worker:
+        # The others look again when that is done.
+        if wants_segment:
+            remove_waiters(state)
+        outcome.kind = OUTCOME_WORKER
+        outcome.parked = state
+        return False
     if state.ask.questions.empty() and unverified.size():
         # Records that a worker has to look into come first; then the coordinator is asked about everything at once.
         state.ask.kind = ASK_VERIFY
@@ -441,6 +463,7 @@ cdef void clear_result(AppendResult* result) noexcept nogil:
     result.record_errors = NULL
     result.record_error_count = 0
     result.guard = 0
+    result.checked = False
 
 
 cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:
@@ -593,7 +616,19 @@ cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Ou
 
 
 cdef void produce_work(void* parked) noexcept nogil:
-    pass        # no Produce has such work yet
+    cdef ProduceState* state = <ProduceState*>parked
+    cdef ProducePartition* partition
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if not partition.for_worker:
+            continue
+        partition.for_worker = False
+        if check_by_worker(<uint8_t*>partition.records, partition.records_size, &partition.result.rules, &partition.result) == ERROR_NONE:
+            partition.checked = True
+        else:
+            append_refused(partition.log, partition.records_size)
+            refuse(partition, &partition.result)
 
 
 cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil:

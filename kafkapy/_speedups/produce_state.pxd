@@ -32,6 +32,8 @@ cdef cppclass ProducePartition:
     int64_t records_size        # -1: null
     uint8_t* replaced           # malloc'ed by produce_replace_records, or NULL
     bint validated
+    bint checked                # CRC and records are right: parked after the check, or checked by a worker
+    bint for_worker             # a worker is to check them; result.rules are what it needs
     int64_t asked_guard         # of a batch that the coordinator is asked about (LOG_PARK_VERIFY)
     int64_t guard               # the same when it has confirmed it; 0: not yet
     int stage                   # PartitionStage

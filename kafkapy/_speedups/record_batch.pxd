@@ -17,7 +17,7 @@
         61      records
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kafkapy._speedups.wire cimport ByteBuffer, Cursor
 
@@ -112,6 +112,26 @@ cdef struct ValidationRules:
 
 cdef enum:
     MAX_RECORD_ERRORS = 100
+
+
+cdef inline bint timestamp_out_of_bounds(int64_t timestamp, const ValidationRules* rules) noexcept nogil:
+    # Compared in the unsigned distance: the bounds default to 2**63-1, and a hostile timestamp may be as far from now as 2**64-1.
+    if timestamp < rules.now_ms:
+        return <uint64_t>rules.now_ms - <uint64_t>timestamp > <uint64_t>rules.timestamp_before_max_ms
+    return <uint64_t>timestamp - <uint64_t>rules.now_ms > <uint64_t>rules.timestamp_after_max_ms
+
+
+cdef inline int32_t record_problem(const BatchHeader* header, const ValidationRules* rules, int32_t key_size, int64_t timestamp) noexcept nogil:
+    """What is wrong with one record (RecordProblem), or 0."""
+    if rules.needs_keys and key_size < 0:
+        return RECORD_NULL_KEY
+    if header.attributes & TIMESTAMP_TYPE_FLAG:
+        # Only a broker may say LogAppendTime.
+        return RECORD_BAD_TIMESTAMP
+    if not rules.log_append_time and timestamp != NO_TIMESTAMP and timestamp_out_of_bounds(timestamp, rules):
+        return RECORD_BAD_TIMESTAMP
+    return 0
+
 
 # Walks every record of an UNCOMPRESSED batch (CRC checked before): varints, lengths, offset deltas 0..count-1, header counts, no
 # trailing bytes, and the rules. BATCH_OK, or BATCH_BAD_STRUCTURE. Per-record problems (at most MAX_RECORD_ERRORS) are written to `errors` and

@@ -5,7 +5,6 @@ the end are the same checks for tests and tools.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from kafkapy._speedups.crc32c cimport crc32c_of
@@ -187,13 +186,6 @@ cdef void record_write(ByteBuffer* out, const RecordView* record) noexcept nogil
         put_record(at, record, body)
 
 
-cdef inline bint timestamp_out_of_bounds(int64_t timestamp, const ValidationRules* rules) noexcept nogil:
-    # Compared in the unsigned distance: the bounds default to 2**63-1, and a hostile timestamp may be as far from now as 2**64-1.
-    if timestamp < rules.now_ms:
-        return <uint64_t>rules.now_ms - <uint64_t>timestamp > <uint64_t>rules.timestamp_before_max_ms
-    return <uint64_t>timestamp - <uint64_t>rules.now_ms > <uint64_t>rules.timestamp_after_max_ms
-
-
 cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header, const ValidationRules* rules,
                                      RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
                                      int32_t* max_timestamp_offset_delta) noexcept nogil:
@@ -208,7 +200,6 @@ cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const Batch
     cdef RecordView record
     cdef int32_t i, problem
     cdef int64_t timestamp
-    cdef bint producer_stamped_append_time = (header.attributes & TIMESTAMP_TYPE_FLAG) != 0
     error_count[0] = 0
     max_timestamp[0] = NO_TIMESTAMP
     max_timestamp_offset_delta[0] = 0
@@ -226,14 +217,7 @@ cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const Batch
         if timestamp > max_timestamp[0]:
             max_timestamp[0] = timestamp
             max_timestamp_offset_delta[0] = i
-        problem = 0
-        if rules.needs_keys and record.key_size < 0:
-            problem = RECORD_NULL_KEY
-        elif producer_stamped_append_time:
-            # Only a broker may say LogAppendTime.
-            problem = RECORD_BAD_TIMESTAMP
-        elif not rules.log_append_time and timestamp != NO_TIMESTAMP and timestamp_out_of_bounds(timestamp, rules):
-            problem = RECORD_BAD_TIMESTAMP
+        problem = record_problem(header, rules, record.key_size, timestamp)
         if problem and error_count[0] < MAX_RECORD_ERRORS:
             errors[error_count[0]].batch_index = i
             errors[error_count[0]].problem = problem

@@ -22,6 +22,7 @@ from kafkapy._speedups.data_plane cimport (
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
     OUTCOME_REPLY,
+    OUTCOME_WORKER,
     AuthorizationCache,
     DataPlane,
     Frame,
@@ -57,7 +58,7 @@ from kafkapy._speedups.produce_answers cimport (
     produce_replace_records,
     produce_transactional_id,
 )
-from kafkapy._speedups.produce_request cimport produce_cancel, produce_handle, produce_resume
+from kafkapy._speedups.produce_request cimport produce_cancel, produce_handle, produce_resume, produce_work
 from kafkapy._speedups.send cimport Send, send_free, send_leave
 from kafkapy._speedups.threads cimport pthread_create, pthread_join, pthread_t
 
@@ -66,8 +67,10 @@ NO_REPLY = "no_reply"
 PARKED = "parked"
 ASK = "ask"
 CLOSE = "close"
+WORKER = "worker"
 
-cdef dict KINDS = {OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK, OUTCOME_CLOSE: CLOSE}
+cdef dict KINDS = {OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK, OUTCOME_CLOSE: CLOSE,
+                   OUTCOME_WORKER: WORKER}
 
 
 cdef void count_wake(void* owner, uint64_t token) noexcept nogil:
@@ -190,7 +193,7 @@ cdef class RequestDriver:
                     fetch_handle(self.plane.state, &frame, &outcome)
                 if outcome.kind == OUTCOME_REPLY:
                     send_leave(outcome.send, &self.left.send)
-                elif outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK:
+                elif outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER:
                     if api_key == API_PRODUCE:
                         produce_cancel(self.plane.state, outcome.parked)
                     else:
@@ -240,7 +243,7 @@ cdef class Exchange:
                     fetch_cancel(self.driver.plane.state, self.outcome.parked)
 
     cdef int settle(self) except -1:
-        self.is_open = self.outcome.kind == OUTCOME_PARKED or self.outcome.kind == OUTCOME_ASK
+        self.is_open = self.outcome.kind == OUTCOME_PARKED or self.outcome.kind == OUTCOME_ASK or self.outcome.kind == OUTCOME_WORKER
         if self.outcome.kind == OUTCOME_REPLY:
             try:
                 self.frame_bytes = send_bytes(self.outcome.send)
@@ -252,7 +255,7 @@ cdef class Exchange:
 
     @property
     def kind(self):
-        """REPLY, NO_REPLY, PARKED, ASK or CLOSE."""
+        """REPLY, NO_REPLY, PARKED, ASK, WORKER or CLOSE."""
         return KINDS[self.outcome.kind]
 
     @property
@@ -315,6 +318,14 @@ cdef class Exchange:
                 fetch_resume(self.driver.plane.state, parked, timed_out, &self.outcome)
         self.settle()
         return self
+
+    def work(self):
+        """What a thread of the worker pool does with a request of the kind WORKER, and then the Processor. RuntimeError for another kind."""
+        if not self.is_open or self.outcome.kind != OUTCOME_WORKER:
+            raise RuntimeError("the request is not for a worker")
+        with nogil:
+            produce_work(self.outcome.parked)
+        return self.resume()
 
     def cancel(self):
         """What the Processor does when the connection is gone; nothing happens when the request is final."""

@@ -113,8 +113,9 @@ SERVER_KEYS = (
       "Not set: zookeeper when zookeeper.connect is set, else embedded."),
     K("kafkapy.storage.backend", STRING, "local", non_empty(), MEDIUM,
       "Name of the registered storage backend that holds new segments: local (files), memory, or one from a plugin."),
-    K("kafkapy.validate.compressed", STRING, "header", one_of("header", "full"), MEDIUM,
-      "How compressed batches are checked: header (batch header and CRC) or full (every record is looked at too).",
+    K("kafkapy.validate.compressed", STRING, "full", one_of("header", "full"), MEDIUM,
+      "How compressed batches are checked: full (every record, as Apache Kafka does) or header (batch header and CRC; "
+      "the record count is bounded by the batch's size). Compacted topics are always checked in full.",
       CLUSTER),
     K("kafkapy.plugins.disabled", LIST, [], None, LOW, "Entry-point names of installed plugins that are not loaded."),
     K("metrics.listeners", LIST, [], matches(_HOST_PORT, "host:port, comma-separated"), MEDIUM,

@@ -131,8 +131,8 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
              "Whether a replica that is not in sync may become leader as a last resort, at the price of lost records."),
         _key("kafkapy.storage.backend", STRING, "local", non_empty(), LOW,
              "Name of the registered storage backend that holds the topic's segments. Fixed at creation."),
-        _key("kafkapy.validate.compressed", STRING, "header", one_of("header", "full"), LOW,
-             "How compressed batches are checked: header (batch header and CRC) or full (every record too)."),
+        _key("kafkapy.validate.compressed", STRING, "full", one_of("header", "full"), LOW,
+             "How compressed batches are checked: full (every record) or header (batch header and CRC)."),
     ]
 )
 """Kafka's and kafkapy's own topic keys."""

@@ -1,13 +1,12 @@
-"""What a worker thread does to a produce that the data plane parked: look into the records, convert them if need be.
+"""What a worker thread does to a produce that the data plane parked: look into the records and convert them.
 
-The data plane checks uncompressed v2 batches by itself. It parks the rest: compressed batches of a compacted topic,
-another codec asked for by compression.type, `kafkapy.validate.compressed=full`, and message formats v0 and v1. The
-answer is either records to append (one v2 batch, its offsets counting from 0, producer fields as they were) or an error
-with what the Produce response says about single records (KIP-467).
+The data plane checks v2 batches by itself, compressed ones too. It parks those that are stored as something else:
+with another codec, asked for by compression.type, and message formats v0 and v1. The answer is either records to append
+(one v2 batch, its offsets counting from 0, producer fields as they were) or an error with what the Produce response says about single records (KIP-467).
 
 Source: org.apache.kafka.storage.internals.log.LogValidator, with these differences: a batch that a producer marked
 LogAppendTime is always refused (Kafka lets some pass with the mark taken off), bytes behind the last whole batch are
-of v2 are refused instead of cut off, and data that its codec cannot read is INVALID_RECORD, not UNKNOWN_SERVER_ERROR.
+of v2 are refused instead of cut off, and data that its codec cannot read is CORRUPT_MESSAGE, not UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kafkapy._speedups import record_batch
 from kafkapy._speedups.batch_builder import replace_payload
 from kafkapy._speedups.memory_records import BatchView, iter_batches
-from kafkapy.errors import CorruptMessageError, ErrorCode, KafkaError, code_of
+from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.records import legacy
 from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
 from kafkapy.types import CompressionType
@@ -176,11 +175,7 @@ def _validate_batch(batch: BatchView, rules: RecordRules, now_ms: int) -> Valida
 def _opened(batch: BatchView, rules: RecordRules) -> memoryview:
     if not batch.codec:
         return batch.payload()
-    try:
-        return decompress(batch.codec, batch.payload(), max_bytes=rules.max_decompressed_bytes)
-    except CorruptMessageError as error:
-        # The CRC is right, so sending it again cannot help, and CORRUPT_MESSAGE would have clients try.
-        raise _Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+    return decompress(batch.codec, batch.payload(), max_bytes=rules.max_decompressed_bytes)
 
 
 def _is_message_set(data: Buffer) -> bool:

@@ -114,20 +114,21 @@ def test_a_batch_with_append_time_takes_the_timestamp_type_of_the_topic(logs: An
 
 
 def test_the_header_of_a_compressed_batch_tells_timestamps_out_of_bounds(logs: Any, batch: Any) -> None:
-    log = logs.open(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
+    bounds = {"message_timestamp_before_max_ms": 100, "message_timestamp_after_max_ms": 50}
+    log = logs.open(**bounds, kafkapy_validate_compressed="header")
     cases = ((1000, True), (900, True), (899, False), (1050, True), (1051, False), (-1, True), (-5, False))
     for timestamp, fits in cases:
         data = batch(1, attributes=1, timestamp=timestamp)
         if fits:
-            log.append_as_leader(data, api_version=9, now_ms=1000)
+            log.append_as_leader(data, api_version=9, validated=False, now_ms=1000)
         else:
             with pytest.raises(InvalidTimestampError):
-                log.append_as_leader(data, api_version=9, now_ms=1000)
+                log.append_as_leader(data, api_version=9, validated=False, now_ms=1000)
     late_first = bytearray(batch(1, attributes=1, timestamp=1000))
     late_first[27:35] = (1).to_bytes(8, "big")
     record_batch.refresh_crc(late_first)
     with pytest.raises(InvalidTimestampError):
-        log.append_as_leader(bytes(late_first), api_version=9, now_ms=1000)
+        log.append_as_leader(bytes(late_first), api_version=9, validated=False, now_ms=1000)
 
 
 def test_a_follower_keeps_the_leaders_offsets_and_epochs(logs: Any, batch: Any) -> None:

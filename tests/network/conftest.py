@@ -167,7 +167,7 @@ class Network:
             "compression_type": "producer",
             "message_timestamp_type": "CreateTime",
             "cleanup_policy": ["delete"],
-            "kafkapy_validate_compressed": "header",
+            "kafkapy_validate_compressed": "full",
             "max_compaction_lag_ms": (1 << 63) - 1,
             "timestamp_before_max_ms": (1 << 63) - 1,
             "timestamp_after_max_ms": (1 << 63) - 1,

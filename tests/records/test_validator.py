@@ -192,8 +192,8 @@ def test_at_most_a_hundred_records_are_named():
         (ErrorCode.INVALID_RECORD, changed(produced(), 57, ">i", -3)),
         (ErrorCode.INVALID_RECORD, changed(produced(), 23, ">i", 3)),
         (ErrorCode.INVALID_RECORD, changed(changed(produced(4), 57, ">i", 2**31 - 1), 23, ">i", 2**31 - 2)),
-        (ErrorCode.INVALID_RECORD, changed(produced(CompressionType.GZIP), 61, ">i", 0)),
-        (ErrorCode.INVALID_RECORD, changed(produced(), 21, ">h", CompressionType.ZSTD)),
+        (ErrorCode.CORRUPT_MESSAGE, changed(produced(CompressionType.GZIP), 61, ">i", 0)),
+        (ErrorCode.CORRUPT_MESSAGE, changed(produced(), 21, ">h", CompressionType.ZSTD)),
         (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, changed(produced(), 21, ">h", 6)),
     ],
 )

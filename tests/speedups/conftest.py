@@ -90,7 +90,7 @@ class MemoryBroker:
             "compression_type": "producer",
             "message_timestamp_type": "CreateTime",
             "cleanup_policy": ["delete"],
-            "kafkapy_validate_compressed": "header",
+            "kafkapy_validate_compressed": "full",
             "max_compaction_lag_ms": (1 << 63) - 1,
             "timestamp_before_max_ms": (1 << 63) - 1,
             "timestamp_after_max_ms": (1 << 63) - 1,

@@ -454,8 +454,8 @@ def test_a_segment_that_never_comes_times_out_without_a_trace(broker: Any) -> No
 
 
 @pytest.mark.parametrize("answer", ["good", "replace", "refuse"])
-def test_records_a_worker_must_look_into(broker: Any, answer: str) -> None:
-    (log,) = broker.topic("t", cleanup_policy=["compact"])
+def test_records_that_python_must_convert(broker: Any, answer: str) -> None:
+    (log,) = broker.topic("t", compression_type="zstd")
     batch = broker.batch(b"v" * 100, codec=1)
     request = broker.produce_request({"nowhere": [(0, batch)], "t": [(0, batch)]}, version=9)
     exchange = broker.send(request, 9)
