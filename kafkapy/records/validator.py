@@ -2,7 +2,8 @@
 
 The data plane checks v2 batches by itself, compressed ones too. It parks those that are stored as something else:
 with another codec, asked for by compression.type, and message formats v0 and v1. The answer is either records to append
-(one v2 batch, its offsets counting from 0, producer fields as they were) or an error with what the Produce response says about single records (KIP-467).
+(one v2 batch, its offsets counting from 0, producer fields as they were) or an error with what the Produce response
+says about single records (KIP-467).
 
 Source: org.apache.kafka.storage.internals.log.LogValidator, with these differences: a batch that a producer marked
 LogAppendTime is always refused (Kafka lets some pass with the mark taken off), bytes behind the last whole batch are
