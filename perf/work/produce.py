@@ -92,7 +92,8 @@ def w1_cells(smoke: bool) -> list[tuple[int, int, int, str]]:
     """(batch bytes, acks, partitions, codec)"""
     if smoke:
         return [(64 << 10, 1, 1, "none"), (1 << 20, -1, 12, "lz4")]
-    return list(itertools.product(W1_BATCHES, (1, -1), (1, 12), ("none", "lz4")))
+    zstd = [(size, 1, 1, "zstd") for size in W1_BATCHES]
+    return [*itertools.product(W1_BATCHES, (1, -1), (1, 12), ("none", "lz4")), *zstd]
 
 
 def w1_name(size: int, acks: int, partitions: int, codec: str) -> str:

@@ -12,6 +12,7 @@ from kafkapy._speedups import record_batch
 from kafkapy._speedups.worker_pool import WorkerPool
 from kafkapy.errors import ErrorCode
 from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.records.compression import compress
 
 CODECS = (1, 2, 3, 4)
 NOISE = random.Random(3).randbytes(3_000_000)
@@ -134,3 +135,50 @@ def test_a_pool_starts_and_stops():
     assert pool.counters() == {"threads": 3, "queued": 0, "done": 0, "busy_ns": 0}
     pool.stop()
     pool.stop()
+
+
+def test_a_bomb_holds_no_network_thread(network):
+    net = open_network(network, num_network_threads=1)
+    net.topic("t", max_message_bytes=1 << 24)
+    builder = RecordBatchBuilder(1 << 30)
+    builder.append(1_700_000_000_000, b"k", bytes(200_000_000))
+    bomb = builder.build(1)
+    assert len(bomb) < 300_000
+    sender, other = net.client(), net.client()
+    sender.send_bytes(net.produce_frame("t", bomb))
+    answered = 0
+    while sender.silent(0):
+        assert other.ask(b"still there") == b"still there"
+        answered += 1
+    assert answered > 2
+    assert net.produced(sender.receive()[1]).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_that_opens_to_more_than_is_allowed_is_refused(network, codec):
+    net = open_network(network)
+    log = net.topic("t", max_message_bytes=1 << 24)
+    client = net.client()
+    # One record that says it has 300 MB, of which 20 MB are there.
+    size = 300 << 20
+    head = b"\0\0\0" + b"\x02k" + zigzag(size)
+    payload = zigzag(len(head) + size + 1) + head + bytes(20 << 20)
+    builder = RecordBatchBuilder()
+    builder.append(0, b"k", b"v")
+    lie = bytearray(builder.build(codec)[:61] + compress(codec, payload))
+    struct.pack_into(">i", lie, 8, len(lie) - 12)
+    record_batch.refresh_crc(lie)
+    client.send_bytes(net.produce_frame("t", bytes(lie)))
+    entry = net.produced(client.receive()[1])
+    assert entry.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE)
+    assert log.log_end_offset == 0
+
+
+def zigzag(value):
+    value <<= 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
