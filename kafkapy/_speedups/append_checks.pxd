@@ -15,7 +15,7 @@ cdef enum CheckVerdict:             # beside 0 and Kafka's error codes
     CHECK_BY_PYTHON = -1            # to be converted or compressed with another codec
     CHECK_BY_WORKER = -2            # result.rules are what it needs
 
-# What one request may have its network thread decompress, in bytes of lz4; other codecs count for more. About two milliseconds.
+# What one request may have its network thread decompress, in bytes of lz4; other codecs count for more. One to two milliseconds.
 cdef enum:
     INLINE_WORK = 4 << 20
 

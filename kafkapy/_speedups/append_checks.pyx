@@ -61,8 +61,8 @@ cdef enum:
 
 # What a decompressed byte costs, lz4 being 1.
 cdef enum:
-    COST_GZIP = 10
-    COST_SNAPPY = 2
+    COST_GZIP = 14
+    COST_SNAPPY = 3
     COST_ZSTD = 3
 
 

@@ -68,7 +68,9 @@ cdef void* worker(void* argument) noexcept nogil:
         if request == NULL:
             return NULL
         started = monotonic_ns()
-        pending_work(request)
+        # When the connection is gone already, this is the last reference and nobody wants the result.
+        if atomic_load(&request.references) > 1:
+            pending_work(request)
         atomic_count(&pool.busy_ns, monotonic_ns() - started)
         atomic_count(&pool.done, 1)
         pending_return(request)

@@ -31,8 +31,15 @@ def batch(codec, size=3_000_000, count=None):
     return bytes(out)
 
 
+def bomb(size):
+    """A small batch of gzip whose one record is that large."""
+    builder = RecordBatchBuilder(1 << 30)
+    builder.append(1_700_000_000_000, b"k", bytes(size))
+    return builder.build(1)
+
+
 def open_network(network, **config):
-    return network(socket_request_max_bytes=1 << 25, num_worker_threads=2, **config)
+    return network(**{"socket_request_max_bytes": 1 << 25, "num_worker_threads": 2} | config)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -92,20 +99,24 @@ def test_requests_behind_one_that_a_worker_has_keep_their_order(network):
 
 
 def test_connections_that_die_while_a_worker_has_their_request(network, eventually):
-    net = open_network(network)
-    net.topic("t", max_message_bytes=1 << 24)
-    frame = net.produce_frame("t", batch(1))
-    clients = [net.client() for _ in range(8)]
+    net = open_network(network, num_worker_threads=1)
+    log = net.topic("t", max_message_bytes=1 << 24)
+    frame = net.produce_frame("t", bomb(100_000_000))
+    clients = [net.client() for _ in range(6)]
     for client in clients:
         client.send_bytes(frame)
+    eventually(lambda: net.counters()["workers"]["queued"] >= 3, 60)
+    for client in clients:
         client.reset()
-    eventually(lambda: net.counters()["connections"]["created"] >= 8 and not net.server.connections(), 60)
-    # What is left of them goes with the last reference; a new client is served.
+    eventually(lambda: not net.server.connections(), 60)
+    # The worker gives back what is left of them; a new client is served.
     client = net.client()
-    client.send_bytes(frame)
+    client.send_bytes(net.produce_frame("t", batch(1)))
     assert net.produced(client.receive()[1]).error_code == ErrorCode.NONE
-    eventually(lambda: net.counters()["workers"]["queued"] == 0)
+    eventually(lambda: net.counters()["workers"]["queued"] == 0, 60)
     eventually(lambda: net.counters()["memory_pool"]["used"] == 0, 60)
+    assert net.counters()["workers"]["done"] == 7
+    assert log.log_end_offset < 60 + len(clients)
 
 
 def test_a_stop_waits_for_the_workers_and_answers(network, eventually):
@@ -140,12 +151,10 @@ def test_a_pool_starts_and_stops():
 def test_a_bomb_holds_no_network_thread(network):
     net = open_network(network, num_network_threads=1)
     net.topic("t", max_message_bytes=1 << 24)
-    builder = RecordBatchBuilder(1 << 30)
-    builder.append(1_700_000_000_000, b"k", bytes(200_000_000))
-    bomb = builder.build(1)
-    assert len(bomb) < 300_000
+    data = bomb(200_000_000)
+    assert len(data) < 300_000
     sender, other = net.client(), net.client()
-    sender.send_bytes(net.produce_frame("t", bomb))
+    sender.send_bytes(net.produce_frame("t", data))
     answered = 0
     while sender.silent(0):
         assert other.ask(b"still there") == b"still there"
