@@ -1,10 +1,11 @@
 """Threads of C for work on logs that a disk may hold up for long. They need neither the GIL nor the control loop.
 
 A LogManager has a few LogWorkers for each log directory, one for each purpose, so that a directory that stalls delays no other one, and a slow
-sync delays no new segment. A thread is started when work waits and no thread is idle, up to the limit; an idle one sleeps without a timeout.
+sync delays no new segment. One thread does what comes, as long as it gets on: to wake others for each piece costs more than most pieces. While work
+waits behind it, a second one stands by, and takes over when nothing has ended for a moment. An idle thread sleeps without a timeout.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libcpp.deque cimport deque
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -29,6 +30,9 @@ cdef cppclass LogWorkersState:
     size_t idle
     bint stopped
     string name                 # of the threads, at most 15 characters
+    size_t busy                 # threads that work
+    bint standby                # a thread sleeps a moment, to take over if those that work are stuck
+    uint64_t ended              # pieces of work
 
 cdef inline void log_workers_ref(LogWorkersState* workers) noexcept nogil:
     atomic_add(&workers.references, 1)

@@ -1,5 +1,6 @@
 """Threads of C for work on logs (see log_workers.pxd)."""
 
+from libc.stdint cimport uint64_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.posix cimport (
@@ -22,44 +23,77 @@ cdef void log_workers_free(LogWorkersState* workers) noexcept nogil:
     del workers
 
 
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
+
+cdef enum:
+    PATIENCE_US = 1000          # with the threads that work, before the one that stands by takes over
+
+
+cdef void wake_one_locked(LogWorkersState* workers) noexcept nogil:
+    cdef pthread_t thread
+    if workers.idle > 0:
+        pthread_cond_signal(&workers.wanted)
+    elif workers.threads.size() < workers.limit and not workers.stopped:
+        if pthread_create(&thread, NULL, work, workers) == 0:
+            workers.threads.push_back(thread)
+
+
 cdef void* work(void* argument) noexcept nogil:
     """The body of a thread: work in its order until the workers are stopped and nothing is left."""
     cdef LogWorkersState* workers = <LogWorkersState*>argument
     cdef LogWork next
+    cdef uint64_t ended
+    cdef bint awake = False     # it has just done something, and goes on with the next
     block_all_signals()
     name_thread(workers.name.c_str())
     pthread_mutex_lock(&workers.mutex)
     while True:
         while workers.queue.empty() and not workers.stopped:
+            awake = False
             workers.idle += 1
             pthread_cond_wait(&workers.wanted, &workers.mutex)
             workers.idle -= 1
         if workers.queue.empty():
             break
+        if not awake and workers.busy > 0 and not workers.standby:
+            workers.standby = True
+            ended = workers.ended
+            pthread_mutex_unlock(&workers.mutex)
+            usleep(PATIENCE_US)
+            pthread_mutex_lock(&workers.mutex)
+            workers.standby = False
+            if workers.ended != ended or workers.queue.empty():
+                continue
         next = workers.queue.front()
         workers.queue.pop_front()
+        workers.busy += 1
+        if not workers.queue.empty() and not workers.standby:
+            wake_one_locked(workers)
         pthread_mutex_unlock(&workers.mutex)
         next.run(next.subject)
         pthread_mutex_lock(&workers.mutex)
+        workers.busy -= 1
+        workers.ended += 1
+        awake = True
     pthread_mutex_unlock(&workers.mutex)
     return NULL
 
 
 cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject) noexcept nogil:
     cdef LogWork next
-    cdef pthread_t thread
     cdef bint taken = False
     next.run = run
     next.subject = subject
     pthread_mutex_lock(&workers.mutex)
     if not workers.stopped:
-        if workers.queue.size() >= workers.idle and workers.threads.size() < workers.limit:
-            if pthread_create(&thread, NULL, work, workers) == 0:
-                workers.threads.push_back(thread)
+        workers.queue.push_back(next)
+        # Behind other work somebody has been woken for that already.
+        if workers.queue.size() == 1 and (workers.busy == 0 or not workers.standby):
+            wake_one_locked(workers)
         taken = not workers.threads.empty()
-        if taken:
-            workers.queue.push_back(next)
-            pthread_cond_signal(&workers.wanted)
+        if not taken:
+            workers.queue.pop_back()
     pthread_mutex_unlock(&workers.mutex)
     return taken
 
@@ -92,6 +126,9 @@ cdef class LogWorkers:
         self.state.limit = <size_t>limit
         self.state.idle = 0
         self.state.stopped = False
+        self.state.busy = 0
+        self.state.standby = False
+        self.state.ended = 0
         self.state.name = name.encode()[:15]
 
     def __dealloc__(self):
