@@ -7,6 +7,7 @@ class Plan:
     version: int
     flexible: bool
     min_size: int
+    memory: int
     def __init__(
         self,
         cls: type,

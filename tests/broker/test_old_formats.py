@@ -225,12 +225,12 @@ def test_unknown_topics_and_acks(client: Any, topic_name: str, version: int) -> 
     assert produce(client, topic_name, messages(0), version, acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_two_entries_for_one_partition_keep_their_order(client: Any, topic_name: str) -> None:
+def test_of_several_entries_for_one_partition_the_last_one_counts(client: Any, topic_name: str) -> None:
     client.create_topic(topic_name)
     sets = [messages(1, codec, [(b"k", b"%d" % n)]) for n, codec in enumerate((2, 0, 1, 3))]
     response = client(produce_request(topic_name, *sets), 1)
-    assert [p.base_offset for p in response.responses[0].partition_responses] == [0, 1, 2, 3]
-    assert [r.value for b in modern(client, topic_name) for r in decode_records(b)] == [b"0", b"1", b"2", b"3"]
+    assert [p.base_offset for p in response.responses[0].partition_responses] == [0]
+    assert [r.value for b in modern(client, topic_name) for r in decode_records(b)] == [b"3"]
 
 
 # ---- Fetch ----

@@ -159,15 +159,6 @@ def test_batches_of_one_request_share_the_time_of_the_network_thread(broker: Any
     assert all(log.log_end_offset == 400 for log in logs)
 
 
-def test_a_batch_that_waits_for_a_worker_is_not_overtaken(broker: Any) -> None:
-    (log,) = broker.topic("t", max_message_bytes=1 << 24)
-    request = broker.produce_request({"t": [(0, large_batch(3)), (0, broker.batch(b"last"))]}, version=9)
-    exchange = broker.send(request, 9)
-    assert log.log_end_offset == 0
-    (topic,) = broker.produce_reply(exchange.work(), 9).responses
-    assert [entry.base_offset for entry in topic.partition_responses] == [0, 30]
-
-
 def test_a_cancelled_request_of_a_worker_leaves_no_trace(broker: Any) -> None:
     (log,) = broker.topic("t", max_message_bytes=1 << 24)
     exchange = broker.send(broker.produce_request({"t": [(0, large_batch(4))]}, version=9), 9)

@@ -164,7 +164,6 @@ def test_of_very_many_entries_for_one_partition_the_last_one_counts_and_is_answe
     assert (first.log_end_offset, second.log_end_offset) == (1, 1)
 
 
-
 def test_a_corrupt_batch_is_refused_and_its_neighbour_is_not(broker: Any) -> None:
     logs = broker.topic("t", 2)
     bad = bytearray(broker.batch())

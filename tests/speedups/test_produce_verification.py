@@ -195,13 +195,13 @@ def test_records_are_looked_into_before_the_coordinator_is_asked(broker: Any) ->
     assert (plain.log_end_offset, packed.log_end_offset) == (1, 1)
 
 
-def test_two_batches_for_one_partition_keep_their_order(broker: Any) -> None:
+def test_of_two_batches_for_one_partition_the_last_one_is_asked_about(broker: Any) -> None:
     (log,) = broker.topic("t")
-    exchange = send(broker, {"t": [(0, batch(broker)), (0, batch(broker, 1))]})
-    assert exchange.questions == [b"0"]
-    exchange.confirm_transaction(0)
+    exchange = send(broker, {"t": [(0, batch(broker, 1)), (0, batch(broker))]})
+    assert exchange.questions == [b"1"]
+    exchange.confirm_transaction(1)
     exchange.resume()
-    assert (exchange.kind, log.log_end_offset) == ("reply", 2)
+    assert (exchange.kind, log.log_end_offset) == ("reply", 1)
 
 
 def test_questions_that_nobody_came_back_to_are_forgotten(broker: Any) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.errors import ErrorCode, InvalidRequestError, KafkaError, code_of
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, IsolationLevel, ListOffsetsTimestamp, ResourceType, TopicPartition
@@ -78,6 +78,13 @@ def _failed(partition: int, error: ErrorCode) -> Answer:
     return Answer(partition_index=partition, error_code=error, timestamp=-1, offset=-1)
 
 
+def _isolation(level: int) -> IsolationLevel:
+    try:
+        return IsolationLevel(level)
+    except ValueError:
+        raise InvalidRequestError(f"isolation level {level} is neither 0 nor 1") from None
+
+
 async def _answer(
     context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsRequest.Topic.Partition
 ) -> Answer:
@@ -108,7 +115,7 @@ async def _answer(
         found = await replicas.list_offset(
             partition,
             timestamp,
-            isolation=IsolationLevel(request.isolation_level) if from_consumer else None,
+            isolation=_isolation(request.isolation_level) if from_consumer else None,
             current_leader_epoch=asked.current_leader_epoch,
             leader_only=leader_only,
         )

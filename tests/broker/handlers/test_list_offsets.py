@@ -118,3 +118,8 @@ def test_a_replica_that_is_not_assigned_sees_what_a_consumer_sees(client: Any, t
             asked.replica_id = replica_id
             answer = client(asked, 7).topics[0].partitions[0]
             assert (answer.error_code, answer.offset) == (ErrorCode.NONE, expected)
+
+
+@pytest.mark.parametrize("level", [2, -1, 127])
+def test_an_isolation_level_that_does_not_exist_is_an_invalid_request(client: Any, topic: str, level: int) -> None:
+    assert ask(client, topic, EARLIEST, 5, isolation_level=level).error_code == ErrorCode.INVALID_REQUEST
