@@ -64,15 +64,17 @@ cdef cppclass Threads:
     vector[NetworkThread*] all
     vector[NetworkThread*] spare
     int64_t alone
+    int64_t processors              # that run, on whichever thread; without one no thread of these stays
     bint monitored
     int64_t asleep                  # atomic: the monitor is to be woken by the next section
     int64_t left_behind             # atomic: since the process started
 
-# Never freed: threads use it until the process ends.
+# Never freed: threads use it as long as a Processor runs, and some a moment longer.
 cdef Threads* team = new Threads()
 pthread_mutex_init(&team.mutex, NULL)
 pthread_cond_init(&team.wanted, NULL)
 team.alone = 0
+team.processors = 0
 team.monitored = False
 team.asleep = 0
 team.left_behind = 0
@@ -92,6 +94,20 @@ cdef void forget_locked(NetworkThread* t) noexcept nogil:
             team.all[i] = team.all.back()
             team.all.pop_back()
             break
+    for i in range(team.spare.size()):
+        if team.spare[i] == t:
+            team.spare[i] = team.spare.back()
+            team.spare.pop_back()
+            break
+
+
+cdef void send_home_locked() noexcept nogil:
+    """No Processor is left: spares and the monitor end."""
+    cdef size_t i
+    for i in range(team.spare.size()):
+        pthread_cond_signal(&team.spare[i].chosen)
+    atomic_store(&team.asleep, 0)
+    pthread_cond_signal(&team.wanted)
 
 
 cdef int run_one(void* argument) noexcept nogil:
@@ -103,18 +119,22 @@ cdef int run_one(void* argument) noexcept nogil:
     t.may_leave = False
     atomic_store(&t.state, THREAD_RUNNING)
     if t.processor == NULL:
-        if team.spare.size() >= SPARES_KEPT:
+        if team.spare.size() < SPARES_KEPT:
+            team.spare.push_back(t)
+            while t.processor == NULL and team.processors:
+                pthread_cond_wait(&t.chosen, &team.mutex)
+        if t.processor == NULL:
             forget_locked(t)
             pthread_mutex_unlock(&team.mutex)
             return 0
-        team.spare.push_back(t)
-        while t.processor == NULL:
-            pthread_cond_wait(&t.chosen, &team.mutex)
     pthread_mutex_unlock(&team.mutex)
     t.run(t.processor)
     # It has ended, and may be gone.
     pthread_mutex_lock(&team.mutex)
     t.processor = NULL
+    team.processors -= 1
+    if team.processors == 0:
+        send_home_locked()
     pthread_mutex_unlock(&team.mutex)
     return 1
 
@@ -168,6 +188,8 @@ cdef int start_on_thread(void* processor, separate_function separate, run_functi
         team.monitored = failure == 0
     if failure == 0:
         failure = new_thread_locked(processor, separate, run)
+    if failure == 0:
+        team.processors += 1
     pthread_mutex_unlock(&team.mutex)
     return failure
 
@@ -282,13 +304,18 @@ cdef void* monitor(void* argument) noexcept nogil:
     while True:
         usleep(TICK_US)
         pthread_mutex_lock(&team.mutex)
+        if team.processors == 0:
+            team.monitored = False
+            atomic_store(&team.asleep, 0)
+            pthread_mutex_unlock(&team.mutex)
+            return NULL
         busy = look_locked()
         quiet = 0 if busy else quiet + 1
         if quiet == QUIET_TICKS:
             # A thread that entered a section before it could see this shows it by the next tick.
             atomic_store(&team.asleep, 1)
         elif quiet > QUIET_TICKS:
-            while atomic_load(&team.asleep):
+            while atomic_load(&team.asleep) and team.processors:
                 pthread_cond_wait(&team.wanted, &team.mutex)
             quiet = 0
         elif busy:

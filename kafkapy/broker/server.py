@@ -436,6 +436,7 @@ class KafkaServer:
         requests = DataPlaneRequests(channel.plane, [endpoint.listener_name for endpoint in self.config.listeners])
         events.on(REQUEST, requests.log)
         events.start()
+        self._on_stop("appends", self.context.coordinators.writer.close)
         self._on_stop("events", events.stop)
         requests.start()
         self._on_stop("request log", requests.stop)

@@ -148,6 +148,10 @@ class PartitionLogWriter:
         else:
             ended(last_offset + 1)
 
+    def close(self) -> None:
+        """No append is on its way any more: let go of the appender, and with it of the event queue."""
+        self._appender = None
+
     def appended(self, _handle: int, _argument: int, _text: bytes = b"") -> None:
         """An event of the data plane: appends have ended."""
         if self._appender is not None:

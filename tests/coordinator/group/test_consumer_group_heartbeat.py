@@ -276,15 +276,15 @@ def test_a_group_is_described_with_what_members_have_and_are_to_have(bench: Any)
 
 def test_consumer_groups_are_listed_by_type_and_state(bench: Any) -> None:
     bench.enter("a")
-    (listed,) = bench.shard.list_groups(["stable"], ["Consumer"])
+    (listed,) = bench.shard.list_groups({"stable"}, {"consumer"})
     assert (listed.group_id, listed.group_type, listed.group_state, listed.protocol_type) == (
         "group",
         "consumer",
         "Stable",
         "consumer",
     )
-    assert bench.shard.list_groups(["Empty"], []) == []
-    assert bench.shard.list_groups([], ["classic"]) == []
+    assert bench.shard.list_groups({"empty"}, set()) == []
+    assert bench.shard.list_groups(set(), {"classic"}) == []
     assert bench.shard.describe_classic("group") is None
 
 

@@ -372,14 +372,14 @@ def test_groups_are_listed_by_state_and_type(bench: Bench) -> None:
     bench.commit({TOPIC: 1}, group="simple")
 
     def names(states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> list[str]:
-        return sorted(each.group_id for each in bench.shard.list_groups(states, types))
+        return sorted(each.group_id for each in bench.shard.list_groups(set(states), set(types)))
 
     assert names() == ["group", "simple"]
     assert names(("stable",)) == ["group"]
-    assert names(("Empty", "Dead")) == ["simple"]
-    assert names((), ("Classic",)) == ["group", "simple"]
+    assert names(("empty", "dead")) == ["simple"]
+    assert names((), ("classic",)) == ["group", "simple"]
     assert names((), ("consumer",)) == []
-    listed = {each.group_id: each for each in bench.shard.list_groups((), ())}
+    listed = {each.group_id: each for each in bench.shard.list_groups(set(), set())}
     assert (listed["group"].protocol_type, listed["group"].group_state) == ("consumer", "Stable")
     assert (listed["simple"].protocol_type, listed["simple"].group_type) == ("", "classic")
 
