@@ -58,7 +58,11 @@ class Later(Generic[T]):
     def result(self) -> T:
         """The reply. Raises what it failed with; RuntimeError when it is not there yet."""
         if self._error is not None:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                # The error holds this frame, and would be garbage that only the collector finds.
+                del self
         if self._value is _PENDING:
             raise RuntimeError("the reply is not there yet")
         return cast(T, self._value)
@@ -105,7 +109,10 @@ class Later(Generic[T]):
             arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.then(lambda _: None if arrived.done() else arrived.set_result(None))
             await arrived
-        return self.result()
+        try:
+            return self.result()
+        finally:
+            del self  # see result
 
     def _call(self) -> None:
         callbacks, self._callbacks = self._callbacks, None

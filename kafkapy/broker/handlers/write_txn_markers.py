@@ -7,6 +7,8 @@ Known gaps: none.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.transaction.markers import Marker
@@ -85,8 +87,12 @@ def _write(context: RequestContext, marker: WriteTxnMarkersRequest.Marker, parti
 
 
 async def _error(write: Later[None]) -> ErrorCode:
-    try:
-        await write.wait()
-    except KafkaError as error:
+    if not write.done:
+        with suppress(KafkaError):
+            await write.wait()
+    error = write.error
+    if error is None:
+        return ErrorCode.NONE
+    if isinstance(error, KafkaError):
         return code_of(error)
-    return ErrorCode.NONE
+    raise error
