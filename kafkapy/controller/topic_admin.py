@@ -87,7 +87,7 @@ class TopicAdmin:
                 if logged < LOGGED_AT_MOST:
                     logger.info("Topic %r is not created: %s", topic.name, error)
                 logged += 1
-                failed[topic.name] = error
+                failed[topic.name] = error.with_traceback(None)  # else it holds this frame, and so itself
                 continue
             made[plan.name] = CreatedTopic(
                 plan.name, topic_id, len(plan.assignments), plan.replication_factor, plan.configs
@@ -223,7 +223,7 @@ class TopicAdmin:
             try:
                 added = plan_partitions(request, context, budget)
             except KafkaError as error:
-                failed[request.name] = error
+                failed[request.name] = error.with_traceback(None)
                 continue
             budget -= len(added)
             counts[request.name] = request.count

@@ -44,6 +44,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
         errors = await context.broker.controller.create_partitions(
             wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
         )
+        context.leave(errors)
         async for name, error in in_slices(errors.items()):
             if error is not None:
                 results[name] = _failed(name, code_of(error), str(error))

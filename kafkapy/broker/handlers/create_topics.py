@@ -60,6 +60,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
         created = await context.broker.controller.create_topics(
             wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
         )
+        context.leave(created)
         async for name, outcome in in_slices(created.items()):
             if isinstance(outcome, CreatedTopic):
                 results[name] = _created(context, outcome, name in described)

@@ -217,9 +217,9 @@ class GroupCoordinator:
         """DeleteGroups; an error for each."""
         errors: dict[str, ErrorCode] = {}
         by_partition: dict[int, list[str]] = {}
-        for group_id in dict.fromkeys(group_ids):
+        async for group_id in in_slices(dict.fromkeys(group_ids)):
             by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
-        for partition, ids in by_partition.items():
+        async for partition, ids in in_slices(by_partition.items()):
             try:
                 errors |= await self.runtime.write(partition, _delete(ids)).wait()
             except KafkaError as error:
