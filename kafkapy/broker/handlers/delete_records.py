@@ -22,29 +22,44 @@ Topic = DeleteRecordsResponse.Topic
 
 
 async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """One result for each partition, in the order asked."""
-    broker = context.broker
+    """One result for each partition, in the order asked. The offset named last counts when a partition is there
+    twice.
+    """
     allowed = await context.authorized_names_in_slices(
         AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in request.topics)
     )
-    topics = []
+    wanted: dict[str, dict[int, int]] = {}
+    context.leave(wanted)
     async for topic in in_slices(request.topics):
-        results = []
+        offsets = wanted.setdefault(topic.name, {})
         async for each in in_slices(topic.partitions):
-            partition = TopicPartition(topic.name, each.partition_index)
-            low_watermark, error = INVALID_LOW_WATERMARK, ErrorCode.NONE
-            if topic.name not in allowed:
-                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif not broker.metadata_cache.contains(partition):
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                try:
-                    low_watermark = await broker.replica_manager.delete_records(partition, each.offset)
-                except KafkaError as failure:
-                    error = code_of(failure)
-            results.append(_result(each.partition_index, low_watermark, error))
-        topics.append(Topic(name=topic.name, partitions=results))
-    return DeleteRecordsResponse(topics=topics)
+            offsets[each.partition_index] = each.offset
+    return DeleteRecordsResponse(
+        topics=[
+            Topic(
+                name=name,
+                partitions=[
+                    await _delete(context, TopicPartition(name, index), offset, name in allowed)
+                    async for index, offset in in_slices(offsets.items())
+                ],
+            )
+            async for name, offsets in in_slices(wanted.items())
+        ]
+    )
+
+
+async def _delete(context: RequestContext, partition: TopicPartition, offset: int, allowed: bool) -> Topic.Partition:
+    low_watermark, error = INVALID_LOW_WATERMARK, ErrorCode.NONE
+    if not allowed:
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif not context.broker.metadata_cache.contains(partition):
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        try:
+            low_watermark = await context.broker.replica_manager.delete_records(partition, offset)
+        except KafkaError as failure:
+            error = code_of(failure)
+    return _result(partition.partition, low_watermark, error)
 
 
 def error_response(request: DeleteRecordsRequest, error: ErrorCode, message: str) -> DeleteRecordsResponse:
