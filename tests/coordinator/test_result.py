@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+
 import pytest
 
 from kafkapy.coordinator.result import Later
@@ -41,3 +44,26 @@ def test_what_hears_of_a_reply_does_not_turn_it_into_an_error() -> None:
     with pytest.raises(ValueError, match="3"):
         first.set(3)
     assert made.result() == 3
+
+
+def test_an_error_that_was_waited_for_leaves_no_garbage() -> None:
+    """What only the collector finds is found by a collection that everybody waits for."""
+
+    async def fail() -> None:
+        try:
+            await Later.failure(IllegalGenerationError()).wait()
+        except IllegalGenerationError:
+            pass
+
+    async def fail_often() -> int:
+        await fail()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(100):
+                await fail()
+            return gc.collect()
+        finally:
+            gc.enable()
+
+    assert asyncio.run(fail_often()) < 100

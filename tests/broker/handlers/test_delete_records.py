@@ -61,3 +61,16 @@ def test_unknown_partitions_are_refused(client: Any, topic: str) -> None:
 def test_records_of_a_compacted_topic_stay(client: Any, topic_name: str) -> None:
     client.create_topic(topic_name, cleanup_policy="compact")
     assert delete(client, topic_name, 0).error_code == ErrorCode.POLICY_VIOLATION
+
+
+def test_a_partition_named_twice_is_answered_once_and_the_last_offset_counts(client: Any, topic: str) -> None:
+    partition = DeleteRecordsRequest.Topic.Partition
+    first = [partition(partition_index=0, offset=7), partition(partition_index=5, offset=0)]
+    second = [partition(partition_index=0, offset=3)]
+    topics = [DeleteRecordsRequest.Topic(name=topic, partitions=each) for each in (first, second)]
+    (answer,) = client(DeleteRecordsRequest(topics=topics, timeout_ms=5000), 2).topics
+    assert [(each.partition_index, each.low_watermark, each.error_code) for each in answer.partitions] == [
+        (0, 3, ErrorCode.NONE),
+        (5, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert earliest(client, topic) == 3
