@@ -23,6 +23,7 @@ from kafkapy.protocol.header import encode_request
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.registry import ApiKeys
@@ -62,6 +63,12 @@ class Broker:
             client.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 4)
             found = client.call(MetadataRequest(topics=[MetadataRequest.Topic(name=NAME)]), 10)
             self.topic_id: UUID = found.topics[0].topic_id
+            for kind in (0, 1):
+                # What only the first request for a group or a transaction pays for is made now.
+                deadline = time.monotonic() + 60
+                while client.call(FindCoordinatorRequest(key=NAME, key_type=kind), 1).error_code:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
 
     @contextmanager
     def client(self) -> Iterator[Client]:
