@@ -8,9 +8,8 @@ UnifiedLog and LogValidator.
 """
 
 from libc.errno cimport ENOSPC, errno
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport malloc
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memset
 from libcpp.vector cimport vector
 
 from posix.fcntl cimport O_APPEND, O_CLOEXEC, O_CREAT, O_WRONLY
@@ -104,12 +103,12 @@ from kafkapy._speedups.segment cimport (
 from kafkapy._speedups.wire cimport store_int16, store_int64
 
 cdef enum:
-    ZSTD_SINCE_VERSION = 7          # of Produce (KIP-110)
     ABORTED_PRODUCER_ID_AT = 2
     ABORTED_FIRST_OFFSET_AT = ABORTED_PRODUCER_ID_AT + 8
     ABORTED_LAST_OFFSET_AT = ABORTED_FIRST_OFFSET_AT + 8
     ABORTED_LAST_STABLE_OFFSET_AT = ABORTED_LAST_OFFSET_AT + 8
     ABORTED_ENTRY_SIZE = ABORTED_LAST_STABLE_OFFSET_AT + 8
+
 
 cdef int append_aborted(const string& directory, const AbortedWrite* aborted) noexcept nogil:
     """Kafka's transaction index: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable offset.

@@ -11,7 +11,7 @@ from posix.unistd cimport unlink
 from kafkapy._speedups.log_cut cimport flush_if_due
 from kafkapy._speedups.log_state cimport fire, lock_settled, set_offline_locked, take_waiters_locked
 from kafkapy._speedups.log_workers cimport LogWorkersState, log_workers_post, log_workers_ref, log_workers_unref
-from kafkapy._speedups.partition_log cimport LogState, Waiter, log_ref, log_unref
+from kafkapy._speedups.partition_log cimport LogState, Waiter, log_unref
 from kafkapy._speedups.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.segment cimport SegmentState, segment_new, segment_unref
 
