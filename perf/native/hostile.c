@@ -1,16 +1,19 @@
 /* Sends spoiled requests as fast as a broker takes them, many behind one another on each connection.
  *
- *   hostile --port N --corpus FILE --seed S [--frames N] [--connections N (32)] [--behind N (16)] [--pid N (of the broker)]
- *   hostile --corpus FILE --seed S --show N
+ *   hostile --port N --corpus FILE --seed S [--frames N] [--native PERCENT (50)] [--connections N (32)] [--behind N (16)]
+ *           [--pid N (of the broker)]
+ *   hostile --corpus FILE --seed S [--native PERCENT] --show N
  *
- * The corpus is made by tests/fuzz/corpus.py: for each valid frame its size (u32), whether its names and counts are kept (u8), the number of
- * its marks (u16), its bytes, then the marks: place (u32), size of what is there (u16) and kind (u8).
- * Frame n depends on the corpus, the seed and n only: --show prints it in hexadecimal.
+ * The corpus is made by tests/fuzz/corpus.py: for each valid frame its size (u32), flags (u8: its names and counts are kept; the data plane
+ * decodes it by itself), the number of its marks (u16), its bytes, then the marks: place (u32), size of what is there (u16) and kind (u8).
+ * --native says how many of a hundred frames are of those that the data plane decodes by itself.
+ * Frame n depends on the corpus, the seed, --native and n only: --show prints it in hexadecimal.
  *
  * Only frames that the broker has decoded count: those it answered, those before an answered one on the same connection (which ask for no
  * answer), and the first unanswered one of a connection that the broker closed. What was behind that one is sent again on a new connection.
  * A connection whose first frame is held back (a Fetch that waits) is closed after a while; that frame is "held" and does not count.
- * Ends with 1 when no frame was decoded for 60 seconds, or when connections are refused. Prints one JSON object.
+ * Ends with 1 when no frame was decoded for 60 seconds, or when connections are refused. Prints one JSON object; "apis" has, by
+ * API key, how many frames were decoded and how many of these were answered.
  */
 #define _GNU_SOURCE
 #include "wire.h"
@@ -21,7 +24,8 @@
 
 enum {
     LARGEST = 1 << 16, MOST = 512, MOST_BEHIND = 256, HELD_NS = 200 * 1000 * 1000, STALLED_S = 60,
-    FIXED = 1, UVARINT = 2, RECORDS = 3, KEPT = 4, TEXT = 5, NUMBER = 6
+    FIXED = 1, UVARINT = 2, RECORDS = 3, KEPT = 4, TEXT = 5, NUMBER = 6,
+    IS_BOUNDED = 1, IS_NATIVE = 2, API_KEYS = 128
 };
 
 typedef struct { uint32_t at; uint16_t size; uint8_t kind; } mark;
@@ -38,8 +42,11 @@ typedef struct {
     int64_t since;
 } hostile;
 
-static sample *samples;
-static uint32_t sample_count;
+typedef struct { sample *of; uint32_t count; } set;
+
+static set sets[2];  /* of what Python decodes, and of what the data plane decodes by itself */
+static uint32_t native_percent = 50;
+static uint64_t decoded_of[API_KEYS], answered_of[API_KEYS];
 static uint64_t seed, next_frame, decoded, answered, refused, held, reconnects;
 static int port, behind = 16, poller;
 static int64_t now, last_decoded;
@@ -95,12 +102,21 @@ static bool is_kept(const sample *s, uint32_t at, uint32_t size) {
     return false;
 }
 
+/* The valid frame that frame `number` is made of. The first numbers of `r`. */
+static const sample *origin(uint64_t number, uint64_t *r) {
+    *r = seed * 0xD1342543DE82EF95u + number * 0x2545F4914F6CDD1Du;
+    const set *from = &sets[below(r, 100) < native_percent];
+    return &from->of[below(r, from->count)];
+}
+
 /* Frame `number` into `data`, which has room for LARGEST; its size. */
 static uint32_t make(uint64_t number, uint8_t *data) {
-    uint64_t state = seed * 0xD1342543DE82EF95u + number * 0x2545F4914F6CDD1Du, *r = &state;
-    const sample *s = &samples[below(r, sample_count)], *other = &samples[below(r, sample_count)];
+    uint64_t state, *r = &state;
+    const sample *s = origin(number, r);
+    const set *others = &sets[below(r, 2)];
+    const sample *other = &others->of[below(r, others->count)];
     uint32_t used = s->size, start = below(r, 20) || s->bounded ? 8 : 0;
-    bool gentle = below(r, 4) != 0;  /* values change, not their places: most of these are decoded whole, and answered */
+    bool gentle = below(r, 8) != 0;  /* values change, not their places: most of these are decoded whole, and answered */
     memcpy(data, s->bytes, used);
     for (int i = 0; i < s->marked; i++)
         if (s->marks[i].kind == RECORDS && s->marks[i].size && below(r, 3)) spoil_batch(r, data + s->marks[i].at, s->marks[i].size);
@@ -153,28 +169,35 @@ static uint32_t make(uint64_t number, uint8_t *data) {
     return used;
 }
 
+static int api_of(uint64_t number) {
+    uint64_t state;
+    return get16(origin(number, &state)->bytes);
+}
+
 static void read_corpus(const char *path) {
     FILE *file = fopen(path, "rb");
     if (!file) fail("cannot read the corpus", errno);
     uint8_t head[7];
     while (fread(head, 1, 7, file) == 7) {
-        if ((sample_count & (sample_count + 1)) == 0) samples = realloc(samples, sizeof *samples * 2 * (sample_count + 1));
-        sample *s = &samples[sample_count++];
+        set *into = &sets[(head[4] & IS_NATIVE) != 0];
+        if ((into->count & (into->count + 1)) == 0) into->of = realloc(into->of, sizeof *into->of * 2 * (into->count + 1));
+        sample *s = &into->of[into->count++];
         s->size = get32(head);
-        s->bounded = head[4];
+        s->bounded = head[4] & IS_BOUNDED;
         s->marked = (uint16_t)get16(head + 5);
         if (s->size < 8 || s->size > LARGEST / 2) fail("a frame of this size in the corpus", s->size);
         s->bytes = malloc(s->size);
         s->marks = malloc(sizeof(mark) * (s->marked + 1u));
-        if (fread(s->bytes, 1, s->size, file) != s->size) fail("the corpus is cut", sample_count);
+        if (fread(s->bytes, 1, s->size, file) != s->size) fail("the corpus is cut", into->count);
+        if (get16(s->bytes) < 0 || get16(s->bytes) >= API_KEYS) fail("an API key in the corpus", get16(s->bytes));
         for (int i = 0; i < s->marked; i++) {
-            if (fread(head, 1, 7, file) != 7) fail("the corpus is cut", sample_count);
+            if (fread(head, 1, 7, file) != 7) fail("the corpus is cut", into->count);
             s->marks[i] = (mark){get32(head), (uint16_t)get16(head + 4), head[6]};
-            if (s->marks[i].at + s->marks[i].size > s->size) fail("a mark beyond its frame", sample_count);
+            if (s->marks[i].at + s->marks[i].size > s->size) fail("a mark beyond its frame", into->count);
         }
     }
     fclose(file);
-    if (!sample_count) fail("the corpus is empty", 0);
+    if (!sets[0].count || !sets[1].count) fail("the corpus lacks a kind", sets[0].count);
 }
 
 static void connect_again(hostile *all, hostile *c) {
@@ -210,9 +233,12 @@ static void take(hostile *c, int count) {
     c->since = now;
 }
 
-static void count_decoded(int count) {
+/* The first `count` of a connection. */
+static void count_decoded(hostile *c, int count) {
+    for (int i = 0; i < count; i++) decoded_of[api_of(c->waiting[i])]++;
     decoded += (uint64_t)count;
     last_decoded = now;
+    take(c, count);
 }
 
 /* Writes what the socket takes; frames are numbered as they are first needed. */
@@ -245,9 +271,9 @@ static void feed(hostile *c, uint64_t most) {
 static void answer(hostile *c, uint32_t correlation) {
     for (int i = 0; i < c->sent; i++)
         if (((uint32_t)c->waiting[i] & 0x7FFFFFFF) == correlation) {
-            count_decoded(i + 1);
+            answered_of[api_of(c->waiting[i])]++;
             answered++;
-            take(c, i + 1);
+            count_decoded(c, i + 1);
             return;
         }
     fail("an answer to a frame that was not sent", correlation);
@@ -288,7 +314,7 @@ int main(int argc, char **argv) {
     uint64_t most = 1000000;
     static const struct option known[] = {
         {"port", 1, 0, 'p'}, {"corpus", 1, 0, 'f'}, {"seed", 1, 0, 's'}, {"frames", 1, 0, 'n'}, {"connections", 1, 0, 'c'},
-        {"behind", 1, 0, 'b'}, {"pid", 1, 0, 'i'}, {"show", 1, 0, 'x'}, {0}};
+        {"behind", 1, 0, 'b'}, {"native", 1, 0, 'm'}, {"pid", 1, 0, 'i'}, {"show", 1, 0, 'x'}, {0}};
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (option) {
         case 'p': port = atoi(optarg); break;
         case 'f': read_corpus(optarg); break;
@@ -296,11 +322,12 @@ int main(int argc, char **argv) {
         case 'n': most = strtoull(optarg, NULL, 10); break;
         case 'c': count = atoi(optarg); break;
         case 'b': behind = atoi(optarg); break;
+        case 'm': native_percent = (uint32_t)atoi(optarg); break;
         case 'i': pid = atoll(optarg); break;
         case 'x': show = atoll(optarg); break;
         default: fail("usage: see the head of hostile.c", option);
     }
-    if (!sample_count || count < 1 || count > MOST || behind < 1 || behind > MOST_BEHIND) fail("usage: see the head of hostile.c", argc);
+    if (!sets[0].count || native_percent > 100 || count < 1 || count > MOST || behind < 1 || behind > MOST_BEHIND) fail("usage: see the head of hostile.c", argc);
     if (show >= 0) {
         uint8_t *data = malloc(LARGEST);
         uint32_t size = make((uint64_t)show, data);
@@ -325,8 +352,7 @@ int main(int argc, char **argv) {
             if (!drain(c)) {
                 if (c->sent) {  /* it was decoded, and refused */
                     refused++;
-                    count_decoded(1);
-                    take(c, 1);
+                    count_decoded(c, 1);
                 }
                 connect_again(all, c);
             }
@@ -352,8 +378,15 @@ int main(int argc, char **argv) {
             fail("nothing was decoded for a minute; frames before", (long long)decoded);
         }
     }
-    printf("{\"frames\": %llu, \"decoded\": %llu, \"answered\": %llu, \"refused\": %llu, \"held\": %llu, \"connections\": %llu, \"seconds\": %.3f}\n",
+    printf("{\"frames\": %llu, \"decoded\": %llu, \"answered\": %llu, \"refused\": %llu, \"held\": %llu, \"connections\": %llu, \"seconds\": %.3f, \"apis\": {",
         (unsigned long long)next_frame, (unsigned long long)decoded, (unsigned long long)answered, (unsigned long long)refused,
         (unsigned long long)held, (unsigned long long)reconnects + (unsigned long long)count, (double)(now_ns() - began) / 1e9);
+    const char *comma = "";
+    for (int key = 0; key < API_KEYS; key++)
+        if (decoded_of[key]) {
+            printf("%s\"%d\": [%llu, %llu]", comma, key, (unsigned long long)decoded_of[key], (unsigned long long)answered_of[key]);
+            comma = ", ";
+        }
+    printf("}}\n");
     return 0;
 }

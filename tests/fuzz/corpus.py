@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from fuzz.frames import Maker
 
@@ -18,7 +18,8 @@ _BOUNDED = (ApiKeys.CREATE_TOPICS, ApiKeys.CREATE_PARTITIONS)
 """Requests that make something lasting: names and numbers of partitions in them stay as they are."""
 _LASTING = ("name", "num_partitions", "count", "partition_index", "broker_ids")
 NATIVE = (ApiKeys.PRODUCE, ApiKeys.FETCH)
-"""Those that no Python decodes; half of the frames are of them."""
+"""Those that the data plane decodes without Python."""
+_IS_BOUNDED, _IS_NATIVE = 1, 2
 
 
 class Marks:
@@ -95,13 +96,14 @@ def marks(key: int, version: int, frame: bytes) -> list[tuple[int, int, int]]:
 
 
 def write_corpus(path: Path, maker: Maker, served: dict[int, tuple[int, int]], each: int = 3) -> int:
-    """How many requests it wrote; those of NATIVE as often as all others together."""
-    entries: dict[bool, list[bytes]] = {True: [], False: []}
-    for key, version, frame in maker.frames(served, each):
+    """How many requests it wrote: `each` of every served version, and ten times as many of those of NATIVE."""
+    native = {key: versions for key, versions in served.items() if key in NATIVE}
+    others = {key: versions for key, versions in served.items() if key not in NATIVE}
+    every = []
+    for key, version, frame in chain(maker.frames(others, each), maker.frames(native, each * 10)):
         found = marks(key, version, frame)
-        head = struct.pack(">IBH", len(frame), key in _BOUNDED, len(found))
-        entries[key in NATIVE].append(head + frame + b"".join(struct.pack(">IHB", *mark) for mark in found))
-    often = max(1, len(entries[False]) // max(1, len(entries[True])))
-    every: list[Any] = entries[False] + entries[True] * often
+        flags = _IS_BOUNDED * (key in _BOUNDED) | _IS_NATIVE * (key in NATIVE)
+        head = struct.pack(">IBH", len(frame), flags, len(found))
+        every.append(head + frame + b"".join(struct.pack(">IHB", *mark) for mark in found))
     path.write_bytes(b"".join(every))
     return len(every)

@@ -97,7 +97,10 @@ class Maker:
         if field.name in ("timeout_ms", "max_wait_ms", "min_bytes"):
             return source.choice([0, 1, 5])
         if field.name == "acks":
-            return source.choice([-1, 0, 1])
+            # Where no answer is asked for, an error ends the connection: few of them, or most work is connecting.
+            return source.choice([-1, -1, -1, -1, -1, 0, 1, 1, 1, 1, 1, 1])
+        if field.name == "isolation_level":
+            return source.choice([0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2])
         if field.name == "session_id":
             return 0
         if field.name == "replication_factor":

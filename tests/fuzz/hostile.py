@@ -62,8 +62,11 @@ def tidy(broker: BrokerProcess, kept: set[str]) -> None:
         admin.create_topics([NewTopic(FUZZ_TOPIC, 2, 1)])[FUZZ_TOPIC].result(60)
 
 
-def hammer_natively(broker: BrokerProcess, folder: Path, frames: int, seed: int) -> dict[str, Any]:
-    """One round; what perf/native/hostile.c says of it. An AssertionError names the command that shows a frame."""
+def hammer_natively(broker: BrokerProcess, folder: Path, frames: int, seed: int, native: int) -> dict[str, Any]:
+    """One round, `native` of a hundred frames for the data plane itself; what perf/native/hostile.c says of it.
+
+    An AssertionError names the command that shows a frame.
+    """
     from uuid import UUID
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -71,7 +74,7 @@ def hammer_natively(broker: BrokerProcess, folder: Path, frames: int, seed: int)
     number = (described.get_most_significant_bits() % 2**64) << 64 | described.get_least_significant_bits() % 2**64
     corpus = folder / f"corpus-{seed}"
     write_corpus(corpus, Maker(seed, UUID(int=number) if number else ZERO_UUID), served_versions(broker.bootstrap))
-    command = [str(measure.native("hostile")), "--corpus", str(corpus), "--seed", str(seed)]
+    command = [str(measure.native("hostile")), "--corpus", str(corpus), "--seed", str(seed), "--native", str(native)]
     done = subprocess.run(
         [*command, "--port", str(broker.port), "--frames", str(frames), "--pid", str(broker.pid)],
         capture_output=True,
