@@ -6,20 +6,20 @@ A logging file is a properties file (config/logging.properties shows all keys):
     logger.kafka.request.logger=DEBUG      level of one logger and those below it; the names are Kafka's
     output=stderr                          stderr, stdout, or the path of a file that is appended to
     format=keyvalue                        keyvalue or json
+    repeated=1000                          lines of a kind (INFO and above) that are written at once; then one a second
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from kafkapy.config.properties import load_properties
 from kafkapy.errors import ConfigError
+from kafkapy.tools.log_output import REPEATED, LineLimit, LogOutput
 from kafkapy.tools.terminal import json_without_controls, printable
 
 LOGGING_ENVIRONMENT: Final = "KAFKAPY_LOGGING"
@@ -105,7 +105,7 @@ def configure_logging(path: str | None = None, environment: Mapping[str, str] | 
     """
     path = path or (os.environ if environment is None else environment).get(LOGGING_ENVIRONMENT)
     levels: dict[str, int] = {"": logging.INFO}
-    output, form = "stderr", "keyvalue"
+    output, form, repeated = "stderr", "keyvalue", REPEATED
     if path:
         properties = load_properties(path)
         for key, value in properties.items():
@@ -121,9 +121,14 @@ def configure_logging(path: str | None = None, environment: Mapping[str, str] | 
                 if value not in FORMATS:
                     raise ConfigError(key, value, f"must be one of {', '.join(FORMATS)}", line, path)
                 form = value
+            elif key == "repeated":
+                if not (value.isascii() and value.isdigit()):
+                    raise ConfigError(key, value, "must be a number of lines, 0 for no limit", line, path)
+                repeated = int(value)
             else:
-                raise ConfigError(key, value, "not a logging key (root, logger.<name>, output, format)", line, path)
-    handler = _handler(output, path)
+                known = "root, logger.<name>, output, format, repeated"
+                raise ConfigError(key, value, f"not a logging key ({known})", line, path)
+    handler = _handler(output, path, LineLimit(repeated))
     handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
     logging.addLevelName(LEVELS["TRACE"], "TRACE")
     root = logging.getLogger()
@@ -134,11 +139,10 @@ def configure_logging(path: str | None = None, environment: Mapping[str, str] | 
         logging.getLogger(name or None).setLevel(level)
 
 
-def _handler(output: str, source: str | None) -> logging.Handler:
+def _handler(output: str, source: str | None, limit: LineLimit) -> logging.Handler:
     if output in ("stderr", "stdout"):
-        return logging.StreamHandler(sys.stderr if output == "stderr" else sys.stdout)
+        return LogOutput.to_standard(output, limit)
     try:
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-        return logging.FileHandler(output, encoding="utf-8")
+        return LogOutput.to_file(output, limit)
     except OSError as error:
         raise ConfigError("output", output, f"cannot be written: {error.strerror}", None, source) from error

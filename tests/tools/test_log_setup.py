@@ -64,7 +64,9 @@ def test_the_environment_names_a_file(tmp_path: Path) -> None:
     assert logging.getLogger().level == logging.ERROR
 
 
-@pytest.mark.parametrize("line", ["root=LOUD", "format=xml", "logger.kafka=7", "colour=red", "output=/proc/nowhere/x"])
+@pytest.mark.parametrize(
+    "line", ["root=LOUD", "format=xml", "logger.kafka=7", "colour=red", "repeated=-1", "output=/proc/nowhere/x"]
+)
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, line: str) -> None:
     file = tmp_path / "logging.properties"
     file.write_text(f"# first\n{line}\n")

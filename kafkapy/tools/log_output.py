@@ -1,0 +1,163 @@
+"""Where log lines are written: so that neither a disk that takes none nor a client that provokes many disturbs the
+broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+REPEATED: Final = 1000
+"""Lines of one kind that are written at once, where a logging file says nothing else."""
+PER_SECOND: Final = 1.0
+"""Lines of one kind that are written after those."""
+EXAMPLE_SIZE: Final = 200
+NOTE_EVERY_S: Final = 10.0
+"""Between two lines that say how many of a kind were left out."""
+
+
+class _Kind:
+    """How many lines of a kind may be written, and how many were left out."""
+
+    __slots__ = ("asked_s", "example", "left_out", "note_s", "tokens")
+
+    def __init__(self, tokens: float, now_s: float) -> None:
+        self.tokens = tokens
+        self.asked_s = now_s
+        self.left_out = 0
+        self.note_s = 0.0
+        self.example = ""
+        """What the first line that was left out says. (A record would keep what a traceback refers to.)"""
+
+
+class LineLimit:
+    """Counts the lines of each kind: one place in the code, one logger, one level. There are as many kinds as the code
+    has places, whatever clients do.
+
+    Lines below INFO are not counted: who turned them on wants each of them. Owned by a LogOutput and used under its
+    lock.
+    """
+
+    def __init__(self, repeated: int = REPEATED) -> None:
+        self._repeated = float(repeated)
+        self._kinds: dict[tuple[str, int, str, int], _Kind] = {}
+        self._next_note_s = float("inf")
+
+    def allows(self, record: logging.LogRecord, now_s: float) -> bool:
+        """Whether a line is to be written. `now_s` is a monotonic clock's time."""
+        if not self._repeated or record.levelno < logging.INFO:
+            return True
+        key = (record.name, record.levelno, record.pathname, record.lineno)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(self._repeated, now_s)
+        kind.tokens = min(self._repeated, kind.tokens + (now_s - kind.asked_s) * PER_SECOND)
+        kind.asked_s = now_s
+        if kind.tokens >= 1:
+            kind.tokens -= 1
+            return True
+        if not kind.left_out:
+            kind.example = record.getMessage()[:EXAMPLE_SIZE]
+            kind.note_s = now_s + NOTE_EVERY_S
+            self._next_note_s = min(self._next_note_s, kind.note_s)
+        kind.left_out += 1
+        return False
+
+    def notes(self, now_s: float) -> Iterator[logging.LogRecord]:
+        """For each kind that has left out lines long enough ago, a line that says how many."""
+        if now_s < self._next_note_s:
+            return
+        self._next_note_s = float("inf")
+        for (name, level, path, line), kind in self._kinds.items():
+            if not kind.left_out:
+                continue
+            if kind.note_s > now_s:
+                self._next_note_s = min(self._next_note_s, kind.note_s)
+                continue
+            said = f"{kind.left_out} more like this were suppressed: {kind.example}"
+            yield logging.LogRecord(name, level, path, line, said, None, None)
+            kind.left_out = 0
+
+
+class LogOutput(logging.Handler):
+    """Writes each line to a file descriptor at once. A line that cannot be written (no space, a file of the largest
+    size allowed, a reader that has gone) is dropped; the next one that can be written comes behind a line that says how
+    many were.
+
+    Used by every thread that logs; the Handler's lock is held meanwhile.
+    """
+
+    def __init__(self, descriptor: int, limit: LineLimit, *, owned: bool = False) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._owned = owned
+        self._limit = limit
+        self._dropped = 0
+        self._reason = ""
+        self._torn = False
+        """A part of a line was written, and is to be ended before the next one."""
+
+    @classmethod
+    def to_file(cls, path: str, limit: LineLimit) -> LogOutput:
+        """At the end of a file, which is made with its directory. OSError when it cannot be opened."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return cls(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666), limit, owned=True)
+
+    @classmethod
+    def to_standard(cls, name: str, limit: LineLimit) -> logging.Handler:
+        """To "stderr" or "stdout"; nowhere when the process was started without it."""
+        stream = sys.stderr if name == "stderr" else sys.stdout
+        # Its number may be a partition's file by now where it was closed at the start.
+        return logging.NullHandler() if stream is None else cls(stream.fileno(), limit)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's line, when its kind is not too frequent."""
+        if self._descriptor < 0:
+            return
+        try:
+            now_s = time.monotonic()
+            for note in self._limit.notes(now_s):
+                self._write(note)
+            if self._limit.allows(record, now_s):
+                self._write(record)
+        except Exception:  # a line that cannot be formatted
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Say what was left out last, and close a file."""
+        self.acquire()
+        try:
+            if self._descriptor >= 0:
+                for note in self._limit.notes(float("inf")):
+                    self._write(note)
+                if self._owned:
+                    os.close(self._descriptor)
+                self._descriptor = -1
+        finally:
+            self.release()
+        super().close()
+
+    def _write(self, record: logging.LogRecord) -> None:
+        text = self.format(record) + "\n"
+        if self._dropped:
+            message = f"{self._dropped} lines could not be written: {self._reason}"
+            lost = logging.LogRecord("kafka.utils.Logging", logging.WARNING, __file__, 0, message, None, None)
+            text = self.format(lost) + "\n" + text
+        if self._torn:
+            text = "\n" + text
+        left = memoryview(text.encode("utf-8", "backslashreplace"))
+        size = len(left)
+        try:
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+        except OSError as error:
+            self._dropped += 1
+            self._reason = error.strerror or str(error)
+            self._torn = self._torn or len(left) < size
+        else:
+            self._dropped, self._torn = 0, False
