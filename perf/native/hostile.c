@@ -1,6 +1,6 @@
 /* Sends spoiled requests as fast as a broker takes them, many behind one another on each connection.
  *
- *   hostile --port N --corpus FILE --seed S [--frames N] [--native PERCENT (50)] [--connections N (32)] [--behind N (16)]
+ *   hostile --port N --corpus FILE --seed S [--frames N] [--native PERCENT (50)] [--connections N (32)] [--behind N (32)]
  *           [--pid N (of the broker)]
  *   hostile --corpus FILE --seed S [--native PERCENT] --show N
  *
@@ -48,7 +48,7 @@ static set sets[2];  /* of what Python decodes, and of what the data plane decod
 static uint32_t native_percent = 50;
 static uint64_t decoded_of[API_KEYS], answered_of[API_KEYS];
 static uint64_t seed, next_frame, decoded, answered, refused, held, reconnects;
-static int port, behind = 16, poller;
+static int port, behind = 32, poller;
 static int64_t now, last_decoded;
 
 static uint64_t mix(uint64_t *state) {
@@ -116,7 +116,7 @@ static uint32_t make(uint64_t number, uint8_t *data) {
     const set *others = &sets[below(r, 2)];
     const sample *other = &others->of[below(r, others->count)];
     uint32_t used = s->size, start = below(r, 20) || s->bounded ? 8 : 0;
-    bool gentle = below(r, 8) != 0;  /* values change, not their places: most of these are decoded whole, and answered */
+    bool gentle = below(r, 12) != 0;  /* values change, not their places: most of these are decoded whole, and answered */
     memcpy(data, s->bytes, used);
     for (int i = 0; i < s->marked; i++)
         if (s->marks[i].kind == RECORDS && s->marks[i].size && below(r, 3)) spoil_batch(r, data + s->marks[i].at, s->marks[i].size);

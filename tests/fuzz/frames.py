@@ -98,9 +98,9 @@ class Maker:
             return source.choice([0, 1, 5])
         if field.name == "acks":
             # Where no answer is asked for, an error ends the connection: few of them, or most work is connecting.
-            return source.choice([-1, -1, -1, -1, -1, 0, 1, 1, 1, 1, 1, 1])
+            return source.choice([*[-1, 1] * 10, 0])
         if field.name == "isolation_level":
-            return source.choice([0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2])
+            return source.choice([*[0, 1] * 10, 2])
         if field.name == "session_id":
             return 0
         if field.name == "replication_factor":
