@@ -72,6 +72,8 @@ from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.records.control import build_end_transaction_marker
 from kafkapy.types import CompressionType, TopicPartition
 
+REMEMBERED_KEY: Final = 100
+"""Characters of a group or transactional id whose partition is remembered; of longer ones it is computed each time."""
 RECORD_OVERHEAD: Final = 64
 """More than a record takes in a batch beside its key and value."""
 BATCH_OVERHEAD: Final = 61
@@ -639,12 +641,19 @@ def _hand_over(done: Later[Any], later: Later[Any]) -> None:
         later.set(done.result())
 
 
-@lru_cache(10_000)
 def partition_of(key: str, partition_count: int) -> int:
     """Which of a coordinator topic's partitions a key belongs to: the absolute value of Java's hash of the text, 0 for
     the least number (org.apache.kafka.common.utils.Utils.abs)."""
+    # Clients choose the keys, and may send any number of them with 32,767 characters each: those are not remembered.
+    return (_remembered if len(key) <= REMEMBERED_KEY else _partition_of)(key, partition_count)
+
+
+def _partition_of(key: str, partition_count: int) -> int:
     value = abs(java_hash(key))
     return 0 if value > 0x7FFFFFFF else value % partition_count
+
+
+_remembered = lru_cache(10_000)(_partition_of)
 
 
 def java_hash(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -101,6 +102,13 @@ def test_javas_hash_decides_the_partition() -> None:
     assert java_hash("corpus-group") == -1081962438
     assert partition_of("corpus-group", 50) == 38
     assert partition_of("corpus-left-open", 50) == 9
+
+
+def test_a_long_key_is_not_remembered() -> None:
+    long = "".join(["long", "k" * 32_763])
+    references = sys.getrefcount(long)
+    assert partition_of(long, 50) == abs(java_hash(long)) % 50
+    assert sys.getrefcount(long) == references
 
 
 def test_a_write_is_seen_at_once_and_answered_when_it_is_committed(bench: Bench) -> None:
