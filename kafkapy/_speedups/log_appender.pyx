@@ -28,6 +28,11 @@ from kafkapy._speedups.partition_log cimport (
 )
 from kafkapy._speedups.posix cimport (
     atomic_add,
+    cond_wait_until,
+    monotonic_ns,
+    pthread_cond_destroy,
+    pthread_cond_init,
+    pthread_cond_signal,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -38,9 +43,15 @@ from kafkapy._speedups.producer_state cimport ORIGIN_COORDINATOR
 
 from kafkapy.errors import error_for
 
+cdef enum:
+    PATIENCE_NS = 1_000_000         # without an end of an append
+    MOST_PATIENCE_NS = 5_000_000    # in one call of `settle`
+    QUICK_NS = 250_000              # such an append shows that its directory does not stall
+
 
 cdef void appender_unref(AppenderState* appender) noexcept nogil:
     if atomic_add(&appender.references, -1) == 0:
+        pthread_cond_destroy(&appender.all_ended)
         pthread_mutex_destroy(&appender.mutex)
         del appender
 
@@ -55,14 +66,23 @@ cdef void free_append(WorkerAppend* append) noexcept nogil:
 
 cdef void end(WorkerAppend* append) noexcept nogil:
     cdef AppenderState* appender = append.appender
+    cdef bint wake = False
     pthread_mutex_lock(&appender.mutex)
     if appender.events == NULL:
         free_append(append)
     else:
+        append.ended = True
+        append.took_ns = monotonic_ns() - append.given_ns
         appender.ended.push_back(append)
-        if appender.ended.size() == 1:
+        if appender.loop_waits:
+            if append.awaited:
+                appender.awaited -= 1
+                wake = appender.awaited == 0
+        elif appender.ended.size() == 1:
             event_post(appender.events, EVENT_APPENDED, 0, 0, NULL, 0)
     pthread_mutex_unlock(&appender.mutex)
+    if wake:
+        pthread_cond_signal(&appender.all_ended)
     appender_unref(appender)
 
 
@@ -94,17 +114,86 @@ cdef void append_work(void* subject) noexcept nogil:
     end(append)
 
 
+cdef void give(WorkerAppend* append) noexcept nogil:
+    append.given_ns = monotonic_ns()
+    if not log_workers_post(append.workers, append_work, append):
+        append_work(append)         # the directory's threads have been stopped, or none can be started
+
+
+cdef bint is_slow(vector[LogWorkersState*]* slow, LogWorkersState* workers) noexcept nogil:
+    cdef size_t i
+    for i in range(slow.size()):
+        if slow[0][i] == workers:
+            return True
+    return False
+
+
+cdef void forget_slow(vector[LogWorkersState*]* slow, LogWorkersState* workers) noexcept nogil:
+    cdef size_t i
+    for i in range(slow.size()):
+        if slow[0][i] == workers:
+            slow[0][i] = slow.back()
+            slow.pop_back()
+            return
+
+
+cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, int64_t* patience_ns,
+                        vector[LogWorkersState*]* slow) noexcept nogil:
+    """Gives appends to their threads, and waits for those of directories that are not slow, while there is patience left."""
+    cdef WorkerAppend* append
+    cdef size_t i, left
+    cdef int64_t now, began
+    pthread_mutex_lock(&appender.mutex)
+    for i in range(given.size()):
+        append = given[0][i]
+        append.awaited = patience_ns[0] > 0 and not is_slow(slow, append.workers)
+        if append.awaited:
+            appender.awaited += 1
+    appender.loop_waits = appender.awaited > 0
+    pthread_mutex_unlock(&appender.mutex)
+    # One that is not waited for may be gone once it is given.
+    for i in range(given.size()):
+        append = given[0][i]
+        if not append.awaited:
+            given[0][i] = NULL
+        give(append)
+    pthread_mutex_lock(&appender.mutex)
+    now = began = monotonic_ns()
+    while appender.awaited > 0 and now - began < patience_ns[0]:
+        left = appender.awaited
+        while appender.awaited > 0 and cond_wait_until(&appender.all_ended, &appender.mutex, now + PATIENCE_NS):
+            pass
+        if appender.awaited == left:
+            break
+        now = monotonic_ns()
+    patience_ns[0] -= now - began
+    if appender.awaited > 0:
+        for i in range(given.size()):
+            append = given[0][i]
+            if append != NULL and not append.ended:
+                append.awaited = False
+                if not is_slow(slow, append.workers):
+                    slow.push_back(append.workers)
+        appender.awaited = 0
+    appender.loop_waits = False
+    pthread_mutex_unlock(&appender.mutex)
+
+
 cdef class LogAppender:
     """Appends for the coordinators. Made by KafkaServer; `append` and `take` are called on the control loop."""
 
     def __cinit__(self, EventQueue events not None):
         self.state = new AppenderState()
         pthread_mutex_init(&self.state.mutex, NULL)
+        pthread_cond_init(&self.state.all_ended, NULL)
         self.state.references = 1
+        self.state.loop_waits = False
+        self.state.awaited = 0
         self.state.events = events.state
         self.events = events
         self.next_ticket = 0
         self.waiting = {}
+        self.held = False
 
     def __dealloc__(self):
         cdef vector[WorkerAppend*] ended
@@ -117,14 +206,16 @@ cdef class LogAppender:
                 pthread_mutex_unlock(&self.state.mutex)
                 for i in range(ended.size()):
                     free_append(ended[i])
+                for i in range(self.gathered.size()):
+                    free_append(self.gathered[i])
+                    appender_unref(self.state)
                 appender_unref(self.state)
 
     def append(self, PartitionLog log not None, bytes batches not None, int leader_epoch, object done):
         """Appends whole batches with acks=all on a thread of the log's directory. `done` is called by `take` with the offset after the last
-        record, or with the KafkaError. False when the log has no threads: nothing happens."""
+        record, or with the KafkaError. False when the log has no threads: nothing happens. Stopped threads leave the work to the caller's."""
         cdef LogWorkers workers = log.append_workers
         cdef WorkerAppend* append
-        cdef bint posted
         if workers is None:
             return False
         append = new WorkerAppend()
@@ -148,18 +239,42 @@ cdef class LogAppender:
         append.options.verify = False
         append.options.adds_partitions = False
         append.options.guard = 0
+        append.awaited = False
+        append.ended = False
         self.next_ticket += 1
         append.ticket = self.next_ticket
         self.waiting[append.ticket] = done
         atomic_add(&self.state.references, 1)
-        with nogil:
-            posted = log_workers_post(append.workers, append_work, append)
-            if not posted:
-                free_append(append)
-                appender_unref(self.state)
-        if not posted:
-            del self.waiting[self.next_ticket]
-        return posted
+        if self.held:
+            self.gathered.push_back(append)
+        else:
+            with nogil:
+                give(append)
+        return True
+
+    def hold(self):
+        """From here on appends are gathered, until `settle`. False when they are already: then `settle` is somebody else's."""
+        if self.held:
+            return False
+        self.held = True
+        return True
+
+    def settle(self):
+        """Does the gathered appends, and those that their `done` gathers, and calls `done` of those that do not take long, as `take` does. A few ms
+        at most go by in waiting. Returns the exceptions of the calls."""
+        cdef vector[WorkerAppend*] given
+        cdef int64_t patience_ns = MOST_PATIENCE_NS
+        failures = []
+        try:
+            while not self.gathered.empty():
+                given.clear()
+                given.swap(self.gathered)
+                with nogil:
+                    give_and_wait(self.state, &given, &patience_ns, &self.slow)
+                failures += self.take()
+        finally:
+            self.held = False
+        return failures
 
     def take(self):
         """Calls `done` of the appends that have ended, and returns the exceptions of those calls: the answer to APPENDED."""
@@ -174,6 +289,8 @@ cdef class LogAppender:
         outcomes = []
         for i in range(ended.size()):
             done = self.waiting.pop(ended[i].ticket)
+            if ended[i].took_ns < QUICK_NS:
+                forget_slow(&self.slow, ended[i].workers)
             if ended[i].result.error:
                 message = ended[i].result.message
                 outcomes.append((done, error_for(ended[i].result.error, message.decode() if message != NULL else None)))

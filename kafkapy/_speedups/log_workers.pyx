@@ -82,7 +82,7 @@ cdef void* work(void* argument) noexcept nogil:
 
 cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject) noexcept nogil:
     cdef LogWork next
-    cdef bint taken = False
+    cdef bint taken = False, wake = False
     next.run = run
     next.subject = subject
     pthread_mutex_lock(&workers.mutex)
@@ -90,11 +90,16 @@ cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject
         workers.queue.push_back(next)
         # Behind other work somebody has been woken for that already.
         if workers.queue.size() == 1 and (workers.busy == 0 or not workers.standby):
-            wake_one_locked(workers)
+            wake = workers.idle > 0
+            if not wake:
+                wake_one_locked(workers)
         taken = not workers.threads.empty()
         if not taken:
             workers.queue.pop_back()
     pthread_mutex_unlock(&workers.mutex)
+    if wake:
+        # Out of the mutex, which the thread wants first.
+        pthread_cond_signal(&workers.wanted)
     return taken
 
 

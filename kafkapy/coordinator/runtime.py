@@ -26,7 +26,7 @@ succeed. It may change memory that is lost with the broker (who has joined, who 
 records, and only `apply` changes it. Records are applied as soon as the operation has returned, so the next operation
 sees them; they are written at the end of the loop's turn, many operations in one batch. The disk may be slow: the
 writer appends on threads of its own, one append to a partition at a time, and what operations of that partition write
-meanwhile goes into the next. The reply goes out when the high watermark has passed the records. A `read` sees
+meanwhile goes into the next. While the disk is quick, the loop's turn waits for its appends, all at once. The reply goes out when the high watermark has passed the records. A `read` sees
 everything applied, and its reply waits until that is committed.
 
 When an append fails, what was applied is not in the log: all that waits fails, and the shard is unloaded and loaded
@@ -77,6 +77,8 @@ REMEMBERED_KEY: Final = 100
 RECORD_OVERHEAD: Final = 64
 """More than a record takes in a batch beside its key and value."""
 BATCH_OVERHEAD: Final = 61
+APPENDS: Final = "appends"
+"""Key of the one timeout for all appends: most end long before, and are not worth one each."""
 
 T = TypeVar("T")
 
@@ -143,6 +145,8 @@ class _Pending:
     """What they take in a batch, at most."""
     end_offset: int = -1
     committed: bool = False
+    limited: bool = False
+    """Whether it has a timeout."""
 
 
 @dataclass(slots=True, eq=False)
@@ -167,8 +171,6 @@ class _Hosted(Generic[S]):
         self.uncommitted: deque[_Pending] = deque()
         self.appending = False
         """Whether an append is on its way. Those in `uncommitted` without an end offset are in it, or wait for it."""
-        self.append_key = ("append", self)
-        """Of the timeout of that append."""
         self.marking = False
         """Whether that append is a transaction marker."""
         self.turns: deque[_Turn] = deque()
@@ -296,7 +298,6 @@ class CoordinatorRuntime(Generic[S]):
         waiting = [*hosted.uncommitted, *hosted.unwritten]
         hosted.uncommitted.clear()
         hosted.unwritten.clear()
-        self.timer.cancel(hosted.append_key)
         for pending in waiting:
             self.timer.cancel(pending)
             pending.later.fail(failure)
@@ -467,6 +468,9 @@ class CoordinatorRuntime(Generic[S]):
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _flush_all(self) -> None:
+        self._writer.together(self._flush_each)
+
+    def _flush_each(self) -> None:
         unwritten, self._unwritten = self._unwritten, []
         for hosted in unwritten:
             try:
@@ -494,8 +498,9 @@ class CoordinatorRuntime(Generic[S]):
             for pending in waiting:
                 pending.end_offset = outcome
             self._commit(hosted)
-            for pending in waiting:
-                self._limit_wait(hosted, pending)
+            if hosted.uncommitted:
+                for pending in waiting:
+                    self._limit_wait(hosted, pending)
 
         # Refused as a whole or taken as a whole: a part of it would be applied but not written.
         self._append(hosted, self._build(written, hosted.max_batch_bytes), ended)
@@ -507,11 +512,11 @@ class CoordinatorRuntime(Generic[S]):
         def done(outcome: int | Exception) -> None:
             self._appending.discard(number)
             hosted.appending = False
-            self.timer.cancel(hosted.append_key)
             current = self._hosted.get(number)
             try:
                 then(outcome)
-                self._go_on(hosted)
+                if hosted.unwritten or hosted.turns:
+                    self._go_on(hosted)
             except Exception:
                 self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
                 self._reload(hosted, errors.UnknownServerError())
@@ -526,8 +531,8 @@ class CoordinatorRuntime(Generic[S]):
             self._appending.discard(number)
             hosted.appending = False
             raise
-        if hosted.appending:
-            self._limit_append(hosted)
+        if hosted.appending and APPENDS not in self.timer:
+            self.timer.schedule(APPENDS, self._write_timeout_ms(), self._appends_too_late)
 
     def _go_on(self, hosted: _Hosted[S]) -> None:
         """An append has ended: write what was waiting for that."""
@@ -537,24 +542,23 @@ class CoordinatorRuntime(Generic[S]):
                 return
             hosted.turns.popleft().go()
 
-    def _limit_append(self, hosted: _Hosted[S]) -> None:
-        """Answer with an error what waits too long for a disk. The records may be written later."""
+    def _appends_too_late(self) -> None:
+        """Answer with an error what has waited too long for a disk; it is looked for four times a timeout. The records
+        may be written later.
+        """
         timeout_ms = self._write_timeout_ms()
-
-        def too_late() -> None:
-            if not hosted.appending:
-                return
-            now = self.clock.time_ms()
-            error = errors.CoordinatorNotAvailableError("The records were not written in time")
+        now = self.clock.time_ms()
+        late = [hosted for hosted in self._hosted.values() if hosted.appending]
+        if late:
+            self.timer.schedule(APPENDS, max(timeout_ms // 4, 1), self._appends_too_late)
+        for hosted in late:
             for pending in [*hosted.uncommitted, *hosted.unwritten]:
                 if not pending.later.done and now - pending.timestamp_ms >= timeout_ms:
+                    error = errors.CoordinatorNotAvailableError("The records were not written in time")
                     after, pending.after = pending.after, None
                     if after is not None:
                         after(error)
                     pending.later.fail(error)
-            self.timer.schedule(hosted.append_key, max(timeout_ms // 4, 1), too_late)
-
-        self.timer.schedule(hosted.append_key, timeout_ms, too_late)
 
     def _build(self, written: list[_Pending], limit: int) -> bytes:
         """The operations' records as batches: each operation's in one, many operations in each, transactional ones
@@ -600,6 +604,7 @@ class CoordinatorRuntime(Generic[S]):
                 after(error)
             pending.later.fail(error)
 
+        pending.limited = True
         self.timer.schedule(pending, self._write_timeout_ms(), too_late)
 
     def _committed(self, partition: TopicPartition) -> None:
@@ -618,7 +623,8 @@ class CoordinatorRuntime(Generic[S]):
 
     def _finish(self, pending: _Pending) -> None:
         pending.committed = True
-        self.timer.cancel(pending)
+        if pending.limited:
+            self.timer.cancel(pending)
         if pending.after is not None:
             after, pending.after = pending.after, None
             try:

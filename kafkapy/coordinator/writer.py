@@ -65,6 +65,9 @@ class PartitionWriter(Protocol):
         The disk may take its time, so appends to a partition are given one at a time, where their order counts.
         """
 
+    def together(self, work: Callable[[], None]) -> None:
+        """Call `work`, and do the appends that it gives together, at its end. On a quick disk they have ended then."""
+
     def high_watermark(self, partition: TopicPartition) -> int:
         """The offset below which everything is committed; -1 for a partition that is not hosted."""
 
@@ -152,11 +155,26 @@ class PartitionLogWriter:
         """No append is on its way any more: let go of the appender, and with it of the event queue."""
         self._appender = None
 
+    def together(self, work: Callable[[], None]) -> None:
+        """See PartitionWriter."""
+        appender = self._appender
+        if appender is None or not appender.hold():
+            work()
+            return
+        try:
+            work()
+        finally:
+            self._report(appender.settle())
+
     def appended(self, _handle: int, _argument: int, _text: bytes = b"") -> None:
         """An event of the data plane: appends have ended."""
-        if self._appender is not None:
-            for error in self._appender.take():
-                logger.error("What follows on an append could not be done", exc_info=error)
+        appender = self._appender
+        if appender is not None:
+            self.together(lambda: self._report(appender.take()))
+
+    def _report(self, failures: list[Exception]) -> None:
+        for error in failures:
+            logger.error("What follows on an append could not be done", exc_info=error)
 
     def _watch(self, partition: TopicPartition, log: PartitionLog, end_offset: int) -> None:
         if log.high_watermark < end_offset:
@@ -218,5 +236,8 @@ class PartitionLogWriter:
             del self._waiting[log_id]
             if log is not None:
                 log.announce_high_watermark = False
+        self.together(lambda: self._tell(partition))
+
+    def _tell(self, partition: TopicPartition) -> None:
         for listener in self._listeners:
             listener(partition)

@@ -156,6 +156,10 @@ class MemoryWriter:
         else:
             self._end(partition, batches, done)
 
+    def together(self, work: Callable[[], None]) -> None:
+        """See PartitionWriter."""
+        work()
+
     @property
     def waiting(self) -> int:
         """Slow appends that have not ended."""

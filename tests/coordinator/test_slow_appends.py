@@ -86,6 +86,24 @@ def test_too_slow_a_disk_is_an_error_and_the_records_stay(bench: Bench) -> None:
     assert written(bench) == [(False, 1), (False, 1)]
 
 
+def test_one_look_at_the_time_for_all_appends(bench: Bench) -> None:
+    bench.put("a", 1)
+    bench.clock.run()
+    assert bench.clock.alarms == 1
+    bench.clock.advance(TIMEOUT_MS - 1000)
+    bench.writer.finish()
+    late = bench.put("b", 2)
+    bench.clock.advance(TIMEOUT_MS - 1)
+    assert bench.clock.alarms == 1
+    assert not late.done
+    bench.clock.advance(1 + TIMEOUT_MS // 4)
+    with pytest.raises(errors.CoordinatorNotAvailableError):
+        late.result()
+    bench.writer.finish()
+    bench.clock.advance(2 * TIMEOUT_MS)
+    assert bench.clock.alarms == 0
+
+
 def test_a_failure_fails_what_waits_and_loads_again(bench: Bench) -> None:
     first = bench.put("a", 1)
     bench.clock.run()
