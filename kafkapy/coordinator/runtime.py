@@ -26,8 +26,9 @@ succeed. It may change memory that is lost with the broker (who has joined, who 
 records, and only `apply` changes it. Records are applied as soon as the operation has returned, so the next operation
 sees them; they are written at the end of the loop's turn, many operations in one batch. The disk may be slow: the
 writer appends on threads of its own, one append to a partition at a time, and what operations of that partition write
-meanwhile goes into the next. While the disk is quick, the loop's turn waits for its appends, all at once. The reply goes out when the high watermark has passed the records. A `read` sees
-everything applied, and its reply waits until that is committed.
+meanwhile goes into the next. While the disk is quick, the loop waits for the appends of a turn, all at once. The reply
+goes out when the high watermark has passed the records. A `read` sees everything applied, and its reply waits until
+that is committed.
 
 When an append fails, what was applied is not in the log: all that waits fails, and the shard is unloaded and loaded
 again. What could be foreseen (no leader, too few replicas in sync, a record too large) is refused before the
