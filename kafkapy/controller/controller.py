@@ -82,8 +82,8 @@ class KafkaController:
         alone: bool = False,
         replaced: Callable[[], None] | None = None,
     ) -> None:
-        """`alone`: no other broker may be registered. `replaced` is called when one is, after this broker's session has
-        expired: this broker must stop."""
+        """`alone`: no other broker may be registered. `replaced` is called when one is, or one with this broker's id,
+        after this broker's session has expired: this broker must stop."""
         self.config = config
         self.broker_id = broker_id
         self.context = ControllerContext()
@@ -324,7 +324,7 @@ class KafkaController:
         if self.registration is not None:
             try:
                 await self._register(self.registration)
-            except OtherBrokersError as error:
+            except (OtherBrokersError, errors.DuplicateBrokerRegistrationError) as error:
                 logger.critical("This broker stops, because its ZooKeeper session has expired: %s", error)
                 if self._replaced is not None:
                     self._replaced()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
 import uuid
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from kafkapy.config.properties import Properties
 from kafkapy.controller.controller_store import ControllerStore, OtherBrokersError
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.metadata.zookeeper import ZooKeeperStore
+from kafkapy.testing.broker_process import BrokerProcess
 from kafkapy.types import Endpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:No chroot path exists")  # the store makes it
@@ -72,3 +75,38 @@ def test_of_brokers_that_register_at_once_exactly_one_stays(zookeeper: str) -> N
             assert len(await race(f"{zookeeper}/{uuid.uuid4().hex}")) == 1
 
     asyncio.run(races())
+
+
+@pytest.mark.parametrize("successor", [2, 1], ids=["another broker", "its own id"])
+def test_a_broker_whose_place_was_taken_while_its_session_had_expired_stops(
+    zookeeper: str, tmp_path: Path, successor: int
+) -> None:
+    connect = f"{zookeeper}/{uuid.uuid4().hex}"
+    keys = {"zookeeper.connect": connect, "zookeeper.session.timeout.ms": "2000"}
+    frozen = BrokerProcess(tmp_path / "frozen", keys)
+    with frozen:
+        assert frozen.process is not None
+        frozen.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_until_nobody_is_registered(connect)
+            with server(connect, successor, tmp_path) as second:
+                frozen.process.send_signal(signal.SIGCONT)
+                assert frozen.process.wait(60) == 1, frozen.log_tail()
+                assert set(second.context.metadata_cache.snapshot.brokers) == {successor}
+        finally:
+            frozen.process.send_signal(signal.SIGCONT)
+        frozen.process = None
+    assert "This broker stops, because its ZooKeeper session has expired" in frozen.log_tail()
+
+
+def wait_until_nobody_is_registered(connect: str) -> None:
+    async def wait() -> None:
+        store = ZooKeeperStore(connect)
+        await store.start()
+        deadline = time.monotonic() + 60
+        while await ControllerStore(store).live_brokers():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        await store.close()
+
+    asyncio.run(wait())
