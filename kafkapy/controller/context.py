@@ -10,6 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
+from kafkapy.metadata.topic_names import TopicNames
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from kafkapy.types import TopicPartition
 
@@ -56,6 +57,8 @@ class ControllerContext:
         self.topic_ids: dict[str, UUID] = {}
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         """Changed by put_topic and remove_topic alone."""
+        self.topic_names = TopicNames()
+        """Those of `assignments`."""
         self._partitions: dict[str, list[TopicPartition]] = {}
         self.leadership: dict[TopicPartition, PartitionState] = {}
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
@@ -84,11 +87,13 @@ class ControllerContext:
         """Add a topic, or its added partitions."""
         self.topic_ids[topic] = topic_id
         self.assignments[topic] = dict(assignment.partitions)
+        self.topic_names.add(topic)
         self._partitions[topic] = [TopicPartition(topic, number) for number in assignment.partitions]
 
     def remove_topic(self, topic: str) -> None:
         """Forget everything about a topic."""
         self.assignments.pop(topic, None)
+        self.topic_names.discard(topic)
         for partition in self._partitions.pop(topic, ()):
             self.leadership.pop(partition, None)
             self.partition_status.pop(partition, None)

@@ -14,7 +14,7 @@ from kafkapy.config.topic import validate_overrides
 from kafkapy.controller.admin_requests import NO_VALUE, NewPartitions, NewTopic
 from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.replica_placement import place_replicas
-from kafkapy.metadata.topic_names import colliding_topics, validate_topic_name
+from kafkapy.metadata.topic_names import validate_topic_name
 from kafkapy.metadata.znodes import ReplicaAssignment
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def plan_topic(topic: NewTopic, context: ControllerContext, config: BrokerConfig
         _check_budget(count, budget)
         placed = place_replicas(context.broker_racks(), count, factor)
     validate_topic_name(name)
-    colliding = colliding_topics(name, context.assignments)
+    colliding = context.topic_names.colliding_with(name)
     if colliding:
         raise errors.InvalidTopicError(f"Topic '{name}' collides with existing topics: {', '.join(colliding)}")
     _check_assignments(placed, context)

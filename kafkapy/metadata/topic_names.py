@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from kafkapy import errors
@@ -42,9 +41,29 @@ def validate_topic_name(topic: str) -> None:
         raise errors.InvalidTopicError(f"Topic name is invalid: {reason}")
 
 
-def colliding_topics(topic: str, others: Iterable[str]) -> list[str]:
-    """Those of the other topics whose metric names would be the same, because there '.' and '_' are one character."""
-    if "." not in topic and "_" not in topic:
-        return []
-    folded = topic.replace(".", "_")
-    return sorted(other for other in others if other != topic and other.replace(".", "_") == folded)
+class TopicNames:
+    """Topic names, found by the name of their metrics, in which '.' and '_' are one character."""
+
+    def __init__(self) -> None:
+        self._by_metric_name: dict[str, set[str]] = {}
+
+    def add(self, topic: str) -> None:
+        """Nothing happens when it is there."""
+        self._by_metric_name.setdefault(_metric_name(topic), set()).add(topic)
+
+    def discard(self, topic: str) -> None:
+        """Nothing happens when it is not there."""
+        metric_name = _metric_name(topic)
+        names = self._by_metric_name.get(metric_name)
+        if names is not None:
+            names.discard(topic)
+            if not names:
+                del self._by_metric_name[metric_name]
+
+    def colliding_with(self, topic: str) -> list[str]:
+        """Those of the other topics whose metrics would have the same name, sorted."""
+        return sorted(self._by_metric_name.get(_metric_name(topic), set()) - {topic})
+
+
+def _metric_name(topic: str) -> str:
+    return topic.replace(".", "_")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import SupportsIndex
 
 import pytest
 
 from kafkapy.metadata import znodes
-from kafkapy.metadata.topic_names import colliding_topics, invalid_reason
+from kafkapy.metadata.topic_names import TopicNames, invalid_reason
 from kafkapy.metadata.znodes import (
     BrokerRegistration,
     PartitionState,
@@ -141,5 +142,30 @@ def test_illegal_topic_names(name: str) -> None:
 
 
 def test_names_that_differ_in_dots_and_underscores_only_collide() -> None:
-    assert colliding_topics("a.b", ["a_b", "a.b", "ab", "a-b"]) == ["a_b"]
-    assert colliding_topics("ab", ["a.b"]) == []
+    names = TopicNames()
+    for name in ("a_b", "a.b", "ab", "a-b", "a.b"):
+        names.add(name)
+    assert names.colliding_with("a.b") == ["a_b"]
+    assert names.colliding_with("ab") == []
+    names.discard("a_b")
+    names.discard("a_b")
+    assert names.colliding_with("a.b") == []
+    assert names.colliding_with("a_b") == ["a.b"]
+
+
+def test_a_name_is_compared_with_those_alone_that_it_collides_with() -> None:
+    looked_at = []
+
+    class Name(str):
+        __slots__ = ()
+
+        def replace(self, old: str, new: str, count: SupportsIndex = -1) -> str:
+            looked_at.append(self)
+            return str(self).replace(old, new, count)
+
+    names = TopicNames()
+    for i in range(1000):
+        names.add(Name(f"t.{i}"))
+    looked_at.clear()
+    assert names.colliding_with("t_7") == ["t.7"]
+    assert not looked_at
