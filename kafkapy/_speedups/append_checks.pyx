@@ -35,7 +35,6 @@ from kafkapy._speedups.record_batch cimport (
     BATCH_HEADER_SIZE,
     BATCH_OK,
     CODEC_GZIP,
-    CODEC_LZ4,
     CODEC_MASK,
     CODEC_NONE,
     CODEC_SNAPPY,

@@ -1,7 +1,7 @@
 """Truncation, log start, deletion and flush (see log_cut.pxd). Called by the control plane's threads without the GIL."""
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 

@@ -37,7 +37,6 @@ from kafkapy._speedups.log_state cimport (
 )
 from kafkapy._speedups.partition_log cimport (
     READ_COMMITTED,
-    READ_LOG_END,
     READ_UNCOMMITTED,
     AbortedTransaction,
     FetchIsolation,

@@ -25,7 +25,6 @@ from kafkapy._speedups.partition_log cimport (
     WAIT_HIGH_WATERMARK,
     WAIT_LAST_STABLE_OFFSET,
     WAIT_LOG_END,
-    WAIT_SEGMENT,
     WAIT_TURN,
     Follower,
     LimitPlace,
