@@ -10,6 +10,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.data_plane cimport AuthorizationCache, DataPlaneState
 from kafkapy._speedups.posix cimport atomic_load
+from kafkapy._speedups.seeded_hash cimport SeededHash
 
 cdef enum AuthorizedResource:
     RESOURCE_TOPIC = 0
@@ -40,7 +41,7 @@ cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const
 
 
 cdef inline Decision authorization_check(DataPlaneState* plane, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
-                                         unordered_set[string]* asked, vector[string]* questions) noexcept nogil:
+                                         unordered_set[string, SeededHash]* asked, vector[string]* questions) noexcept nogil:
     cdef int64_t epoch = atomic_load(&plane.authorizer_epoch)
     if epoch == EVERYTHING_ALLOWED:
         return DECISION_ALLOWED
@@ -48,4 +49,4 @@ cdef inline Decision authorization_check(DataPlaneState* plane, AuthorizationCac
 
 
 cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
-                                    unordered_set[string]* asked, vector[string]* questions) noexcept nogil
+                                    unordered_set[string, SeededHash]* asked, vector[string]* questions) noexcept nogil

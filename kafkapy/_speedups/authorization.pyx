@@ -12,7 +12,7 @@ from libcpp.unordered_map cimport unordered_map
 
 
 cdef void authorization_clear(AuthorizationCache* cache) noexcept nogil:
-    cdef unordered_map[string, bint] nothing
+    cdef unordered_map[string, bint, SeededHash] nothing
     cache.decisions.swap(nothing)           # clear() would keep the buckets
     cache.key_bytes = 0
 
@@ -40,9 +40,9 @@ cdef bint is_topic_name(const uint8_t* name, size_t size) noexcept nogil:
 
 
 cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
-                                    unordered_set[string]* asked, vector[string]* questions) noexcept nogil:
+                                    unordered_set[string, SeededHash]* asked, vector[string]* questions) noexcept nogil:
     cdef string key
-    cdef unordered_map[string, bint].iterator found
+    cdef unordered_map[string, bint, SeededHash].iterator found
     if cache == NULL:
         return DECISION_DENIED
     if cache.epoch != epoch:

@@ -37,7 +37,9 @@ from kafkapy._speedups.message_plan cimport (
 from kafkapy._speedups.posix cimport monotonic_ns
 from kafkapy._speedups.struct_base cimport StructBase, fresh_default, set_slot
 from kafkapy._speedups.uuid_value cimport uuid_from
-from kafkapy._speedups.wire cimport Cursor, cursor_init, load_int16, load_int32, load_int64, load_uint32, read_unsigned_varint, remaining, take
+from kafkapy._speedups.wire cimport (
+    MAX_TAGS, Cursor, cursor_init, load_int16, load_int32, load_int64, load_uint32, read_unsigned_varint, remaining, take,
+)
 
 
 cdef extern from "Python.h":
@@ -50,7 +52,6 @@ cdef enum:
     MAX_STRING = 0x7FFF       # Kafka bounds compact strings too
     LIST_STEP = 4096          # a longer list grows with what really arrives
     MAX_ELEMENTS = 1000000    # of one array of a request, as Apache Kafka 4.4 has it
-    MAX_TAGS = 10000          # of one tagged section of a request
     MAX_MEMORY = 1 << 28      # bytes that a request may become
     YIELD_NS = 1000000        # how long a patient call keeps the GIL
     YIELD_STEP = 64           # elements between two looks at the clock

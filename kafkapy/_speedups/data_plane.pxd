@@ -32,6 +32,7 @@ from kafkapy._speedups.fetch_session cimport FetchSessionCacheState
 from kafkapy._speedups.partition_log cimport LogState, wake_function
 from kafkapy._speedups.partition_table cimport PartitionTableState
 from kafkapy._speedups.posix cimport atomic_load, pthread_rwlock_t
+from kafkapy._speedups.seeded_hash cimport SeededHash
 from kafkapy._speedups.send cimport Send
 from kafkapy._speedups.wire cimport ByteBuffer
 
@@ -50,7 +51,7 @@ cdef cppclass AuthorizationCache:
     """Per connection. Key: one byte operation, then the topic name (or "\\x00cluster" / "\\x01" + transactional id). Dropped when its epoch is not
     the data plane's."""
     int64_t epoch
-    unordered_map[string, bint] decisions
+    unordered_map[string, bint, SeededHash] decisions
     size_t key_bytes                # of all keys
 
 cdef cppclass ApiCounters:

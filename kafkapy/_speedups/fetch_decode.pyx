@@ -19,12 +19,14 @@
 Strings and arrays are compact from v12 on.
 """
 
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
+from libcpp.vector cimport vector
 
 from kafkapy._speedups.fetch_session cimport FINAL_EPOCH, INVALID_SESSION_ID, FetchTopic, fetch_topic_again, fetch_topic_new, fetch_topic_ref, fetch_topic_unref
 from kafkapy._speedups.fetch_state cimport ForgottenPartition
 from kafkapy._speedups.memory_reserve cimport has_room
+from kafkapy._speedups.named_partitions cimport NamedPartitions, named_begin, named_first, named_topic
 from kafkapy._speedups.partition_log cimport log_unref
 from kafkapy._speedups.wire cimport (
     Cursor,
@@ -35,6 +37,7 @@ from kafkapy._speedups.wire cimport (
     read_int32,
     read_int64,
     read_string,
+    read_tag_count,
     read_unsigned_varint,
     remaining,
     skip_tagged_fields,
@@ -184,7 +187,7 @@ cdef bint read_topics(FetchState* state, Cursor* c, bint forgotten) noexcept nog
 
 
 cdef void read_top_tags(FetchState* state, Cursor* c) noexcept nogil:
-    cdef uint32_t count = read_unsigned_varint(c)
+    cdef uint32_t count = read_tag_count(c)
     cdef uint32_t tag
     cdef uint32_t size
     cdef const uint8_t* at
@@ -201,6 +204,59 @@ cdef void read_top_tags(FetchState* state, Cursor* c) noexcept nogil:
             if field.error or remaining(&field):
                 c.error = 1
         count -= 1
+
+
+cdef bint in_order(FetchState* state) noexcept nogil:
+    """One topic, each partition after those with a smaller index: none is there twice."""
+    cdef size_t i
+    for i in range(1, state.partitions.size()):
+        if (state.partitions[i - 1].topic != state.partitions[i].topic
+                or state.partitions[i - 1].request.partition >= state.partitions[i].request.partition):
+            return False
+    return True
+
+
+cdef void drop_repeated(FetchState* state) noexcept nogil:
+    """Of several entries for one partition the last one counts, and is answered where the first one stands, as in Kafka."""
+    cdef NamedPartitions named
+    cdef vector[size_t] places
+    cdef vector[FetchTopic*] dropped
+    cdef FetchPartition* partition
+    cdef FetchTopic* topic = NULL
+    cdef const uint8_t* key = NULL
+    cdef uint64_t hashed = 0
+    cdef size_t size = 0
+    cdef size_t kept = 0
+    cdef size_t first
+    cdef size_t i
+    if in_order(state):
+        return
+    named_begin(&named, state.partitions.size())
+    places.reserve(state.partitions.size())
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if i == 0 or partition.topic != topic:
+            topic = partition.topic
+            if topic.by_id:
+                key = topic.topic_id
+                size = TOPIC_ID_SIZE
+            else:
+                key = <const uint8_t*>topic.name.data()
+                size = topic.name.size()
+            hashed = named_topic(&named, key, size)
+        first = named_first(&named, key, size, hashed, partition.request.partition)
+        if first == i:
+            places.push_back(kept)
+            if kept != i:
+                state.partitions[kept] = state.partitions[i]
+            kept += 1
+        else:
+            places.push_back(places[first])
+            state.partitions[places[first]].request = partition.request
+            dropped.push_back(partition.topic)     # its name is still looked at
+    state.partitions.resize(kept)
+    for i in range(dropped.size()):
+        fetch_topic_unref(dropped[i])
 
 
 cdef bint fetch_decode(FetchState* state) noexcept nogil:
@@ -244,7 +300,11 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
         read_top_tags(state, &c)
     if state.isolation_level != 0 and state.isolation_level != 1:
         return False
-    return not c.error and remaining(&c) == 0
+    if c.error or remaining(&c):
+        return False
+    if state.partitions.size() > 1:
+        drop_repeated(state)
+    return True
 
 
 def decode(int16_t version, bytes body):

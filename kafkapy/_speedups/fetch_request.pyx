@@ -3,6 +3,9 @@ ReplicaManager.fetchMessages and DelayedFetch).
 
 A read is a snapshot (segment, position, length) per partition, taken under the log's mutex; the record bytes never pass through here.
 
+Of several entries for one partition the last one counts and is answered once, as in Kafka. Partitions are read READS_A_TURN at a time, between which
+other connections are served.
+
 Answered at once: max wait 0, no partition to read, min bytes reached, or an error or a diverging epoch met while reading. Else the request is parked with a
 waiter on every partition. When one fires, only partitions whose end moved are read again to count bytes; the snapshot that is sent is
 taken once, at the end, because the logs may have changed.
@@ -19,7 +22,6 @@ from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
-from libcpp.unordered_set cimport unordered_set
 from posix.unistd cimport pread
 
 from kafkapy._speedups.authorization cimport (
@@ -60,11 +62,13 @@ from kafkapy._speedups.fetch_response cimport fetch_response_build
 from kafkapy._speedups.fetch_session cimport FetchTopic, fetch_topic_unref, session_unref
 from kafkapy._speedups.fetch_state cimport (
     CONTEXT_SESSIONLESS,
+    FETCH_ANSWER,
     FETCH_AUTHORIZE,
     FETCH_CONVERT,
     FETCH_READ,
     FETCH_WAIT,
     FetchPartition,
+    FetchStage,
     FetchState,
 )
 from kafkapy._speedups.log_leadership cimport is_follower
@@ -107,6 +111,7 @@ cdef enum:
     TOPIC_ID_SIZE = 16
     MAX_REGISTRATIONS = 8
     KEPT_PARTITIONS = 64
+    READS_A_TURN = 256                  # partitions, before other connections have theirs
     NS_PER_MS = 1000000
 
 cdef const char* UNSUPPORTED = b"a Fetch request of a version that is not served"
@@ -377,40 +382,64 @@ cdef bint on_older_segment(FetchPartition* partition) noexcept nogil:
     return older
 
 
-cdef bint read_all(DataPlaneState* plane, FetchState* state, bint first_time) noexcept nogil:
-    """Takes the snapshot of every partition (Kafka's readFromLog). True when that is an answer even if max wait is not over."""
+cdef void begin_reading(DataPlaneState* plane, FetchState* state, FetchStage stage) noexcept nogil:
+    """No waiter is registered now; the logs that they were for may be let go of."""
+    state.stage = stage
+    state.waiting.clear()
+    state.waits_for.clear()
+    state.next = 0
+    state.limit = reply_limit(plane, state)
+    state.accumulated = 0
+    state.min_one_batch = True
+    state.must_answer = False
+    state.anything = False
+
+
+cdef bint read_some(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
+    """Takes the snapshots of partitions (Kafka's readFromLog), of READS_A_TURN at most. True when that were all; else the request is parked."""
     cdef FetchPartition* partition
-    cdef int64_t limit = reply_limit(plane, state)
-    cdef int64_t min_bytes = min(<int64_t>state.min_bytes, limit)
-    cdef int64_t accumulated = 0
-    cdef bint min_one_batch = True
-    cdef bint must_answer = False
-    cdef bint anything = False
+    cdef int64_t min_bytes = min(<int64_t>state.min_bytes, reply_limit(plane, state))
+    cdef bint first_time = state.stage == FETCH_READ and state.deadline_ns == 0
     cdef int32_t max_bytes
     cdef size_t first = first_to_read(state)
+    cdef size_t last = min(state.partitions.size(), state.next + <size_t>READS_A_TURN)
     cdef size_t i
-    for i in range(state.partitions.size()):
+    for i in range(state.next, last):
         partition = &state.partitions[(first + i) % state.partitions.size()]
         if partition.refused:
             continue
-        max_bytes = <int32_t>min(<int64_t>max(partition.request.max_bytes, 0), limit)
-        read_partition(plane, state, partition, max_bytes, min_one_batch, first_time)
+        max_bytes = <int32_t>min(<int64_t>max(partition.request.max_bytes, 0), state.limit)
+        read_partition(plane, state, partition, max_bytes, state.min_one_batch, first_time)
         if partition.refused:
             continue
-        anything = True
+        state.anything = True
         if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0:
-            must_answer = True
+            state.must_answer = True
             continue
         partition.end_offset = readable_end(state, &partition.read)
         partition.leader_epoch = partition.read.leader_epoch
         partition.available = partition.read.length
         if partition.read.length > 0:
-            min_one_batch = False
-            limit = max(limit - partition.read.length, 0)
-            accumulated += partition.read.length
-            if accumulated < min_bytes and on_older_segment(partition):
-                must_answer = True
-    return must_answer or not anything or accumulated >= min_bytes or state.max_wait_ms <= 0
+            state.min_one_batch = False
+            state.limit = max(state.limit - partition.read.length, 0)
+            state.accumulated += partition.read.length
+            if state.accumulated < min_bytes and on_older_segment(partition):
+                state.must_answer = True
+    state.next = last
+    if last == state.partitions.size():
+        return True
+    # Others have their turn now.
+    state.frame.wake(state.frame.wake_owner, state.frame.token)
+    outcome.kind = OUTCOME_PARKED
+    outcome.parked = state
+    outcome.deadline_ns = monotonic_ns() + <int64_t>MAX_WAIT_MS * NS_PER_MS
+    return False
+
+
+cdef bint is_answer(DataPlaneState* plane, FetchState* state) noexcept nogil:
+    """Whether what was read is one even if max wait is not over."""
+    return (state.must_answer or not state.anything or state.accumulated >= min(<int64_t>state.min_bytes, reply_limit(plane, state))
+            or state.max_wait_ms <= 0)
 
 
 # ---- waiting --------------------------------------------------------------------------------------------------------------------
@@ -486,7 +515,7 @@ cdef bint register_waiters(FetchState* state) noexcept nogil:
     return holds
 
 
-cdef bint park(DataPlaneState* plane, FetchState* state) noexcept nogil:
+cdef bint park(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
     """False when the request need not wait any more.
 
     Register, then look: leadership lost, or a log deleted, between the read and the registration wakes nobody, but is seen by the look.
@@ -494,6 +523,9 @@ cdef bint park(DataPlaneState* plane, FetchState* state) noexcept nogil:
     cdef int64_t min_bytes = min(<int64_t>state.min_bytes, reply_limit(plane, state))
     cdef bint holds
     cdef int turn
+    outcome.kind = OUTCOME_PARKED
+    outcome.parked = state
+    outcome.deadline_ns = state.deadline_ns
     for turn in range(MAX_REGISTRATIONS):
         holds = register_waiters(state)
         if enough(state, min_bytes):
@@ -531,53 +563,47 @@ cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noe
 
 cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome* outcome) noexcept nogil:
     """Goes on from the state's stage as far as it can."""
-    cdef bint answer = True
     if state.stage == FETCH_CONVERT:
         if not fetch_read_on(state):
             finish(plane, state, outcome)
             return
-        state.stage = FETCH_READ
+        begin_reading(plane, state, FETCH_READ)
     if state.stage == FETCH_AUTHORIZE:
         if not authorize(plane, state, outcome):
             return
-        state.stage = FETCH_READ
+        begin_reading(plane, state, FETCH_READ)
     if state.stage == FETCH_READ:
-        if not read_all(plane, state, state.deadline_ns == 0):
+        if not read_some(plane, state, outcome):
+            return
+        if not is_answer(plane, state):
             state.stage = FETCH_WAIT
             if state.deadline_ns == 0:
                 state.deadline_ns = monotonic_ns() + <int64_t>min(state.max_wait_ms, <int>MAX_WAIT_MS) * NS_PER_MS
-            answer = not park_without_snapshot(plane, state)
-            if answer:
-                read_all(plane, state, False)
-    else:
-        answer = timed_out or not park(plane, state)
-        if answer:
-            read_all(plane, state, False)
-    if answer:
-        if state.frame.api_version >= CONVERTED_BELOW or not fetch_ask_for_conversion(state, outcome):
-            finish(plane, state, outcome)
+            if park_without_snapshot(plane, state, outcome):
+                return
+            begin_reading(plane, state, FETCH_ANSWER)
+    elif state.stage == FETCH_WAIT:
+        if not timed_out and park(plane, state, outcome):
+            return
+        begin_reading(plane, state, FETCH_ANSWER)
+    if state.stage == FETCH_ANSWER and not read_some(plane, state, outcome):
         return
-    outcome.kind = OUTCOME_PARKED
-    outcome.parked = state
-    outcome.deadline_ns = state.deadline_ns
+    if state.frame.api_version >= CONVERTED_BELOW or not fetch_ask_for_conversion(state, outcome):
+        finish(plane, state, outcome)
 
 
-cdef bint park_without_snapshot(DataPlaneState* plane, FetchState* state) noexcept nogil:
-    """The bytes found are not sent now: their segments must not be kept from a delete meanwhile. A request may name one partition 200,000 times:
-    it waits for it once, or removing its waiters would keep the Processor busy for minutes."""
-    cdef unordered_set[LogState*] seen
+cdef bint park_without_snapshot(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
+    """The bytes found are not sent now: their segments must not be kept from a delete meanwhile."""
     cdef FetchPartition* partition
     cdef size_t i
-    state.waiting.clear()
-    state.waits_for.clear()
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
         fetch_read_release(partition)
         partition.read.length = 0
-        if not partition.refused and (state.partitions.size() == 1 or seen.insert(partition.log).second):
+        if not partition.refused:
             state.waiting.push_back(partition.log)
             state.waits_for.push_back(i)
-    return park(plane, state)
+    return park(plane, state, outcome)
 
 
 # ---- the contract with the Processor ------------------------------------------------------------------------------------------

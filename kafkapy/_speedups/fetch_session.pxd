@@ -12,6 +12,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.posix cimport atomic_add, pthread_mutex_t
+from kafkapy._speedups.seeded_hash cimport SeededHash
 
 cdef enum:
     INVALID_SESSION_ID = 0
@@ -42,6 +43,8 @@ cdef cppclass CachedPartition:
     CachedPartition* previous
     CachedPartition* next
 
+ctypedef CachedPartition* CachedPointer
+
 cdef cppclass FetchSession:
     int64_t references              # atomic
     pthread_mutex_t mutex
@@ -53,7 +56,7 @@ cdef cppclass FetchSession:
     int32_t epoch                   # the next request's
     CachedPartition* first
     CachedPartition* last
-    unordered_map[string, CachedPartition*] by_key
+    unordered_map[string, CachedPointer, SeededHash] by_key
     # under the cache's mutex
     int64_t last_used_ms
     int64_t cached_size             # -1: not in the cache

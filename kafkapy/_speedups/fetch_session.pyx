@@ -152,7 +152,7 @@ cdef void list_remove(FetchSession* session, CachedPartition* partition) noexcep
 cdef CachedPartition* session_put(FetchSession* session, FetchTopic* topic, const FetchPartitionRequest* request) noexcept nogil:
     cdef string key
     partition_key(topic, request.partition, &key)
-    cdef unordered_map[string, CachedPartition*].iterator found = session.by_key.find(key)
+    cdef unordered_map[string, CachedPointer, SeededHash].iterator found = session.by_key.find(key)
     cdef CachedPartition* partition
     if found != session.by_key.end():
         partition = dereference(found).second
@@ -171,7 +171,7 @@ cdef CachedPartition* session_put(FetchSession* session, FetchTopic* topic, cons
 cdef void session_forget(FetchSession* session, FetchTopic* topic, int32_t partition_index) noexcept nogil:
     cdef string key
     partition_key(topic, partition_index, &key)
-    cdef unordered_map[string, CachedPartition*].iterator found = session.by_key.find(key)
+    cdef unordered_map[string, CachedPointer, SeededHash].iterator found = session.by_key.find(key)
     cdef CachedPartition* partition
     if found == session.by_key.end():
         return

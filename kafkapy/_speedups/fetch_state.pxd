@@ -8,6 +8,7 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.data_plane cimport Ask, Frame
 from kafkapy._speedups.fetch_session cimport CachedPartition, FetchPartitionRequest, FetchSession, FetchTopic
 from kafkapy._speedups.partition_log cimport LogState, ReadResult
+from kafkapy._speedups.seeded_hash cimport SeededHash
 from kafkapy._speedups.segment cimport SegmentState
 
 cdef enum FetchContext:             # Kafka's FetchContext classes
@@ -21,6 +22,7 @@ cdef enum FetchStage:
     FETCH_READ = 1
     FETCH_WAIT = 2
     FETCH_CONVERT = 3               # versions 0 to 3: a worker makes message sets of what was read
+    FETCH_ANSWER = 4                # it has waited: what is read now is sent
 
 cdef enum:
     ASK_CONVERT = 2                 # an AskKind of Fetch alone. Questions: index of the partition inside the parked state; answers by
@@ -65,8 +67,15 @@ cdef cppclass FetchState:
     vector[FetchPartition] partitions   # as asked (full), or the whole session's (incremental)
     vector[FetchPartition*] ordered     # as they are answered
     vector[ForgottenPartition] forgotten
-    unordered_set[string] asked
+    unordered_set[string, SeededHash] asked
     Ask ask
-    vector[LogState*] waiting       # borrowed from partitions: one waiter each, however often a partition is named; empty: not parked yet
+    vector[LogState*] waiting       # borrowed from partitions; empty: not parked yet
     vector[size_t] waits_for        # for each of them, the partition whose end is waited for
     int64_t deadline_ns             # 0: not parked yet
+    # while all partitions are read, some at a time
+    size_t next                     # how many have been
+    int64_t limit                   # bytes that the reply still has room for
+    int64_t accumulated             # bytes found
+    bint min_one_batch              # nothing was found yet
+    bint must_answer                # whatever min bytes says
+    bint anything                   # one that is not refused

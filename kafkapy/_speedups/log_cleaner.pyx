@@ -41,6 +41,7 @@ from kafkapy._speedups.record_batch cimport (
     record_read,
 )
 from kafkapy._speedups.record_filter cimport FilterVerdict, filter_empty, filter_header, filter_records, filter_write
+from kafkapy._speedups.seeded_hash cimport SeededHash
 from kafkapy._speedups.segment cimport SegmentState, segment_open, segment_seal, segment_unref
 from kafkapy._speedups.wire cimport Cursor, buffer_free, buffer_init, cursor_init, extend, remaining, write_raw
 
@@ -101,7 +102,7 @@ cdef class LogCleaning:
 
     def __cinit__(self, PartitionLog log not None, OffsetMap map not None, CleanerThrottle pace not None, *, compress, decompress, upgrade):
         cdef LogState* state = log.state
-        cdef unordered_map[int64_t, ProducerEntry].iterator at
+        cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at
         cdef LastRecord last
         cdef size_t i
         self.log = log

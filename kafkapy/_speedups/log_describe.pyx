@@ -9,6 +9,7 @@ from kafkapy._speedups.log_recovery cimport EpochEntry
 from kafkapy._speedups.partition_log cimport Follower, LogCounters, LogState
 from kafkapy._speedups.posix cimport atomic_load, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.producer_state cimport CompletedTransaction, ProducerEntry, producer_dict
+from kafkapy._speedups.seeded_hash cimport SeededHash
 from kafkapy._speedups.segment cimport SegmentState, segment_ref
 
 cdef struct SegmentDescription:
@@ -91,8 +92,8 @@ cdef list describe_aborted(LogState* log, int64_t start, int64_t end):
 
 
 cdef list describe_producers(LogState* log):
-    cdef unordered_map[int64_t, ProducerEntry] copy
-    cdef unordered_map[int64_t, ProducerEntry].iterator at
+    cdef unordered_map[int64_t, ProducerEntry, SeededHash] copy
+    cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at
     with nogil:
         pthread_mutex_lock(&log.mutex)
         copy = log.own.history.producers.producers

@@ -7,6 +7,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.partition_log cimport LogState
 from kafkapy._speedups.posix cimport pthread_rwlock_t
+from kafkapy._speedups.seeded_hash cimport SeededHash
 
 cdef struct LeaderHint:
     int32_t leader_id               # -1: not known
@@ -21,10 +22,12 @@ cdef cppclass TopicEntry:
     int32_t partition_count         # known to the cluster, hosted or not
     bint deleted
 
+ctypedef TopicEntry* TopicPointer
+
 cdef cppclass PartitionTableState:
     pthread_rwlock_t lock
-    unordered_map[string, TopicEntry*] by_name
-    unordered_map[string, TopicEntry*] by_id    # key: 16 raw bytes
+    unordered_map[string, TopicPointer, SeededHash] by_name
+    unordered_map[string, TopicPointer, SeededHash] by_id    # key: 16 raw bytes
 
 cdef enum LookupStatus:
     LOOKUP_OK = 0

@@ -41,12 +41,12 @@ cdef LookupStatus find_partition(TopicEntry* entry, int32_t partition, LogState*
     return LOOKUP_OK
 
 
-cdef TopicEntry* find_topic(unordered_map[string, TopicEntry*]* topics, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+cdef TopicEntry* find_topic(unordered_map[string, TopicPointer, SeededHash]* topics, const uint8_t* key, Py_ssize_t size) noexcept nogil:
     """Under either lock; NULL when there is none."""
     cdef string wanted
     if size > 0:
         wanted.assign(<const char*>key, size)
-    cdef unordered_map[string, TopicEntry*].iterator found = topics.find(wanted)
+    cdef unordered_map[string, TopicPointer, SeededHash].iterator found = topics.find(wanted)
     if found == topics.end():
         return NULL
     return dereference(found).second
@@ -113,7 +113,7 @@ cdef class PartitionTable:
         rwlock_init(&self.state.lock)
 
     def __dealloc__(self):
-        cdef unordered_map[string, TopicEntry*].iterator it
+        cdef unordered_map[string, TopicPointer, SeededHash].iterator it
         if self.state == NULL:
             return
         it = self.state.by_name.begin()
@@ -248,7 +248,7 @@ cdef class PartitionTable:
 
     def topics(self):
         """(name, topic id, partition count) of every topic known, sorted by name."""
-        cdef unordered_map[string, TopicEntry*].iterator it
+        cdef unordered_map[string, TopicPointer, SeededHash].iterator it
         cdef TopicEntry* entry
         cdef vector[string] names
         cdef vector[string] ids

@@ -11,14 +11,11 @@
 Strings, bytes and arrays are compact from v9 on. Nothing is copied: names and records are borrowed from the frame.
 """
 
-from cython.operator cimport dereference
-from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memset
-from libcpp.string cimport string
-from libcpp.unordered_map cimport unordered_map
-from libcpp.utility cimport pair
 
 from kafkapy._speedups.memory_reserve cimport has_room
+from kafkapy._speedups.named_partitions cimport NamedPartitions, named_begin, named_first, named_topic
 from kafkapy._speedups.produce_state cimport PARTITION_DONE, PARTITION_PENDING, ProducePartition, ProduceTopic
 from kafkapy._speedups.wire cimport (
     Cursor,
@@ -56,17 +53,24 @@ cdef void supersede(ProduceState* state, ProducePartition* partition) noexcept n
     state.repeated = True
 
 
+cdef bint in_order(ProduceState* state) noexcept nogil:
+    """One topic, each partition after those with a smaller index: none is there twice."""
+    cdef size_t i
+    for i in range(1, state.partitions.size()):
+        if state.partitions[i - 1].index >= state.partitions[i].index:
+            return False
+    return state.topics.size() == 1
+
+
 cdef void drop_repeated(ProduceState* state) noexcept nogil:
     """Of several entries for one partition the last one counts, and is answered, as in Kafka."""
-    cdef unordered_map[string, size_t] topics
-    cdef unordered_map[uint64_t, size_t] last
-    cdef pair[unordered_map[string, size_t].iterator, bint] known
-    cdef pair[unordered_map[uint64_t, size_t].iterator, bint] met
+    cdef NamedPartitions named
     cdef ProducePartition* one
     cdef ProduceTopic* topic
-    cdef string name
+    cdef const uint8_t* key
+    cdef uint64_t hashed
+    cdef size_t size
     cdef size_t count = state.partitions.size()
-    cdef size_t number
     cdef size_t i
     cdef size_t j
     if count <= FEW:
@@ -77,21 +81,19 @@ cdef void drop_repeated(ProduceState* state) noexcept nogil:
                     supersede(state, one)
                     break
         return
-    for i in range(state.topics.size()):
-        topic = &state.topics[i]
-        number = i
-        if state.topics.size() > 1:
-            if topic.topic_id != NULL:
-                name.assign(<const char*>topic.topic_id, TOPIC_ID_SIZE)
-            else:
-                name.assign(<const char*>topic.name, topic.name_size)
-            known = topics.insert(pair[string, size_t](name, i))
-            number = dereference(known.first).second
-        for j in range(topic.first, topic.first + topic.count):
-            met = last.insert(pair[uint64_t, size_t](<uint64_t>number << 32 | <uint32_t>state.partitions[j].index, j))
-            if not met.second:
-                supersede(state, &state.partitions[dereference(met.first).second])
-                dereference(met.first).second = j
+    if in_order(state):
+        return
+    named_begin(&named, count)
+    # From the last to the first.
+    for i in range(state.topics.size(), 0, -1):
+        topic = &state.topics[i - 1]
+        key = topic.topic_id if topic.topic_id != NULL else topic.name
+        size = TOPIC_ID_SIZE if topic.topic_id != NULL else <size_t>topic.name_size
+        hashed = named_topic(&named, key, size)
+        for j in range(topic.first + topic.count, topic.first, -1):
+            one = &state.partitions[j - 1]
+            if named_first(&named, key, size, hashed, one.index) != count - j:
+                supersede(state, one)
 
 
 cdef bint produce_decode(ProduceState* state) noexcept nogil:

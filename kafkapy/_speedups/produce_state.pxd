@@ -7,6 +7,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.data_plane cimport Ask, Frame
 from kafkapy._speedups.partition_log cimport AppendResult, LogState
+from kafkapy._speedups.seeded_hash cimport SeededHash
 
 cdef enum ProduceStage:
     PRODUCE_AUTHORIZE = 0       # questions may be out
@@ -52,7 +53,7 @@ cdef cppclass ProduceState:
     int32_t timeout_ms
     vector[ProduceTopic] topics
     vector[ProducePartition] partitions
-    unordered_set[string] asked
+    unordered_set[string, SeededHash] asked
     bint repeated                   # a partition is there more than once
     Ask ask
     size_t appended                 # partitions before this one have had their turn

@@ -15,6 +15,7 @@ from libcpp.map cimport map as ordered_map
 from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.record_batch cimport BatchHeader
+from kafkapy._speedups.seeded_hash cimport SeededHash
 from kafkapy._speedups.wire cimport ByteBuffer
 
 cdef enum:
@@ -50,8 +51,8 @@ cdef struct Verification:           # of a producer that waits for the transacti
     bint adds_partitions            # each transaction has an epoch of its own
 
 cdef cppclass ProducerStateManager:
-    unordered_map[int64_t, ProducerEntry] producers
-    unordered_map[int64_t, Verification] verifications  # by producer id; gone with the batch, or with a marker that comes before it
+    unordered_map[int64_t, ProducerEntry, SeededHash] producers
+    unordered_map[int64_t, Verification, SeededHash] verifications  # by producer id; gone with the batch, or with a marker that comes before it
     ordered_map[int64_t, Transaction] ongoing           # by first offset
     ordered_map[int64_t, Transaction] unreplicated      # decided, but the marker is not below the high watermark yet
     int64_t end_offset              # everything below is applied

@@ -134,7 +134,7 @@ cdef SequenceVerdict check_sequence(const ProducerEntry* entry, const BatchHeade
 
 cdef bint overtakes(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
     """An earlier batch of the producer could not be verified and will come again: this one must not stand before it."""
-    cdef unordered_map[int64_t, Verification].iterator found
+    cdef unordered_map[int64_t, Verification, SeededHash].iterator found
     if state.verifications.empty():
         return False
     found = state.verifications.find(header.producer_id)
@@ -144,7 +144,7 @@ cdef bint overtakes(ProducerStateManager* state, const BatchHeader* header) noex
 
 cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker, int origin,
                                     bint adds_partitions, SequenceCheck* out) noexcept nogil:
-    cdef unordered_map[int64_t, ProducerEntry].iterator found
+    cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator found
     cdef ProducerEntry* entry
     cdef BatchMetadata* batch
     cdef int32_t i, last
@@ -189,13 +189,13 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
 
 
 cdef bint producer_in_transaction(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
-    cdef unordered_map[int64_t, ProducerEntry].iterator found = state.producers.find(header.producer_id)
+    cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator found = state.producers.find(header.producer_id)
     return (found != state.producers.end() and deref(found).second.transaction_start >= 0
             and deref(found).second.epoch == header.producer_epoch)
 
 
 cdef int64_t producer_start_verification(ProducerStateManager* state, const BatchHeader* header, bint adds_partitions, int64_t now_ms) noexcept nogil:
-    cdef unordered_map[int64_t, Verification].iterator found = state.verifications.find(header.producer_id)
+    cdef unordered_map[int64_t, Verification, SeededHash].iterator found = state.verifications.find(header.producer_id)
     cdef Verification fresh
     cdef Verification* known
     if found == state.verifications.end():
@@ -216,7 +216,7 @@ cdef int64_t producer_start_verification(ProducerStateManager* state, const Batc
 
 
 cdef bint producer_is_verified(ProducerStateManager* state, const BatchHeader* header, int64_t guard) noexcept nogil:
-    cdef unordered_map[int64_t, Verification].iterator found = state.verifications.find(header.producer_id)
+    cdef unordered_map[int64_t, Verification, SeededHash].iterator found = state.verifications.find(header.producer_id)
     return found != state.verifications.end() and deref(found).second.guard == guard
 
 
@@ -224,7 +224,7 @@ cdef void end_verification(ProducerStateManager* state, const BatchHeader* heade
     """A transactional batch or a marker is in the log: who was told before it that the transaction is open has to ask again.
 
     Not so when each transaction has an epoch of its own and the marker has that of the batch which waits: then it ends the transaction before."""
-    cdef unordered_map[int64_t, Verification].iterator found = state.verifications.find(header.producer_id)
+    cdef unordered_map[int64_t, Verification, SeededHash].iterator found = state.verifications.find(header.producer_id)
     cdef Verification* known
     if found == state.verifications.end():
         return
@@ -241,7 +241,7 @@ cdef void set_epoch(ProducerEntry* entry, int16_t epoch) noexcept nogil:
 
 cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker, int64_t base_offset,
                          int64_t last_offset, CompletedTransaction* completed) noexcept nogil:
-    cdef unordered_map[int64_t, ProducerEntry].iterator found
+    cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator found
     cdef ordered_map[int64_t, Transaction].iterator open_one
     cdef ProducerEntry fresh
     cdef ProducerEntry* entry
@@ -361,8 +361,8 @@ cdef bint expired(ProducerStateManager* state, const ProducerEntry* entry, int64
 
 cdef int32_t producer_expire(ProducerStateManager* state, int64_t now_ms) noexcept nogil:
     """How many were forgotten."""
-    cdef unordered_map[int64_t, ProducerEntry].iterator at = state.producers.begin()
-    cdef unordered_map[int64_t, Verification].iterator waiting = state.verifications.begin()
+    cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at = state.producers.begin()
+    cdef unordered_map[int64_t, Verification, SeededHash].iterator waiting = state.verifications.begin()
     cdef int32_t count = 0
     while at != state.producers.end():
         if expired(state, &deref(at).second, now_ms):
@@ -387,7 +387,7 @@ cdef void producer_clear(ProducerStateManager* state, int64_t end_offset) noexce
 
 
 cdef void producer_snapshot_write(ProducerStateManager* state, ByteBuffer* out) noexcept nogil:
-    cdef unordered_map[int64_t, ProducerEntry].iterator at = state.producers.begin()
+    cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at = state.producers.begin()
     cdef ProducerEntry* entry
     cdef BatchMetadata* last
     cdef size_t start = out.size
@@ -456,7 +456,7 @@ cdef bint producer_snapshot_read(ProducerStateManager* state, const uint8_t* dat
 def read_snapshot(bytes data):
     """The producers of a snapshot file, as dicts with Kafka's field names; None when the file is corrupt. For tests and tools."""
     cdef ProducerStateManager* state = producer_state_new(0x7FFFFFFFFFFFFFFF)
-    cdef unordered_map[int64_t, ProducerEntry].iterator at
+    cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at
     cdef ProducerEntry* entry
     try:
         if not producer_snapshot_read(state, data, len(data), 0, 0):

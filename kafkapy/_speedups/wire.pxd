@@ -233,9 +233,23 @@ cdef inline const uint8_t* read_bytes(Cursor* c, bint compact, int32_t* length) 
     return at
 
 
+cdef enum:
+    MAX_TAGS = 10000                # of one tagged section, as Apache Kafka 4.4 has it
+
+
+cdef inline uint32_t read_tag_count(Cursor* c) noexcept nogil:
+    """How many tagged fields follow; more than MAX_TAGS, or than the bytes that are left can hold, is an error."""
+    cdef uint32_t count = read_unsigned_varint(c)
+    if count > MAX_TAGS or count > (c.end - c.p) // 2:
+        c.error = 1
+        c.p = c.end
+        return 0
+    return count
+
+
 cdef inline void skip_tagged_fields(Cursor* c) noexcept nogil:
     """Walks over a tagged-field section without looking at it."""
-    cdef uint32_t count = read_unsigned_varint(c)
+    cdef uint32_t count = read_tag_count(c)
     while count > 0 and not c.error:
         read_unsigned_varint(c)
         take(c, read_unsigned_varint(c))

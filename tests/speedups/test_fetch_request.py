@@ -114,6 +114,93 @@ def test_the_decoder_reads_what_the_protocol_layer_writes(version: int) -> None:
         }
 
 
+@pytest.mark.parametrize("count", [2, 3, 100, 5000])
+@pytest.mark.parametrize("version", DECODED)
+def test_of_several_entries_for_one_partition_the_last_one_counts_where_the_first_one_stands(
+    version: int, count: int
+) -> None:
+    """As in Kafka, whose map keeps the place of a key; over topics that are there more than once, too."""
+    source = random.Random(version * count)
+    ids = [UUID(bytes=source.randbytes(16)) for _ in range(3)]
+    request, expected = FetchRequest(), {}
+    for offset in range(count):
+        number, partition = source.randrange(3), source.randrange(-2, count // 4)
+        topic = FetchRequest.Topic(topic=f"t{number}") if version < 13 else FetchRequest.Topic(topic_id=ids[number])
+        if not request.topics or source.randrange(2):
+            request.topics.append(topic)
+        else:
+            topic = request.topics[-1]
+        topic.partitions.append(FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset))
+        expected[topic.topic_id.bytes if version >= 13 else topic.topic.encode(), partition] = offset
+    decoded = fetch_decode.decode(version, request.encode(version))
+    assert decoded is not None
+    assert [((key, partition), offset) for key, partition, _, offset, *_ in decoded["partitions"]] == list(
+        expected.items()
+    )
+
+
+@pytest.mark.parametrize("epoch", [-1, 0], ids=["no session", "session"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_partition_that_is_named_often_is_read_and_answered_once(broker: Any, version: int, epoch: int) -> None:
+    (log,) = broker.topic("t")
+    for value in (b"one", b"two"):
+        log.append_as_leader(broker.batch(value))
+    fields = {"version": version} | ({"session_epoch": epoch} if version >= 7 else {})
+    reply = broker.fetch([("t", 0, 0)] * 10_000 + [("gone", 0, 0)] * 3 + [("t", 0, 1)], **fields)
+    answered = [(topic, entry) for topic in reply.responses for entry in topic.partitions]
+    assert len(answered) == 2
+    assert bytes(answered[0][1].records) == log.read(1)[0]
+    assert log.counters()["fetch_requests"] == 1
+
+
+TURN = 256
+"""Partitions that are read before others have their turn."""
+
+
+@pytest.mark.parametrize("epoch", [-1, 0], ids=["no session", "session"])
+def test_others_have_their_turn_while_many_partitions_are_read(broker: Any, epoch: int) -> None:
+    count = 2 * TURN + 10
+    logs = broker.topic("t", count)
+    for log in logs:
+        log.append_as_leader(broker.batch(b"one"))
+    exchange = broker.fetch_exchange([("t", i, 0) for i in range(count)], session_epoch=epoch)
+    turns = 1
+    while exchange.kind == "parked":
+        assert exchange.wakes == 1, "it goes on without being woken by anybody"
+        turns += 1
+        exchange.resume(timed_out=turns == 2)
+    assert turns == 3
+    entries = broker.by_partition(broker.fetch_reply(exchange, 12))
+    assert all(bytes(entries["t", i].records) == logs[i].read(0)[0] for i in range(count))
+
+
+def test_a_wait_for_many_partitions_ends_by_turns_too(broker: Any) -> None:
+    count = 2 * TURN + 10
+    logs = broker.topic("t", count)
+    exchange = broker.fetch_exchange([("t", i, 0) for i in range(count)], max_wait_ms=60_000)
+    for _ in range(2):
+        assert (exchange.kind, exchange.wakes) == ("parked", 1)
+        exchange.resume()
+    assert (exchange.kind, exchange.wakes) == ("parked", 0), "it waits now"
+    logs[-1].append_as_leader(broker.batch(b"late"))
+    assert exchange.wakes == 1
+    for _ in range(3):
+        assert exchange.kind == "parked"
+        exchange.resume()
+    entries = broker.by_partition(broker.fetch_reply(exchange, 12))
+    assert bytes(entries["t", count - 1].records) == logs[-1].read(0)[0]
+
+
+def test_a_fetch_that_is_given_up_between_two_turns_leaves_nothing_behind(broker: Any) -> None:
+    count = TURN + 1
+    logs = broker.topic("t", count)
+    logs[0].append_as_leader(broker.batch(b"one"))
+    exchange = broker.fetch_exchange([("t", i, 0) for i in range(count)])
+    assert exchange.kind == "parked"
+    exchange.cancel()
+    assert broker.fetch([("t", 0, 0)]).responses
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_records_come_back_as_they_were_appended(broker: Any, version: int) -> None:
     logs = broker.topic("t", 2)
@@ -566,6 +653,30 @@ def test_lying_lengths_are_not_believed(broker: Any, version: int) -> None:
     head += struct.pack(">ii", 0, -1) if version >= 7 else b""
     for tail in (b"", b"\0" * 1000):
         assert broker.driver.handle(1, version, 1, None, head + huge + tail).kind == "close"
+
+
+@pytest.mark.parametrize("place", [-1, -4, -5], ids=["request", "topic", "partition"])
+@pytest.mark.parametrize("version", range(12, 19))
+def test_a_section_has_at_most_10000_tagged_fields(broker: Any, version: int, place: int) -> None:
+    broker.topic("t")
+    body = broker.fetch_request([("t", 0, 0)], version=version).encode(version)
+    head, tail = body[:place], body[len(body) + place + 1 :]
+    assert body[place] == 0
+    for count, kind in ((10_000, "reply"), (10_001, "close"), (0xFFFFFFFF, "close")):
+        assert broker.driver.handle(1, version, 1, None, head + tags(count) + tail).kind == kind
+
+
+def tags(count: int) -> bytes:
+    """A section of so many empty fields that nobody knows, or no more than the first 20,000 of them."""
+    return varint(count) + b"".join(varint(1000 + i) + b"\0" for i in range(min(count, 20_000)))
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
 
 
 @pytest.mark.parametrize("isolation_level", (0, 1))

@@ -530,3 +530,46 @@ def test_lying_lengths_are_not_believed(broker: Any, version: int) -> None:
     head = no_transaction + struct.pack(">hi", 1, 1000)
     assert broker.driver.handle(0, version, 1, None, head + huge).kind == "close"
     assert broker.driver.handle(0, version, 1, None, head + huge + b"\0" * 1000).kind == "close"
+
+
+@pytest.mark.parametrize("place", [-1, -2, -3], ids=["request", "topic", "partition"])
+@pytest.mark.parametrize("version", range(9, 14))
+def test_a_section_has_at_most_10000_tagged_fields(broker: Any, version: int, place: int) -> None:
+    (log,) = broker.topic("t")
+    body = broker.produce_request({"t": [(0, broker.batch())]}, version=version).encode(version)
+    head, tail = body[:place], body[len(body) + place + 1 :]
+    assert body[place] == 0
+    for count, kind in ((10_000, "reply"), (10_001, "close"), (0xFFFFFFFF, "close")):
+        assert broker.driver.handle(0, version, 1, None, head + tags(count) + tail).kind == kind
+    assert log.log_end_offset == 1
+
+
+def tags(count: int) -> bytes:
+    """A section of so many empty fields that nobody knows, or no more than the first 20,000 of them."""
+    return varint(count) + b"".join(varint(1000 + i) + b"\0" for i in range(min(count, 20_000)))
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+@pytest.mark.parametrize("count", [3, 17, 5000])
+def test_repeated_partitions_are_found_whatever_topics_and_order(broker: Any, count: int) -> None:
+    source = random.Random(count)
+    last: dict[tuple[str, int], int] = {}
+    request = broker.produce_request({}, version=9)
+    for number in range(count):
+        name, index = f"unknown-{source.randrange(3)}", source.randrange(count // 3)
+        entry = type(request).Topic.Partition(index=index, records=broker.batch() if number < 20 else b"")
+        request.topic_data.append(type(request).Topic(name=name, partition_data=[entry]))
+        last[name, index] = number
+    exchange = broker.send(request, 9)
+    while exchange.kind == "parked":
+        exchange.resume()
+    reply = broker.produce_reply(exchange, 9)
+    answered = [(topic.name, entry.index) for topic in reply.responses for entry in topic.partition_responses]
+    assert sorted(answered) == sorted(last)
