@@ -84,7 +84,7 @@ class Stall:
         assert answered or not readable, "nothing was slow, or the others waited as long"
 
     def close(self) -> None:
-        self.files.speed_up()
+        self.files.be_fast()
         self.victim.close()
         self.other.close()
 
@@ -102,11 +102,11 @@ def stall(tmp_path: Path) -> Iterator[Stall]:
 
 
 def test_an_offset_commit_into_a_partition_that_stalls(stall: Stall) -> None:
-    stall.files.slow_down(stall.directory, STALL_MS)
+    stall.files.be_slow(stall.directory, STALL_MS)
     stall.victim.send(commit(SLOW, 42), 6)
     time.sleep(0.3)
     stall.others_are_served()
-    stall.files.speed_up()
+    stall.files.be_fast()
     assert stall.victim.receive_frame()
     assert committed(stall.victim, SLOW) == 42
 
@@ -144,20 +144,20 @@ def test_administration_of_a_partition_that_stalls(stall: Stall, what: str) -> N
     for _ in range(2):
         assert stall.other.call(produce_request("slow", batch(b"x")), 9).responses[0].partition_responses[0]
     # A roll or an index that is not mapped would make the produce above slow, and not what is meant here.
-    stall.files.slow_down(text, STALL_MS)
+    stall.files.be_slow(text, STALL_MS)
     stall.victim.send(request, version)
     time.sleep(0.3)
     stall.others_are_served(answered=what == "a leader epoch that is written")
-    stall.files.speed_up()
+    stall.files.be_fast()
     assert stall.victim.receive_frame()
 
 
 def test_a_metadata_store_that_stalls(stall: Stall) -> None:
     """Only what changes metadata waits for its disk."""
-    stall.files.slow_down("/kafkapy-metadata.db", STALL_MS)
+    stall.files.be_slow("/kafkapy-metadata.db", STALL_MS)
     topic = CreateTopicsRequest.Topic(name="new", num_partitions=1, replication_factor=1)
     stall.victim.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 4)
     time.sleep(0.3)
     stall.others_are_served()
-    stall.files.speed_up()
+    stall.files.be_fast()
     assert stall.victim.receive_frame()
