@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@ typedef struct {
     int64_t least;      /* bytes; smaller ones are neither counted nor refused */
     int64_t seen;       /* allocations since the last arming */
     int64_t refused;
+    int64_t wanted;     /* 1: the next allocation is to say how much is in use */
+    int64_t in_use;     /* bytes that were allocated and not freed, of all threads */
 } Orders;
 
 static Orders* orders;
@@ -52,6 +55,16 @@ static int refused(size_t size) {
     return 1;
 }
 
-void* malloc(size_t size) { return refused(size) ? 0 : __libc_malloc(size); }
+static void count(void) {
+    if (!orders || !__atomic_load_n(&orders->wanted, __ATOMIC_ACQUIRE)) return;
+    struct mallinfo2 all = mallinfo2();
+    orders->in_use = (int64_t)(all.uordblks + all.hblkhd);
+    __atomic_store_n(&orders->wanted, 0, __ATOMIC_RELEASE);
+}
+
+void* malloc(size_t size) {
+    count();
+    return refused(size) ? 0 : __libc_malloc(size);
+}
 void* calloc(size_t n, size_t size) { return refused(n * size) ? 0 : __libc_calloc(n, size); }
 void* realloc(void* data, size_t size) { return size && refused(size) ? 0 : __libc_realloc(data, size); }
