@@ -122,15 +122,18 @@ def test_of_several_entries_for_one_partition_the_last_one_counts_where_the_firs
     """As in Kafka, whose map keeps the place of a key; over topics that are there more than once, too."""
     source = random.Random(version * count)
     ids = [UUID(bytes=source.randbytes(16)) for _ in range(3)]
-    request, expected = FetchRequest(), {}
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[])
+    expected: dict[tuple[bytes, int], int] = {}
     for offset in range(count):
         number, partition = source.randrange(3), source.randrange(-2, count // 4)
-        topic = FetchRequest.Topic(topic=f"t{number}") if version < 13 else FetchRequest.Topic(topic_id=ids[number])
+        topic = FetchRequest.Topic(topic="" if version >= 13 else f"t{number}", partitions=[])
+        topic.topic_id = ids[number] if version >= 13 else UUID(int=0)
         if not request.topics or source.randrange(2):
             request.topics.append(topic)
         else:
             topic = request.topics[-1]
-        topic.partitions.append(FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset))
+        entry = FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=1)
+        topic.partitions.append(entry)
         expected[topic.topic_id.bytes if version >= 13 else topic.topic.encode(), partition] = offset
     decoded = fetch_decode.decode(version, request.encode(version))
     assert decoded is not None

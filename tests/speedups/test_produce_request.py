@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from typing import Any
 from uuid import UUID
 
@@ -573,3 +574,22 @@ def test_repeated_partitions_are_found_whatever_topics_and_order(broker: Any, co
     reply = broker.produce_reply(exchange, 9)
     answered = [(topic.name, entry.index) for topic in reply.responses for entry in topic.partition_responses]
     assert sorted(answered) == sorted(last)
+
+
+def test_no_choice_of_partitions_makes_a_request_dear() -> None:
+    """Multiples of a size that the standard library's hash tables take are all in one bucket of it."""
+
+    def cost(indexes: list[int]) -> float:
+        entries = [ProduceRequest.Topic.Partition(index=index, records=None) for index in indexes]
+        body = ProduceRequest(acks=1, timeout_ms=1, topic_data=[ProduceRequest.Topic(name="t", partition_data=entries)])
+        encoded = body.encode(9)
+        tries = []
+        for _ in range(3):
+            before = time.thread_time()
+            assert produce_decode.decode(9, encoded) is not None
+            tries.append(time.thread_time() - before)
+        return min(tries)
+
+    count, buckets = 40_000, 42_043
+    chosen = [number * buckets for number in range(count, 0, -1)]
+    assert cost(chosen) < 10 * cost(list(range(count, 0, -1)))
