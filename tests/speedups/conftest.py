@@ -222,8 +222,15 @@ class MemoryBroker:
         return self.send(self.fetch_request(partitions, version=version, **fields), version, driver=driver)
 
     def fetch(self, partitions: list[tuple[str, int, int]], *, version: int = 12, **fields: Any) -> FetchResponse:
-        """Sends a Fetch that is answered at once."""
-        return self.fetch_reply(self.fetch_exchange(partitions, version=version, **fields), version)
+        """Sends a Fetch that waits for nothing but its turn."""
+        return self.fetch_reply(self.in_turns(self.fetch_exchange(partitions, version=version, **fields)), version)
+
+    @staticmethod
+    def in_turns(exchange: Exchange) -> Exchange:
+        """Goes on as long as the request only gives others their turn."""
+        while exchange.kind == "parked" and exchange.wakes:
+            exchange.resume()
+        return exchange
 
     # ---- replies ----
 

@@ -72,7 +72,7 @@ def test_decisions_that_a_connection_piles_up_are_dropped_when_the_request_is_do
     def ask(names: list[str]) -> None:
         exchange = broker.fetch_exchange([(name, 0, 0) for name in names])
         broker.driver.decide(dict.fromkeys(exchange.questions, True))
-        assert len(broker.by_partition(broker.fetch_reply(exchange.resume(), 12))) == len(names)
+        assert len(broker.by_partition(broker.fetch_reply(broker.in_turns(exchange.resume()), 12))) == len(names)
 
     ask([f"few-{i}" for i in range(100)])
     assert broker.driver.remembered() == (100, sum(len(f"few-{i}") + 1 for i in range(100)))
