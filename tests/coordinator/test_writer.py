@@ -76,7 +76,7 @@ class Broker:
         return self.coordinator.runtime.shards()[0]
 
     def commit(self, group: str, offset: int, metadata: str = "", producer: ProducerStamp | None = None) -> Later[Any]:
-        from kafkapy.coordinator.group.classic_requests import ClientInfo
+        from kafkapy.coordinator.group.classic.requests import ClientInfo
 
         new = {TopicPartition("topic", 0): NewOffset(offset, metadata=metadata)}
         request = OffsetCommit(group, new, producer=producer)

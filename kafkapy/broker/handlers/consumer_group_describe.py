@@ -8,7 +8,7 @@ Known gaps: none. Groups of other protocols are GROUP_ID_NOT_FOUND here, as in K
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.group.consumer_requests import describe_error
+from kafkapy.coordinator.group.consumer.requests import describe_error
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

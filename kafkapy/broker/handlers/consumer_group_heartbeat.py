@@ -9,7 +9,7 @@ Known gaps: none.
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.group.consumer_requests import ConsumerClient
+from kafkapy.coordinator.group.consumer.requests import ConsumerClient
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.consumer_group_heartbeat import (

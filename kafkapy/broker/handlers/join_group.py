@@ -9,7 +9,7 @@ Known gaps: none.
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.offset_requests import CommitErrors, NewOffset, OffsetCommit
 from kafkapy.coordinator.result import TOO_LARGE, Later
 from kafkapy.errors import ErrorCode, KafkaError

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.offset_requests import CommitErrors, NewOffset, OffsetCommit
 from kafkapy.coordinator.group.shard import GroupShard
 from kafkapy.coordinator.result import ProducerStamp, Result

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.group.assignors.api import GroupAssignor
-from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
-from kafkapy.coordinator.group.consumer_requests import ConsumerClient, check_heartbeat, describe_error
+from kafkapy.coordinator.group.consumer.requests import ConsumerClient, check_heartbeat, describe_error
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit

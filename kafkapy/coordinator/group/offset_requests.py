@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group

@@ -17,9 +17,6 @@ from kafkapy.protocol.messages.group_metadata_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kafkapy.coordinator.group.classic_group import ClassicGroup
     from kafkapy.coordinator.group.offsets import CommittedOffset
 
 OFFSET_COMMIT_KEY: Final = 1
@@ -67,32 +64,6 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRe
 
 def _offset_key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
     return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
-
-
-def group_metadata(group: ClassicGroup, assignment: Mapping[str, bytes]) -> CoordinatorRecord:
-    """A classic group as it is now, with an assignment for each member."""
-    name = group.protocol_name
-    value = GroupMetadataValue(
-        protocol_type=group.protocol_type or "",
-        generation=group.generation_id,
-        protocol=name,
-        leader=group.leader_id,
-        current_state_timestamp=group.state_timestamp_ms,
-        members=[
-            GroupMetadataValue.Member(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout=member.rebalance_timeout_ms,
-                session_timeout=member.session_timeout_ms,
-                subscription=member.metadata(name) if name is not None else b"",
-                assignment=assignment.get(member.member_id, b""),
-            )
-            for member in group.members.values()
-        ],
-    )
-    return CoordinatorRecord(GroupMetadataKey(group=group.group_id), GROUP_METADATA_KEY, value, GROUP_METADATA_VALUE)
 
 
 def group_metadata_tombstone(group_id: str) -> CoordinatorRecord:

@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from kafkapy.coordinator.group.classic_group import STABLE, ClassicGroup
-from kafkapy.coordinator.group.classic_rebalance import ClassicRebalance
-from kafkapy.coordinator.group.classic_requests import ClassicRequests, ClientInfo
+from kafkapy.coordinator.group.classic.group import STABLE, ClassicGroup
+from kafkapy.coordinator.group.classic.rebalance import ClassicRebalance
+from kafkapy.coordinator.group.classic.requests import ClassicRequests, ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
-from kafkapy.coordinator.group.consumer_classic import ClassicMembers
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup
-from kafkapy.coordinator.group.consumer_migration import ConsumerMigration
-from kafkapy.coordinator.group.consumer_patterns import ConsumerPatterns
-from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance
-from kafkapy.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS, EPOCH_KEY, MEMBER_KEY
-from kafkapy.coordinator.group.consumer_replay import ConsumerReplay
-from kafkapy.coordinator.group.consumer_requests import ConsumerRequests
+from kafkapy.coordinator.group.consumer.classic import ClassicMembers
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup
+from kafkapy.coordinator.group.consumer.migration import ConsumerMigration
+from kafkapy.coordinator.group.consumer.patterns import ConsumerPatterns
+from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance
+from kafkapy.coordinator.group.consumer.records import CONSUMER_GROUP_KEYS, EPOCH_KEY, MEMBER_KEY
+from kafkapy.coordinator.group.consumer.replay import ConsumerReplay
+from kafkapy.coordinator.group.consumer.requests import ConsumerRequests
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group, GroupType
 from kafkapy.coordinator.group.offset_requests import OffsetRequests

@@ -9,11 +9,11 @@ import pytest
 from kafkapy.coordinator.group.assignors.api import Partitions
 from kafkapy.coordinator.group.assignors.range import RangeAssignor
 from kafkapy.coordinator.group.assignors.uniform import UniformAssignor
-from kafkapy.coordinator.group.classic_group import ClassicGroup
-from kafkapy.coordinator.group.classic_requests import ClientInfo
+from kafkapy.coordinator.group.classic.group import ClassicGroup
+from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup
-from kafkapy.coordinator.group.consumer_requests import ConsumerClient, check_heartbeat
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup
+from kafkapy.coordinator.group.consumer.requests import ConsumerClient, check_heartbeat
 from kafkapy.coordinator.group.coordinator import GroupCoordinator
 from kafkapy.coordinator.group.offset_requests import FetchedOffset, NewOffset, OffsetCommit
 from kafkapy.coordinator.group.shard import GroupEvent, GroupShard

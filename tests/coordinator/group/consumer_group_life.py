@@ -16,9 +16,9 @@ from uuid import UUID, uuid5
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafkapy.coordinator.group.classic_group import ClassicGroup, ClassicGroupState
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup, ConsumerGroupState, has_left_for_a_while
-from kafkapy.coordinator.group.consumer_member import ConsumerGroupMember, MemberState
+from kafkapy.coordinator.group.classic.group import ClassicGroup, ClassicGroupState
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState, has_left_for_a_while
+from kafkapy.coordinator.group.consumer.member import ConsumerGroupMember, MemberState
 from kafkapy.coordinator.group.subscription_patterns import resolve
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode

@@ -16,7 +16,7 @@ from coordinator.group.consumer_group_life import (
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from kafkapy.coordinator.group.classic_group import ClassicGroup, ClassicGroupState
+from kafkapy.coordinator.group.classic.group import ClassicGroup, ClassicGroupState
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkapy.coordinator.group.classic_group import ClassicGroupState
+from kafkapy.coordinator.group.classic.group import ClassicGroupState
 from kafkapy.errors import ErrorCode
 
 Bench = Any

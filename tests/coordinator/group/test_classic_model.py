@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafkapy.coordinator.group.classic_group import ClassicGroup, ClassicGroupState
+from kafkapy.coordinator.group.classic.group import ClassicGroup, ClassicGroupState
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode
 

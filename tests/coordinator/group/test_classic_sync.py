@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkapy import errors
-from kafkapy.coordinator.group.classic_group import ClassicGroupState
+from kafkapy.coordinator.group.classic.group import ClassicGroupState
 from kafkapy.errors import ErrorCode
 
 Bench = Any

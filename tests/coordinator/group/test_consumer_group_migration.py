@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from coordinator.group.consumer_client import Member, settle, topic_id
 
-from kafkapy.coordinator.group.classic_group import STABLE, ClassicGroupState
+from kafkapy.coordinator.group.classic.group import STABLE, ClassicGroupState
 from kafkapy.coordinator.group.config import MigrationPolicy
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription

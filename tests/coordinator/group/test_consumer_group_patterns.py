@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from coordinator.group.consumer_client import Member, settle
 
-from kafkapy.coordinator.group.consumer_requests import ConsumerClient
+from kafkapy.coordinator.group.consumer.requests import ConsumerClient
 from kafkapy.errors import ErrorCode
 from kafkapy.testing.coordinator import snapshot_of
 

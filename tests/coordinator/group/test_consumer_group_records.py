@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from coordinator.group.consumer_client import SESSION_MS, Member, assigned, settle, topic_id
 
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup
-from kafkapy.coordinator.group.consumer_member import MemberState
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup
+from kafkapy.coordinator.group.consumer.member import MemberState
 from kafkapy.coordinator.group.records import GROUP_RECORDS
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.errors import ErrorCode

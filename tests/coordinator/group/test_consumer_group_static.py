@@ -6,7 +6,7 @@ from typing import Any
 
 from coordinator.group.consumer_client import SESSION_MS, Member, assigned, settle, topic_id
 
-from kafkapy.coordinator.group.consumer_member import MemberState
+from kafkapy.coordinator.group.consumer.member import MemberState
 from kafkapy.errors import ErrorCode
 
 

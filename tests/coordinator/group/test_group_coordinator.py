@@ -7,7 +7,7 @@ import pytest
 from kafkapy import errors
 from kafkapy.coordinator.group.assignors.uniform import UniformAssignor
 from kafkapy.coordinator.group.config import GroupConfig
-from kafkapy.coordinator.group.consumer_requests import ConsumerClient
+from kafkapy.coordinator.group.consumer.requests import ConsumerClient
 from kafkapy.coordinator.group.coordinator import GroupCoordinator
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC

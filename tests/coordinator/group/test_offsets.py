@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafkapy import errors
-from kafkapy.coordinator.group.classic_group import ClassicGroupState
+from kafkapy.coordinator.group.classic.group import ClassicGroupState
 from kafkapy.coordinator.group.offset_requests import NO_OFFSET, FetchedOffset, NewOffset
 from kafkapy.coordinator.result import ProducerStamp
 from kafkapy.errors import ErrorCode

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import Partitions
-from kafkapy.coordinator.group.classic_group import Protocols
+from kafkapy.coordinator.group.classic.group import Protocols
 from kafkapy.errors import ErrorCode, error_for
 
 LEAVE_GROUP_EPOCH: Final = -1

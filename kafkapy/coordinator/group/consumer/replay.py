@@ -10,16 +10,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kafkapy.coordinator.group import consumer_records as keys
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
-from kafkapy.coordinator.group.consumer_member import (
+from kafkapy.coordinator.group.consumer import records as keys
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup
+from kafkapy.coordinator.group.consumer.member import (
     LEAVE_GROUP_EPOCH,
     NO_PARTITIONS,
     ClassicMetadata,
     ConsumerGroupMember,
     MemberState,
 )
-from kafkapy.coordinator.group.consumer_records import partitions_of
+from kafkapy.coordinator.group.consumer.records import partitions_of
+from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex
 from kafkapy.coordinator.group.group import Group
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.protocol.messages.consumer_group_records import ConsumerGroupMemberMetadataValue

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from kafkapy.coordinator.group.consumer_member import ClassicMetadata
+from kafkapy.coordinator.group.consumer.member import ClassicMetadata
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -30,8 +30,8 @@ from kafkapy.protocol.messages.consumer_group_records import (
 
 if TYPE_CHECKING:
     from kafkapy.coordinator.group.assignors.api import Partitions
-    from kafkapy.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
-    from kafkapy.coordinator.group.consumer_member import ConsumerGroupMember
+    from kafkapy.coordinator.group.consumer.member import ConsumerGroupMember
+    from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex
 
 EPOCH_KEY: Final = 3
 SUBSCRIPTION_METADATA_KEY: Final = 4
@@ -162,19 +162,15 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     ]
 
 
-def group_tombstones(group: ConsumerGroup, renamed: tuple[str, str] | None = None) -> list[CoordinatorRecord]:
-    """A group is gone, with its members if it has any; with `renamed` (old, new id of a member) as it is after that.
-
-    In the order that Kafka's replay insists on.
-    """
-    group_id = group.group_id
-    ids = [renamed[1] if renamed is not None and each == renamed[0] else each for each in group.members]
+def group_tombstones(group_id: str, members: Iterable[str], regexes: Iterable[str]) -> list[CoordinatorRecord]:
+    """The tombstones of a group, its members (ids) and its regular expressions, in the order Kafka's replay needs."""
+    ids = list(members)
     return [
         *(CoordinatorRecord(_current_key(group_id, each), CURRENT_ASSIGNMENT_KEY, None) for each in ids),
         *(CoordinatorRecord(_target_key(group_id, each), TARGET_MEMBER_KEY, None) for each in ids),
         CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), TARGET_EPOCH_KEY, None),
         *(CoordinatorRecord(_member_key(group_id, each), MEMBER_KEY, None) for each in ids),
-        *(regular_expression_tombstone(group_id, regex) for regex in group.resolved),
+        *(regular_expression_tombstone(group_id, regex) for regex in regexes),
         subscription_metadata_tombstone(group_id),
         CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), EPOCH_KEY, None),
     ]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import Partitions
-from kafkapy.coordinator.group.classic_group import Protocols
+from kafkapy.coordinator.group.classic.group import Protocols
 from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.protocol.messages.consumer_group_records import TopicPartitions
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription

@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkapy.coordinator.group import consumer_records as records_of
 from kafkapy.coordinator.group.assignors.api import Partitions
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup
-from kafkapy.coordinator.group.consumer_member import (
+from kafkapy.coordinator.group.consumer import records as records_of
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup
+from kafkapy.coordinator.group.consumer.member import (
     LEAVE_GROUP_EPOCH,
     LEAVE_GROUP_STATIC_EPOCH,
     NO_PARTITIONS,
     ConsumerGroupMember,
     is_subset,
 )
-from kafkapy.coordinator.group.consumer_patterns import ConsumerPatterns, Visible
-from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance, Records
+from kafkapy.coordinator.group.consumer.patterns import ConsumerPatterns, Visible
+from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance, Records
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kafkapy.coordinator.group import consumer_records as records_of
 from kafkapy.coordinator.group.assignors.api import (
     AssignorError,
     GroupAssignor,
@@ -23,22 +22,23 @@ from kafkapy.coordinator.group.assignors.api import (
     MemberSubscription,
     Partitions,
 )
-from kafkapy.coordinator.group.classic_group import ClassicGroup
-from kafkapy.coordinator.group.consumer_group import (
+from kafkapy.coordinator.group.classic.group import ClassicGroup
+from kafkapy.coordinator.group.consumer import records as records_of
+from kafkapy.coordinator.group.consumer.group import (
     ConsumerGroup,
     ConsumerGroupState,
     Refresh,
     has_left_for_a_while,
 )
-from kafkapy.coordinator.group.consumer_member import (
+from kafkapy.coordinator.group.consumer.member import (
     NO_PARTITIONS,
     ConsumerGroupMember,
     MemberState,
     Owned,
     reconciled,
 )
-from kafkapy.coordinator.group.consumer_migration import ConsumerMigration, replacement_of
-from kafkapy.coordinator.group.consumer_topics import GroupTopics
+from kafkapy.coordinator.group.consumer.migration import ConsumerMigration, replacement_of
+from kafkapy.coordinator.group.consumer.topics import GroupTopics
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group
 from kafkapy.coordinator.records import CoordinatorRecord

@@ -11,25 +11,25 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafkapy.coordinator.group import consumer_records as records_of
-from kafkapy.coordinator.group.classic_group import CONSUMER_PROTOCOL_TYPE, NO_MEMBER, Protocols, join_error
-from kafkapy.coordinator.group.classic_requests import (
+from kafkapy.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE, NO_MEMBER, Protocols, join_error
+from kafkapy.coordinator.group.classic.requests import (
     KNOWN_MEMBER_ID_REQUIRED,
     ClientInfo,
     JoinResult,
     SyncResult,
 )
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup
-from kafkapy.coordinator.group.consumer_member import ClassicMetadata, ConsumerGroupMember, MemberState
-from kafkapy.coordinator.group.consumer_protocol import (
+from kafkapy.coordinator.group.consumer import records as records_of
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup
+from kafkapy.coordinator.group.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState
+from kafkapy.coordinator.group.consumer.protocol import (
     DecodeError,
     decode_subscription,
     encode_assignment,
     owned_partitions,
     version_of,
 )
-from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance, Records
-from kafkapy.coordinator.group.consumer_topics import GroupTopics
+from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance, Records
+from kafkapy.coordinator.group.consumer.topics import GroupTopics
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kafkapy.coordinator.group.classic_group import (
+from kafkapy.coordinator.group.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
     EMPTY,
@@ -22,9 +22,9 @@ from kafkapy.coordinator.group.classic_group import (
     Protocols,
     join_error,
 )
-from kafkapy.coordinator.group.classic_rebalance import NOTHING, ClassicRebalance, Records
+from kafkapy.coordinator.group.classic.rebalance import NOTHING, ClassicRebalance, Records
+from kafkapy.coordinator.group.classic.records import group_metadata
 from kafkapy.coordinator.group.config import GroupConfig
-from kafkapy.coordinator.group.records import group_metadata
 from kafkapy.coordinator.result import TOO_LARGE, Later, Result
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest

@@ -10,17 +10,18 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafkapy.coordinator.group import consumer_records as records_of
 from kafkapy.coordinator.group.assignors.api import Partitions
-from kafkapy.coordinator.group.classic_group import (
+from kafkapy.coordinator.group.classic.group import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
     ClassicGroupMember,
 )
-from kafkapy.coordinator.group.classic_rebalance import ClassicRebalance
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup
-from kafkapy.coordinator.group.consumer_member import NO_PARTITIONS, ClassicMetadata, ConsumerGroupMember
-from kafkapy.coordinator.group.consumer_protocol import (
+from kafkapy.coordinator.group.classic.rebalance import ClassicRebalance
+from kafkapy.coordinator.group.classic.records import group_metadata
+from kafkapy.coordinator.group.consumer import records as records_of
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup
+from kafkapy.coordinator.group.consumer.member import NO_PARTITIONS, ClassicMetadata, ConsumerGroupMember
+from kafkapy.coordinator.group.consumer.protocol import (
     DecodeError,
     decode_assignment,
     decode_subscription,
@@ -28,8 +29,7 @@ from kafkapy.coordinator.group.consumer_protocol import (
     partitions_by_id,
     version_of,
 )
-from kafkapy.coordinator.group.consumer_topics import GroupTopics
-from kafkapy.coordinator.group.records import group_metadata
+from kafkapy.coordinator.group.consumer.topics import GroupTopics
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot
@@ -169,10 +169,10 @@ class ConsumerMigration:
         GROUP_ID_NOT_FOUND when what a member says of itself cannot be decoded.
         """
         replaced = None if joining is None else group.static_member(joining.instance_id)
-        if joining is None or replaced is None:
-            records += records_of.group_tombstones(group)
-        else:
-            records += records_of.group_tombstones(group, (replaced.member_id, joining.member_id))
+        ids = list(group.members)
+        if joining is not None and replaced is not None:
+            ids[ids.index(replaced.member_id)] = joining.member_id
+        records += records_of.group_tombstones(group.group_id, ids, group.resolved)
         left = [each for each in group.members.values() if each not in gone and each is not replaced]
         assigned = {each.member_id: group.target.get(each.member_id, NO_PARTITIONS) for each in left}
         if joining is not None:

@@ -1,7 +1,7 @@
 """One group of the classic protocol: its members, state and generation, and the rules between them.
 
 Source: org.apache.kafka.coordinator.group.classic.ClassicGroup, ClassicGroupMember and ClassicGroupState. What happens
-when (rebalances, timeouts, answers) is in classic_rebalance.py.
+when (rebalances, timeouts, answers) is in rebalance.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One consumer group: its epochs, members, subscriptions, target assignment and who has which partition (KIP-848).
 
 Source: org.apache.kafka.coordinator.group.modern.ModernGroup and modern.consumer.ConsumerGroup. What is asked of it is
-in consumer_requests.py; only consumer_replay.py changes what stands in the log.
+in requests.py; only replay.py changes what stands in the log.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import Partitions
-from kafkapy.coordinator.group.classic_group import CONSUMER_PROTOCOL_TYPE
-from kafkapy.coordinator.group.consumer_member import (
+from kafkapy.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE
+from kafkapy.coordinator.group.consumer.member import (
     LEAVE_GROUP_STATIC_EPOCH,
     NO_PARTITIONS,
     ConsumerGroupMember,
     MemberState,
 )
-from kafkapy.coordinator.group.consumer_records import group_tombstones
+from kafkapy.coordinator.group.consumer.records import group_tombstones
+from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex, Subscriptions
 from kafkapy.coordinator.group.group import Group, GroupType
 from kafkapy.errors import ErrorCode, error_for
 
@@ -43,33 +44,6 @@ class ConsumerGroupState(Enum):
     """Members are on their way to the target assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
-
-
-class ResolvedRegex(NamedTuple):
-    """The topics an expression matched, and when in ms since the epoch. `version` is that of the metadata, of Kafka's
-    own counting; this broker has no such number and writes 0.
-    """
-
-    topics: frozenset[str]
-    version: int
-    timestamp_ms: int
-
-
-class Subscriptions(NamedTuple):
-    """What the members of a group subscribe to, or will after a change. Immutable."""
-
-    names: Mapping[str, int]
-    """Topic to the members that name it."""
-    regexes: Mapping[str, int]
-    """Expression to the members that subscribe with it."""
-    topics: frozenset[str]
-    """All topics: those that are named, and those that expressions match."""
-
-    def is_homogeneous(self, member_count: int) -> bool:
-        """Whether all members subscribe to the same topics, as far as that is plain to see."""
-        if not self.regexes:
-            return all(count == member_count for count in self.names.values())
-        return not self.names and len(self.regexes) == 1 and next(iter(self.regexes.values())) == member_count
 
 
 class Refresh(NamedTuple):
@@ -320,7 +294,7 @@ class ConsumerGroup(Group):
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """See Group."""
-        return group_tombstones(self)
+        return group_tombstones(self.group_id, self.members, self.resolved)
 
 
 def has_left_for_a_while(member: ConsumerGroupMember) -> bool:

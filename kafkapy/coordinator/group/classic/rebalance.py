@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy.coordinator.group.classic_group import (
+from kafkapy.coordinator.group.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
     EMPTY,
@@ -24,7 +24,7 @@ from kafkapy.coordinator.group.classic_group import (
     ClassicGroupMember,
     join_error,
 )
-from kafkapy.coordinator.group.records import group_metadata
+from kafkapy.coordinator.group.classic.records import group_metadata
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode

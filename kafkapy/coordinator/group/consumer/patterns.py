@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy.coordinator.group import consumer_records as records_of
-from kafkapy.coordinator.group.consumer_group import ConsumerGroup, Refresh, ResolvedRegex
-from kafkapy.coordinator.group.consumer_member import ConsumerGroupMember
-from kafkapy.coordinator.group.consumer_rebalance import ConsumerRebalance, Records
-from kafkapy.coordinator.group.consumer_topics import GroupTopics
+from kafkapy.coordinator.group.consumer import records as records_of
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup, Refresh
+from kafkapy.coordinator.group.consumer.member import ConsumerGroupMember
+from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance, Records
+from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex
+from kafkapy.coordinator.group.consumer.topics import GroupTopics
 from kafkapy.coordinator.group.subscription_patterns import compile_pattern, resolve
 from kafkapy.coordinator.result import Result
 from kafkapy.metadata.cache import MetadataSnapshot

@@ -1,0 +1,1 @@
+"""Groups of the consumer protocol (ConsumerGroupHeartbeat, KIP-848)."""
