@@ -108,6 +108,20 @@ def test_no_expression_any_more_gives_up_its_topics(bench: Any) -> None:
     assert member.owned == {}
 
 
+@pytest.mark.parametrize("regex", ["", "nothing.*"])
+def test_topics_go_to_the_member_that_still_has_the_expression(bench: Any, regex: str) -> None:
+    bench.snapshot = snapshot_of({"a1": 2})
+    leaving, staying = enter(bench, "m", "a.*"), enter(bench, "n", "a.*")
+    settle(leaving, staying)
+    assert leaving.owned
+    bench.clock.advance(10_001)
+    leaving.take(bench.beat("m", leaving.epoch, owned=leaving.owned, subscribed_topic_regex=regex))
+    bench.clock.advance(0)
+    settle(leaving, staying)
+    assert leaving.owned == {}
+    assert sum(map(len, staying.owned.values())) == 2
+
+
 @pytest.mark.parametrize("names", [[], ["b1"]])
 def test_names_and_expressions_add_up_and_survive_a_restart(bench: Any, names: list[str]) -> None:
     bench.snapshot = snapshot_of({"a1": 2, "b1": 2, "c1": 2})

@@ -84,8 +84,9 @@ class ConsumerPatterns:
         old, new = before.topic_regex, after.topic_regex
         bump, is_new = False, False
         if old != new:
-            if old in group.resolved and group.subscribed_regexes.get(old) == 1:
-                records.append(records_of.regular_expression_tombstone(group.group_id, old))
+            if old in group.resolved:
+                if group.subscribed_regexes.get(old) == 1:
+                    records.append(records_of.regular_expression_tombstone(group.group_id, old))
                 # Kafka waits for the next expression, and for good when there is none.
                 bump = not new
             if new and new not in group.subscribed_regexes:
@@ -156,7 +157,8 @@ class ConsumerPatterns:
                 continue
             before = resolved.get(pattern)
             now = resolved[pattern] = ResolvedRegex(matched & allowed, NO_VERSION, now_ms)
-            changed = changed or now.topics != (frozenset() if before is None else before.topics)
+            # A member may have another expression's topics until the first result of its own, even one without topics.
+            changed = changed or before is None or now.topics != before.topics
             records.append(records_of.regular_expression(group.group_id, pattern, now))
         names = set(group.subscriptions().names).union(
             *(resolved[pattern].topics for pattern in group.subscribed_regexes if pattern in resolved)
