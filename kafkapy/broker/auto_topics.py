@@ -19,7 +19,7 @@ from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE
 from kafkapy.slices import in_slices
 
 if TYPE_CHECKING:
-    from kafkapy.controller.controller import KafkaController
+    from kafkapy.controller.topic_admin import TopicAdmin
 
 LOGGED_AT_MOST: Final = 100
 """Of the topics that one request fails to create."""
@@ -30,9 +30,9 @@ logger = logging.getLogger("kafka.server.DefaultAutoTopicCreationManager")
 class AutoTopicCreation:
     """Remembers which topics are being created. Owned by KafkaServer; called by handlers on the control loop."""
 
-    def __init__(self, config: DynamicConfig, controller: KafkaController) -> None:
+    def __init__(self, config: DynamicConfig, topic_admin: TopicAdmin) -> None:
         self._config = config
-        self._controller = controller
+        self._topic_admin = topic_admin
         self._creating: dict[str, asyncio.Future[ErrorCode]] = {}
 
     async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
@@ -59,7 +59,7 @@ class AutoTopicCreation:
     async def _create(self, names: list[str]) -> dict[str, ErrorCode]:
         config = self._config.config
         topics = [automatic_topic(name, config) async for name in in_slices(names)]
-        outcomes = await self._controller.create_topics(topics, timeout_ms=config.get_int("request.timeout.ms"))
+        outcomes = await self._topic_admin.create_topics(topics, timeout_ms=config.get_int("request.timeout.ms"))
         errors: dict[str, ErrorCode] = {}
         shown = 0
         async for name, outcome in in_slices(outcomes.items()):

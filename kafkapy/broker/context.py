@@ -18,7 +18,6 @@ from kafkapy.types import AclOperation, ResourceType, SecurityProtocol
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network_request import NetworkRequest
-    from kafkapy.broker.apis import KafkaApis
     from kafkapy.broker.auto_topics import AutoTopicCreation
     from kafkapy.broker.coordinators import Coordinators
     from kafkapy.broker.dynamic_config import DynamicConfig
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from kafkapy.broker.scheduler import KafkaScheduler
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.controller.controller import KafkaController
+    from kafkapy.controller.topic_admin import TopicAdmin
     from kafkapy.log.log_manager import LogManager
     from kafkapy.metadata.cache import MetadataCache
     from kafkapy.metadata.store import MetadataStore
@@ -79,6 +79,7 @@ class BrokerContext:
     store: MetadataStore
     metadata_cache: MetadataCache
     controller: KafkaController
+    topic_admin: TopicAdmin
     log_manager: LogManager
     replica_manager: ReplicaManager
     scheduler: KafkaScheduler
@@ -87,8 +88,6 @@ class BrokerContext:
     producer_ids: ProducerIdManager
     auto_topics: AutoTopicCreation
     coordinators: Coordinators
-    apis: KafkaApis = None  # type: ignore[assignment]  # set by KafkaServer: the two know each other
-    """Dispatches to the handlers; ApiVersions reads the served ranges from it."""
 
     @property
     def config(self) -> BrokerConfig:

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kafkapy.coordinator.group.consumer_group import ConsumerGroupState
+from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.runtime import ShardState
 from kafkapy.protocol.registry import ApiKeys
 
 if TYPE_CHECKING:
-    from kafkapy.broker.server import KafkaServer
+    from kafkapy.broker.broker_state import BrokerState
+    from kafkapy.broker.context import BrokerContext
+    from kafkapy.broker.loop_lag import LoopLag
+    from kafkapy.broker.message_conversion import ConversionCounts
+    from kafkapy.network.socket_server import SocketServer
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 NS_PER_MS: Final = 1e6
@@ -195,12 +199,22 @@ _API_COUNTERS: Final = {
 }
 
 
+class MeasuredBroker(Protocol):
+    """The parts of a KafkaServer that have numbers."""
+
+    context: BrokerContext
+    conversions: ConversionCounts
+    loop_lag: LoopLag
+    socket_server: SocketServer
+    state: BrokerState
+
+
 class BrokerCollector(Collector):
     """Reads the broker's numbers when Prometheus asks. Registered by the metrics listener, called on its thread:
     everything it touches is either a counter of the data plane or replaced as a whole by the control plane.
     """
 
-    def __init__(self, server: KafkaServer) -> None:
+    def __init__(self, server: MeasuredBroker) -> None:
         self._server = server
         self._gone: dict[tuple[str, str], int] = {}
 

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -46,12 +45,12 @@ from kafkapy._speedups.partition_table import PartitionTable
 from kafkapy.broker import descriptors
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.auto_topics import AutoTopicCreation
+from kafkapy.broker.broker_state import BrokerState
 from kafkapy.broker.config_effects import ConfigEffects
 from kafkapy.broker.context import BrokerContext
 from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.data_plane_asks import DataPlaneAsks
 from kafkapy.broker.data_plane_events import DataPlaneEvents
-from kafkapy.broker.data_plane_requests import DataPlaneRequests
 from kafkapy.broker.descriptors import DescriptorBudget
 from kafkapy.broker.dynamic_config import DynamicConfig
 from kafkapy.broker.handlers import SERVED
@@ -60,6 +59,7 @@ from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.message_conversion import ConversionCounts
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.producer_ids import ProducerIdManager, highest_known_id
+from kafkapy.broker.request_log import DataPlaneRequests
 from kafkapy.broker.scheduler import KafkaScheduler
 from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
 from kafkapy.config.broker import BrokerConfig
@@ -67,6 +67,7 @@ from kafkapy.config.topic import LogConfig
 from kafkapy.controller.broker_channel import BrokerChannel, LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
 from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.errors import KafkaError
 from kafkapy.log.dir_scan import parse_directory_name
 from kafkapy.log.log_manager import LogManager
@@ -94,17 +95,6 @@ STOP_ANSWERING_S: Final = 5.0
 IMPORTS_AFTER_S: Final = 1.0
 IMPORTS_EVERY_S: Final = 0.02
 """When a broker that has started imports what its start did without, and the pause between two handlers."""
-
-
-class BrokerState(Enum):
-    """Where a broker is in its life, with Kafka's numbers."""
-
-    NOT_RUNNING = 0
-    STARTING = 1
-    RECOVERY = 2
-    RUNNING = 3
-    PENDING_CONTROLLED_SHUTDOWN = 6
-    SHUTTING_DOWN = 7
 
 
 class _MemoryWatch:
@@ -315,6 +305,7 @@ class KafkaServer:
             alone=alone,
             replaced=self._stop_failed,
         )
+        topic_admin = TopicAdmin(controller)
         authorizer = plugins.create_authorizer(self.config)
         self._on_stop("authorizer", authorizer.close)
         plane.authorizer_epoch = authorizer.decisions_epoch
@@ -325,13 +316,14 @@ class KafkaServer:
             store=store,
             metadata_cache=metadata_cache,
             controller=controller,
+            topic_admin=topic_admin,
             log_manager=log_manager,
             replica_manager=replica_manager,
             scheduler=scheduler,
             dynamic_config=dynamic,
             authorizer=authorizer,
             producer_ids=producer_ids,
-            auto_topics=AutoTopicCreation(dynamic, controller),
+            auto_topics=AutoTopicCreation(dynamic, topic_admin),
             coordinators=Coordinators(
                 self.config,
                 store,
@@ -343,7 +335,7 @@ class KafkaServer:
                 LogAppender(events),
             ),
         )
-        self.context.apis = KafkaApis(self.context)
+        self.apis = KafkaApis(self.context)
 
         # Bound before the registration, because that names the ports; clients wait in the backlog.
         self._bind(plane, events)
@@ -449,7 +441,7 @@ class KafkaServer:
         asks = DataPlaneAsks(self.context, self._log_config_of, threads, self.conversions)
         plane.verify_transactions = self.context.coordinators.verifies_transactions
         self._on_stop("data-plane asks", lambda: loop.run_in_executor(None, asks.close))
-        dispatch = self.context.apis.dispatch
+        dispatch = self.apis.dispatch
 
         def drain() -> None:
             # What is answered in this turn and by what it has started goes out together: a network thread that is woken
@@ -483,7 +475,7 @@ class KafkaServer:
         await asyncio.sleep(IMPORTS_AFTER_S)
         for key in SERVED:
             try:
-                self.context.apis.handler(key)
+                self.apis.handler(key)
             except Exception:  # its requests are refused; the others shall not wait for their modules
                 logger.exception("What serves API key %d cannot be imported", key)
             await asyncio.sleep(IMPORTS_EVERY_S)
@@ -610,8 +602,8 @@ class KafkaServer:
         self.socket_server.begin_shutdown(STOP_ANSWERING_S)
         # Members that wait for a rebalance would hold the stop up for as long as it may take.
         self.context.coordinators.stop()
-        await self.context.apis.drain(STOP_ANSWERING_S)
-        self.context.apis.close()
+        await self.apis.drain(STOP_ANSWERING_S)
+        self.apis.close()
         deadline = time.monotonic() + STOP_ANSWERING_S
         while not self.socket_server.stopped and time.monotonic() < deadline:
             await asyncio.sleep(0.005)

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 from kafkapy import errors
-from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.controller.broker_channel import BrokerRequestBatch, ChannelFactory, ControllerChannelManager
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore, OtherBrokersError
 from kafkapy.controller.events import ControllerEventQueue
 from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
-from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.controller.topic_deletion import TopicDeletionManager
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse, LeaderAndIsr, StopReplica
@@ -66,8 +63,8 @@ RETRY_MS: Final = 1000
 class KafkaController:
     """A broker's candidate for, and while elected the, controller. Owned by the broker; used on the control loop.
 
-    `channel_factory` opens the way to a broker that has registered. What clients may ask for is in TopicAdmin; the
-    methods of the same names here lead there.
+    `channel_factory` opens the way to a broker that has registered. TopicAdmin serves the requests of clients
+    about topics.
     """
 
     def __init__(
@@ -102,7 +99,6 @@ class KafkaController:
         self._expired = False
         # Not the same as the store naming this broker: that may be left from a session or an epoch that is over.
         self._elected = False
-        self.topic_admin = TopicAdmin(self)
         self._build()
 
     def _build(self) -> None:
@@ -532,26 +528,6 @@ class KafkaController:
         if own is not None:
             return own.strip().lower() == "true"
         return self.config.get_bool("unclean.leader.election.enable")
-
-    # --- what clients ask for -----------------------------------------------------------------------------------------
-
-    async def create_topics(
-        self, topics: Sequence[NewTopic], validate_only: bool = False, timeout_ms: int = 30_000
-    ) -> dict[str, CreatedTopic | errors.KafkaError]:
-        """See TopicAdmin.create_topics."""
-        return await self.topic_admin.create_topics(topics, validate_only, timeout_ms)
-
-    async def delete_topics(
-        self, topics: Sequence[str | UUID], timeout_ms: int = 30_000
-    ) -> dict[str | UUID, errors.KafkaError | None]:
-        """See TopicAdmin.delete_topics."""
-        return await self.topic_admin.delete_topics(topics, timeout_ms)
-
-    async def create_partitions(
-        self, requests: Sequence[NewPartitions], validate_only: bool = False, timeout_ms: int = 30_000
-    ) -> dict[str, errors.KafkaError | None]:
-        """See TopicAdmin.create_partitions."""
-        return await self.topic_admin.create_partitions(requests, validate_only, timeout_ms)
 
     # --- elections asked for ------------------------------------------------------------------------------------------
 

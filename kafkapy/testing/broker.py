@@ -131,7 +131,7 @@ class Broker:
         """
         texts = {key: _text(value) for key, value in (configs or {}).items()}
         topic = NewTopic(name, NO_VALUE if partitions is None else partitions, configs=texts)
-        outcome = self._controller(lambda controller: controller.create_topics([topic]))[name]
+        outcome = self._topic_admin(lambda admin: admin.create_topics([topic]))[name]
         if isinstance(outcome, KafkaError):
             raise outcome
         topic_id: UUID = outcome.topic_id
@@ -139,12 +139,12 @@ class Broker:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. UnknownTopicOrPartitionError; IllegalStateError."""
-        outcome = self._controller(lambda controller: controller.delete_topics([name]))[name]
+        outcome = self._topic_admin(lambda admin: admin.delete_topics([name]))[name]
         if outcome is not None:
             raise outcome
 
-    def _controller(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
-        return self.server.call(ask(self.server.context.controller))
+    def _topic_admin(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        return self.server.call(ask(self.server.context.topic_admin))
 
 
 def _text(value: object) -> str:

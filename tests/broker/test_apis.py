@@ -49,7 +49,7 @@ def test_what_cannot_be_served_closes_its_connection_only(connect: Any, what: st
 def test_a_handler_that_cannot_be_imported_closes_its_connection_only(
     connect: Any, broker: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delitem(broker.context.apis._handlers, ApiKeys.DESCRIBE_CLUSTER, raising=False)
+    monkeypatch.delitem(broker.apis._handlers, ApiKeys.DESCRIBE_CLUSTER, raising=False)
     monkeypatch.setitem(sys.modules, "kafkapy.broker.handlers.describe_cluster", None)
     bad, good = connect(), connect()
     with caplog.at_level(logging.CRITICAL, "kafka.server.KafkaApis"):
@@ -74,7 +74,7 @@ def test_a_handler_that_fails_is_answered_in_its_own_shape(
         raise RuntimeError("a secret of the broker")
 
     for key in (ApiKeys.DESCRIBE_CLUSTER, ApiKeys.METADATA):
-        monkeypatch.setattr(broker.context.apis.handler(key), "handle", fail)
+        monkeypatch.setattr(broker.apis.handler(key), "handle", fail)
     with caplog.at_level(logging.ERROR, "kafka.server.KafkaApis"):
         cluster = client(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
         topics = client(MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]), 9).topics
@@ -98,7 +98,7 @@ class Waits:
 
     def __init__(self, broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self._asked: queue.SimpleQueue[Later[Any]] = queue.SimpleQueue()
-        monkeypatch.setattr(broker.context.apis.handler(ApiKeys.DESCRIBE_CLUSTER), "handle", self.handle)
+        monkeypatch.setattr(broker.apis.handler(ApiKeys.DESCRIBE_CLUSTER), "handle", self.handle)
 
     def handle(self, context: Any, request: Any) -> Later[Any]:
         del context, request
@@ -148,7 +148,7 @@ def test_what_is_not_answered_when_the_broker_stops_closes_its_connection(
 ) -> None:
     waiting, after = connect(), connect()
     later = Waits(broker, monkeypatch).ask(waiting)
-    broker.call(broker.context.apis.drain(0.02))
+    broker.call(broker.apis.drain(0.02))
     assert waiting.is_closed()
     on_loop(broker, lambda: later.set(DescribeClusterResponse()))
     assert after(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE, "an answer that comes too late harms nobody"
@@ -176,7 +176,7 @@ def test_the_request_log_shows_requests_and_at_trace_their_content(
 
 @pytest.mark.parametrize("key", SERVED)
 def test_every_handler_is_served_as_its_messages_say_and_can_say_an_error(broker: Any, key: ApiKeys) -> None:
-    served, handler = SERVED[key], broker.context.apis.handler(key)
+    served, handler = SERVED[key], broker.apis.handler(key)
     assert handler.REQUEST is key.request
     assert handler.RESPONSE is key.response
     assert key.versions.low <= served.low <= served.high <= key.versions.high

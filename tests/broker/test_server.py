@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from kafkapy.broker.broker_state import BrokerState
 from kafkapy.broker.meta_properties import InconsistentBrokerIdError, InconsistentClusterIdError
-from kafkapy.broker.server import BrokerState, KafkaServer
+from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest

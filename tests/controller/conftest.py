@@ -13,6 +13,7 @@ from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
 from kafkapy.controller.broker_channel import LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
+from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerResponse, LeaderAndIsr, StopReplica, UpdateMetadata
 from kafkapy.metadata.cache import MetadataCache
@@ -92,6 +93,7 @@ class Cluster:
             self.configs,
             lambda broker: LocalBrokerChannel(self.brokers.setdefault(broker.id, RecordingBroker())),
         )
+        self.topic_admin = TopicAdmin(self.controller)
         await self.controller.start(BrokerRegistration(0, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)))
         return self.controller
 

@@ -13,6 +13,7 @@ from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
 from kafkapy.controller.elections import Elected, elect_for_offline_partition, elect_for_shutdown, elect_preferred
 from kafkapy.controller.replica_placement import place_replicas
+from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.store import SetData
 from kafkapy.metadata.znodes import (
@@ -34,7 +35,7 @@ def leader(cluster: Any, partition: TopicPartition = T0) -> tuple[int, tuple[int
 def test_another_replica_leads_when_a_broker_goes_and_the_preferred_one_again_when_asked(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         await cluster.add_broker(1)
-        await cluster.controller.create_topics([NewTopic("t", assignments={0: [1, 0]})])
+        await cluster.topic_admin.create_topics([NewTopic("t", assignments={0: [1, 0]})])
         assert leader(cluster) == (1, (1, 0))
         await cluster.remove_broker(1)
         assert leader(cluster) == (0, (0,))
@@ -53,7 +54,7 @@ def test_leaders_are_handed_over_before_a_broker_stops(with_cluster: Runner) -> 
     async def test(cluster: Any) -> None:
         await cluster.add_broker(1)
         topics = [NewTopic("t", assignments={0: [1, 0], 1: [0, 1]}), NewTopic("single", assignments={0: [1]})]
-        await cluster.controller.create_topics(topics)
+        await cluster.topic_admin.create_topics(topics)
         assert await cluster.controller.controlled_shutdown(1) == set()
         await cluster.idle()
         assert leader(cluster) == (0, (0,))
@@ -72,7 +73,7 @@ def test_leaders_are_handed_over_before_a_broker_stops(with_cluster: Runner) -> 
 def test_a_partition_without_live_replica_in_sync_waits_for_it(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         await cluster.add_broker(1)
-        await cluster.controller.create_topics([NewTopic("t", assignments={0: [1]})])
+        await cluster.topic_admin.create_topics([NewTopic("t", assignments={0: [1]})])
         await cluster.remove_broker(1)
         assert leader(cluster) == (-1, (1,))
         await cluster.add_broker(1)
@@ -88,7 +89,7 @@ def test_an_unclean_leader_is_elected_only_where_allowed(with_cluster: Runner, a
     async def test(cluster: Any) -> None:
         await cluster.add_broker(1)
         configs = {"unclean.leader.election.enable": str(allowed).lower()}
-        await cluster.controller.create_topics([NewTopic("t", assignments={0: [1, 0]}, configs=configs)])
+        await cluster.topic_admin.create_topics([NewTopic("t", assignments={0: [1, 0]}, configs=configs)])
         # Broker 0 falls out of the ISR, then broker 1 dies.
         await cluster.remove_broker(1)
         await cluster.add_broker(1)
@@ -110,7 +111,7 @@ def test_an_unclean_leader_is_elected_only_where_allowed(with_cluster: Runner, a
 
 def test_a_failed_log_directory_takes_only_its_partitions_offline(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
-        await cluster.controller.create_topics([NewTopic("t", 3, 1)])
+        await cluster.topic_admin.create_topics([NewTopic("t", 3, 1)])
         broken = TopicPartition("t", 1)
         cluster.brokers[0].failing.add(broken)
         await cluster.store.create(LOG_DIR_EVENT_PREFIX, encode_log_dir_event(0), sequential=True)
@@ -121,7 +122,7 @@ def test_a_failed_log_directory_takes_only_its_partitions_offline(with_cluster: 
         assert leaders == [0, -1, 0]
         assert cluster.cache.partition(*broken).offline_replicas == (0,)
         # A topic with a replica that cannot be reached is not deleted until it can.
-        result = await cluster.controller.delete_topics(["t"], timeout_ms=30)
+        result = await cluster.topic_admin.delete_topics(["t"], timeout_ms=30)
         assert result["t"].code is ErrorCode.REQUEST_TIMED_OUT
         assert await cluster.store.children("/admin/delete_topics") == ["t"]
 
@@ -131,9 +132,9 @@ def test_a_failed_log_directory_takes_only_its_partitions_offline(with_cluster: 
 def test_a_topic_on_a_dead_broker_is_deleted_when_it_comes_back(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         await cluster.add_broker(1)
-        await cluster.controller.create_topics([NewTopic("t", assignments={0: [0, 1]})])
+        await cluster.topic_admin.create_topics([NewTopic("t", assignments={0: [0, 1]})])
         await cluster.remove_broker(1)
-        assert (await cluster.controller.delete_topics(["t"], timeout_ms=30))["t"].code is ErrorCode.REQUEST_TIMED_OUT
+        assert (await cluster.topic_admin.delete_topics(["t"], timeout_ms=30))["t"].code is ErrorCode.REQUEST_TIMED_OUT
         assert not cluster.cache.contains("t")
         assert T0 in cluster.brokers[1].logs
         await cluster.add_broker(1)
@@ -147,7 +148,7 @@ def test_a_topic_on_a_dead_broker_is_deleted_when_it_comes_back(with_cluster: Ru
 
 def test_brokers_that_come_later_are_told_of_all_topics(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
-        await cluster.controller.create_topics([NewTopic("t", 2, 1)])
+        await cluster.topic_admin.create_topics([NewTopic("t", 2, 1)])
         await cluster.add_broker(5)
         assert set(cluster.brokers[5].cache.topics()) == {"t"}
         assert sorted(cluster.brokers[5].cache.snapshot.brokers) == [0, 5]
@@ -160,8 +161,8 @@ def test_added_partitions_go_round_the_brokers(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         await cluster.add_broker(1)
         await cluster.add_broker(2)
-        await cluster.controller.create_topics([NewTopic("t", assignments={0: [1, 2]})])
-        assert await cluster.controller.create_partitions([NewPartitions("t", 7)]) == {"t": None}
+        await cluster.topic_admin.create_topics([NewTopic("t", assignments={0: [1, 2]})])
+        assert await cluster.topic_admin.create_partitions([NewPartitions("t", 7)]) == {"t": None}
         placed = [cluster.controller.context.replicas_of(TopicPartition("t", n)) for n in range(7)]
         assert all(len(set(each)) == 2 for each in placed)
         assert Counter(each[0] for each in placed[1:]) == {0: 2, 1: 2, 2: 2}
@@ -185,18 +186,18 @@ def test_an_id_that_is_taken_is_refused(make_cluster: Callable[..., Any]) -> Non
 def test_a_controller_that_was_replaced_stops_at_its_next_write_and_stands_again(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         controller = cluster.controller
-        await controller.create_topics([NewTopic("before", 1, 1)])
+        await TopicAdmin(controller).create_topics([NewTopic("before", 1, 1)])
         epoch = controller.epoch
         # Another broker's election, as this one sees it when its events have not come through yet.
         await cluster.store.commit([SetData("/controller_epoch", encode_controller_epoch(epoch + 1))])
         with pytest.raises(errors.NotControllerError):
-            await controller.create_topics([NewTopic("t", 1, 1)])
+            await TopicAdmin(controller).create_topics([NewTopic("t", 1, 1)])
         assert not cluster.cache.contains("t")
         await cluster.store.delete("/controller")
         while not controller.is_active:
             await asyncio.sleep(0.002)
         assert controller.epoch == epoch + 2
-        await controller.create_topics([NewTopic("t", 1, 1)])
+        await TopicAdmin(controller).create_topics([NewTopic("t", 1, 1)])
         assert set(cluster.cache.topics()) == {"before", "t"}
 
     with_cluster(test)

@@ -143,7 +143,7 @@ async def nothing(cluster: Any) -> None:
 
 def test_creating_a_topic(make_cluster: Callable[..., Any], tmp_path: Path) -> None:
     async def create(cluster: Any) -> None:
-        await cluster.controller.create_topics([NewTopic("t", 3, 1, configs={"retention.ms": "7"})])
+        await cluster.topic_admin.create_topics([NewTopic("t", 3, 1, configs={"retention.ms": "7"})])
 
     found = all_crash_points(make_cluster, tmp_path, nothing, create, {"t": {3}})
     # Before the first write there is no topic, after it there always is.
@@ -154,10 +154,10 @@ def test_creating_a_topic(make_cluster: Callable[..., Any], tmp_path: Path) -> N
 
 def test_adding_partitions(make_cluster: Callable[..., Any], tmp_path: Path) -> None:
     async def prepare(cluster: Any) -> None:
-        await cluster.controller.create_topics([NewTopic("t", 1, 1)])
+        await cluster.topic_admin.create_topics([NewTopic("t", 1, 1)])
 
     async def grow(cluster: Any) -> None:
-        await cluster.controller.create_partitions([NewPartitions("t", 4)])
+        await cluster.topic_admin.create_partitions([NewPartitions("t", 4)])
 
     found = all_crash_points(make_cluster, tmp_path, prepare, grow, {"t": {1, 4}})
     assert len(found) >= 3
@@ -165,12 +165,12 @@ def test_adding_partitions(make_cluster: Callable[..., Any], tmp_path: Path) -> 
 
 def test_deleting_topics(make_cluster: Callable[..., Any], tmp_path: Path) -> None:
     async def prepare(cluster: Any) -> None:
-        await cluster.controller.create_topics(
+        await cluster.topic_admin.create_topics(
             [NewTopic("t", 2, 1, configs={"retention.ms": "7"}), NewTopic("u", 1, 1)]
         )
 
     async def delete(cluster: Any) -> None:
-        await cluster.controller.delete_topics(["t"])
+        await cluster.topic_admin.delete_topics(["t"])
 
     found = all_crash_points(make_cluster, tmp_path, prepare, delete, {"t": {2}, "u": {1}})
     assert found[0] == {"t", "u"}
@@ -185,7 +185,7 @@ def test_a_crash_between_deleting_logs_and_saying_so(
     async def run() -> Any:
         cluster = make_cluster()
         await cluster.start()
-        await cluster.controller.create_topics([NewTopic("t", 2, 1)])
+        await cluster.topic_admin.create_topics([NewTopic("t", 2, 1)])
         broker = cluster.brokers[0]
         dead = asyncio.Event()
         stop_replicas = broker.stop_replicas
@@ -199,7 +199,7 @@ def test_a_crash_between_deleting_logs_and_saying_so(
             return await stop_replicas(request)
 
         broker.stop_replicas = dying
-        deleting = asyncio.create_task(cluster.controller.delete_topics(["t"]))
+        deleting = asyncio.create_task(cluster.topic_admin.delete_topics(["t"]))
         await dead.wait()
         deleting.cancel()
         await cluster.stop()
@@ -219,7 +219,7 @@ def test_many_partitions_are_taken_up_at_a_restart(make_cluster: Callable[..., A
     async def create() -> Any:
         cluster = make_cluster()
         await cluster.start()
-        await cluster.controller.create_topics([NewTopic("a", 1500, 1), NewTopic("b", 1500, 1)])
+        await cluster.topic_admin.create_topics([NewTopic("a", 1500, 1), NewTopic("b", 1500, 1)])
         await cluster.stop()
         return cluster.brokers[0]
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
+from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.metadata.znodes import delete_topic_path, topic_path
 from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid
@@ -24,7 +25,7 @@ def code(outcome: Any) -> ErrorCode:
 def test_a_created_topic_is_led_and_seen_by_clients_when_the_answer_comes(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         topic = NewTopic("orders", 3, 1, configs={"retention.ms": "1000"})
-        result = (await cluster.controller.create_topics([topic]))["orders"]
+        result = (await cluster.topic_admin.create_topics([topic]))["orders"]
         assert isinstance(result, CreatedTopic)
         assert (result.num_partitions, result.replication_factor) == (3, 1)
         seen = cluster.cache.topic("orders")
@@ -38,7 +39,7 @@ def test_a_created_topic_is_led_and_seen_by_clients_when_the_answer_comes(with_c
 
 def test_numbers_left_open_are_the_brokers_defaults(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
-        result = (await cluster.controller.create_topics([NewTopic("t")]))["t"]
+        result = (await cluster.topic_admin.create_topics([NewTopic("t")]))["t"]
         assert (result.num_partitions, result.replication_factor) == (4, 1)
 
     with_cluster(test, num_partitions="4")
@@ -79,9 +80,9 @@ def test_numbers_left_open_are_the_brokers_defaults(with_cluster: Runner) -> Non
 )
 def test_a_topic_that_cannot_be_created(with_cluster: Runner, topic: NewTopic, error: ErrorCode, message: str) -> None:
     async def test(cluster: Any) -> None:
-        await cluster.controller.create_topics([NewTopic("taken", 1, 1), NewTopic("dotted.name", 1, 1)])
+        await cluster.topic_admin.create_topics([NewTopic("taken", 1, 1), NewTopic("dotted.name", 1, 1)])
         for validate_only in (True, False):
-            results = await cluster.controller.create_topics([topic, NewTopic("good", 1, 1)], validate_only)
+            results = await cluster.topic_admin.create_topics([topic, NewTopic("good", 1, 1)], validate_only)
             assert code(results[topic.name]) is error
             assert message in str(results[topic.name])
         assert code(results["good"]) is ErrorCode.NONE
@@ -93,7 +94,7 @@ def test_a_topic_that_cannot_be_created(with_cluster: Runner, topic: NewTopic, e
 
 def test_validate_only_creates_nothing(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
-        result = (await cluster.controller.create_topics([NewTopic("t", 2, 1)], validate_only=True))["t"]
+        result = (await cluster.topic_admin.create_topics([NewTopic("t", 2, 1)], validate_only=True))["t"]
         assert (result.num_partitions, result.topic_id) == (2, ZERO_UUID)
         assert await cluster.store.children("/brokers/topics") == []
 
@@ -103,7 +104,7 @@ def test_validate_only_creates_nothing(with_cluster: Runner) -> None:
 def test_without_a_timeout_the_topic_is_created_but_not_waited_for(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         topics = [NewTopic("t", 1, 1), NewTopic("bad name", 1, 1)]
-        results = await cluster.controller.create_topics(topics, timeout_ms=0)
+        results = await cluster.topic_admin.create_topics(topics, timeout_ms=0)
         assert code(results["t"]) is ErrorCode.REQUEST_TIMED_OUT
         assert code(results["bad name"]) is ErrorCode.INVALID_TOPIC_EXCEPTION
         await cluster.idle()
@@ -114,7 +115,7 @@ def test_without_a_timeout_the_topic_is_created_but_not_waited_for(with_cluster:
 
 def test_one_of_two_creations_of_a_name_at_the_same_time_wins(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
-        results = await asyncio.gather(*(cluster.controller.create_topics([NewTopic("t", 1, 1)]) for _ in range(8)))
+        results = await asyncio.gather(*(cluster.topic_admin.create_topics([NewTopic("t", 1, 1)]) for _ in range(8)))
         codes = sorted(code(each["t"]) for each in results)
         assert codes == [ErrorCode.NONE] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 7
 
@@ -124,16 +125,16 @@ def test_one_of_two_creations_of_a_name_at_the_same_time_wins(with_cluster: Runn
 def test_a_topic_is_deleted_by_name_or_id_and_can_be_created_again_at_once(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         controller = cluster.controller
-        created = await controller.create_topics(
+        created = await TopicAdmin(controller).create_topics(
             [NewTopic("a", 2, 1, configs={"retention.ms": "5"}), NewTopic("b", 1, 1)]
         )
         by_id = created["b"].topic_id
-        assert await controller.delete_topics(["a", by_id]) == {"a": None, by_id: None}
+        assert await TopicAdmin(controller).delete_topics(["a", by_id]) == {"a": None, by_id: None}
         assert not cluster.cache.topics()
         assert not cluster.brokers[0].logs
         for path in ("/brokers/topics", "/config/topics", "/admin/delete_topics"):
             assert await cluster.store.children(path) == []
-        again = (await controller.create_topics([NewTopic("b", 1, 1)]))["b"]
+        again = (await TopicAdmin(controller).create_topics([NewTopic("b", 1, 1)]))["b"]
         assert again.topic_id != by_id
         assert cluster.configs.topic("a") == {}
 
@@ -143,7 +144,7 @@ def test_a_topic_is_deleted_by_name_or_id_and_can_be_created_again_at_once(with_
 def test_unknown_topics_are_not_deleted(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         unknown = random_uuid()
-        results = await cluster.controller.delete_topics(["no", unknown])
+        results = await cluster.topic_admin.delete_topics(["no", unknown])
         assert code(results["no"]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert code(results[unknown]) is ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -152,8 +153,8 @@ def test_unknown_topics_are_not_deleted(with_cluster: Runner) -> None:
 
 def test_deletion_can_be_disabled(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
-        await cluster.controller.create_topics([NewTopic("t", 1, 1)])
-        assert code((await cluster.controller.delete_topics(["t"]))["t"]) is ErrorCode.TOPIC_DELETION_DISABLED
+        await cluster.topic_admin.create_topics([NewTopic("t", 1, 1)])
+        assert code((await cluster.topic_admin.delete_topics(["t"]))["t"]) is ErrorCode.TOPIC_DELETION_DISABLED
         # A mark that a tool puts there itself is taken away again.
         await cluster.store.create(delete_topic_path("t"))
         while await cluster.store.children("/admin/delete_topics"):
@@ -166,12 +167,12 @@ def test_deletion_can_be_disabled(with_cluster: Runner) -> None:
 def test_a_topic_that_is_being_deleted_blocks_its_name_and_two_deletions_both_wait(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         controller = cluster.controller
-        await controller.create_topics([NewTopic("t", 1, 1)])
+        await TopicAdmin(controller).create_topics([NewTopic("t", 1, 1)])
         cluster.brokers[0].refuse_deletes = True
-        results = await asyncio.gather(*(controller.delete_topics(["t"], timeout_ms=50) for _ in range(2)))
+        results = await asyncio.gather(*(TopicAdmin(controller).delete_topics(["t"], timeout_ms=50) for _ in range(2)))
         assert [code(each["t"]) for each in results] == [ErrorCode.REQUEST_TIMED_OUT] * 2
         assert not cluster.cache.contains("t")
-        refused = (await controller.create_topics([NewTopic("t", 1, 1)]))["t"]
+        refused = (await TopicAdmin(controller).create_topics([NewTopic("t", 1, 1)]))["t"]
         assert code(refused) is ErrorCode.TOPIC_ALREADY_EXISTS
         assert "marked for deletion" in str(refused)
 
@@ -181,14 +182,16 @@ def test_a_topic_that_is_being_deleted_blocks_its_name_and_two_deletions_both_wa
 def test_partitions_are_added(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         controller = cluster.controller
-        created = (await controller.create_topics([NewTopic("t", 2, 1)]))["t"]
-        assert await controller.create_partitions([NewPartitions("t", 5)], validate_only=True) == {"t": None}
+        created = (await TopicAdmin(controller).create_topics([NewTopic("t", 2, 1)]))["t"]
+        assert await TopicAdmin(controller).create_partitions([NewPartitions("t", 5)], validate_only=True) == {
+            "t": None
+        }
         assert cluster.cache.topic("t").partition_count == 2
-        assert await controller.create_partitions([NewPartitions("t", 5)]) == {"t": None}
+        assert await TopicAdmin(controller).create_partitions([NewPartitions("t", 5)]) == {"t": None}
         seen = cluster.cache.topic("t")
         assert (list(seen.partitions), seen.topic_id) == ([0, 1, 2, 3, 4], created.topic_id)
         assert len(cluster.brokers[0].leading) == 5
-        assert await controller.create_partitions([NewPartitions("t", 6, [[0]])]) == {"t": None}
+        assert await TopicAdmin(controller).create_partitions([NewPartitions("t", 6, [[0]])]) == {"t": None}
 
     with_cluster(test)
 
@@ -210,8 +213,8 @@ def test_partitions_that_cannot_be_added(
     with_cluster: Runner, request_: NewPartitions, error: ErrorCode, message: str
 ) -> None:
     async def test(cluster: Any) -> None:
-        await cluster.controller.create_topics([NewTopic("t", 2, 1)])
-        outcome = (await cluster.controller.create_partitions([request_]))[request_.name]
+        await cluster.topic_admin.create_topics([NewTopic("t", 2, 1)])
+        outcome = (await cluster.topic_admin.create_partitions([request_]))[request_.name]
         assert code(outcome) is error
         assert message in str(outcome)
         assert cluster.cache.topic("t").partition_count == 2
@@ -246,12 +249,12 @@ def test_a_thousand_partitions_are_created_while_the_loop_stays_responsive(with_
                 await asyncio.sleep(0.001)
 
         beating = asyncio.create_task(heartbeat())
-        result = (await cluster.controller.create_topics([NewTopic("wide", 1000, 1)]))["wide"]
+        result = (await cluster.topic_admin.create_topics([NewTopic("wide", 1000, 1)]))["wide"]
         beating.cancel()
         print(f"longest pause of the loop: {longest * 1000:.1f} ms")
         assert result.num_partitions == 1000
         assert len(cluster.brokers[0].leading) == 1000
-        assert await cluster.controller.delete_topics(["wide"]) == {"wide": None}
+        assert await cluster.topic_admin.delete_topics(["wide"]) == {"wide": None}
         assert await cluster.store.children("/brokers/topics") == []
 
     with_cluster(test)

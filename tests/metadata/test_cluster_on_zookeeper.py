@@ -12,6 +12,7 @@ from kafkapy.config.properties import Properties
 from kafkapy.controller.admin_requests import CreatedTopic, NewTopic
 from kafkapy.controller.broker_channel import LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
+from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.metadata.broker_requests import BrokerResponse, LeaderAndIsr, StopReplica, UpdateMetadata
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.cluster import generate_broker_id, get_or_create_cluster_id
@@ -45,6 +46,7 @@ class Broker:
             configs,
             lambda broker: LocalBrokerChannel(self.brokers[broker.id]),
         )
+        self.topic_admin = TopicAdmin(self.controller)
         await self.controller.start(BrokerRegistration(self.id, (Endpoint("PLAINTEXT", "h", 9092 + self.id),)))
 
     async def become_leader_or_follower(self, request: LeaderAndIsr) -> BrokerResponse:
@@ -72,8 +74,8 @@ def test_the_second_broker_takes_over_topics_and_leaders(zookeeper: str) -> None
         while len(second.cache.snapshot.brokers) != 2:
             await asyncio.sleep(0.01)
         wanted = [NewTopic("both", 20, 2), NewTopic("gone", 1, 1)]
-        assert all(isinstance(each, CreatedTopic) for each in (await first.controller.create_topics(wanted)).values())
-        assert await first.controller.delete_topics(["gone"]) == {"gone": None}
+        assert all(isinstance(each, CreatedTopic) for each in (await first.topic_admin.create_topics(wanted)).values())
+        assert await first.topic_admin.delete_topics(["gone"]) == {"gone": None}
         epoch = first.controller.epoch
         # The first one's session ends as it does when the process dies.
         await first.controller.stop()

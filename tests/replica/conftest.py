@@ -15,6 +15,7 @@ from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
 from kafkapy.controller.broker_channel import LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
+from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.log.log_manager import LogManager
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
@@ -62,6 +63,7 @@ class Broker:
         self.controller = KafkaController(
             self.config, 0, self.store, self.cache, self.configs, lambda broker: LocalBrokerChannel(self.replicas)
         )
+        self.topic_admin = TopicAdmin(self.controller)
         await self.controller.start(BrokerRegistration(0, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)))
 
     async def stop(self) -> None:

@@ -34,7 +34,7 @@ def batch(*timestamps: int) -> bytes:
 
 async def create(broker: Any, topic: str = "t", partitions: int = 1, **configs: str) -> None:
     wanted = NewTopic(topic, partitions, 1, configs={key.replace("_", "."): value for key, value in configs.items()})
-    result = (await broker.controller.create_topics([wanted]))[topic]
+    result = (await broker.topic_admin.create_topics([wanted]))[topic]
     assert not isinstance(result, Exception), result
 
 
@@ -50,7 +50,7 @@ def test_a_topic_has_logs_that_lead_and_that_the_data_plane_finds(with_broker: R
         log.append_as_leader(batch(1, 2))
         assert log.offsets()[:3] == (0, 2, 2)
         assert (tmp_path / "logs" / "t-2" / "partition.metadata").exists()
-        await broker.controller.create_partitions([NewPartitions("t", 4)])
+        await broker.topic_admin.create_partitions([NewPartitions("t", 4)])
         assert broker.table.topics() == [("t", topic.topic_id.bytes, 4)]
         assert broker.table.log("t", 3).is_leader
 
@@ -61,7 +61,7 @@ def test_a_deleted_topic_is_gone_from_table_and_disk(with_broker: Runner, tmp_pa
     async def test(broker: Any) -> None:
         await create(broker, partitions=2)
         await create(broker, "other")
-        assert await broker.controller.delete_topics(["t"]) == {"t": None}
+        assert await broker.topic_admin.delete_topics(["t"]) == {"t": None}
         assert broker.table.hosted() == [("other", 0)]
         assert [name for name, _, _ in broker.table.topics()] == ["other"]
         assert [path.name for path in (tmp_path / "logs").iterdir() if path.is_dir()] == ["other-0"]

@@ -41,7 +41,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
             assignments = None if given is None else [tuple(each.broker_ids) for each in given]
             wanted.append(NewPartitions(name, topic.count, assignments))
     if wanted:
-        errors = await context.broker.controller.create_partitions(
+        errors = await context.broker.topic_admin.create_partitions(
             wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
         )
         context.leave(errors)

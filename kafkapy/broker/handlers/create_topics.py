@@ -57,7 +57,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
             if isinstance(new, NewTopic):
                 wanted.append(new)
     if wanted:
-        created = await context.broker.controller.create_topics(
+        created = await context.broker.topic_admin.create_topics(
             wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
         )
         context.leave(created)

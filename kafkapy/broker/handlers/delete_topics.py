@@ -75,7 +75,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         else:
             wanted[result.name] = result
     if wanted:
-        errors = await broker.controller.delete_topics(list(wanted), timeout_ms=request.timeout_ms)
+        errors = await broker.topic_admin.delete_topics(list(wanted), timeout_ms=request.timeout_ms)
         async for name, result in in_slices(wanted.items()):
             error = errors[name]
             if error is None:
