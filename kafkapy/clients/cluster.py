@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy.clients.network_client import NetworkClient
+    from kafkapy.config.clients import ClientConfig
 
 __all__ = ["BrokerNode", "ClusterMetadata", "PartitionMetadata", "TopicMetadata"]
 
@@ -74,14 +74,15 @@ class TopicMetadata:
 
 
 Listener = Callable[["ClusterMetadata"], object]
+SendMetadata = Callable[[MetadataRequest], Awaitable[tuple[Any, int]]]
+"""Sends a Metadata request to any broker; (response, version). Errors are those of `NetworkClient.send_metadata`."""
 
 
 class ClusterMetadata:
     """One client's view. Made by its NetworkClient, which runs the updates while it is started."""
 
-    def __init__(self, network: NetworkClient, bootstrap: Iterable[BrokerNode] = ()) -> None:
-        config = network.config
-        self._network = network
+    def __init__(self, config: ClientConfig, send: SendMetadata, bootstrap: Iterable[BrokerNode] = ()) -> None:
+        self._send = send
         self._backoff = Backoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"])
         self._max_age_s = config["metadata.max.age.ms"] / 1000
         self._max_idle_s = config.get("metadata.max.idle.ms", 0) / 1000 or None
@@ -336,7 +337,7 @@ class ClusterMetadata:
         invalidations = self._invalidations
         names = None if self._all else sorted(asked if partial else self._wanted)
         try:
-            response, version = await self._network.send_metadata(self._request(names))
+            response, version = await self._send(self._request(names))
         except BaseException:
             self._attempts += 1
             self._equivalent = 0

@@ -71,7 +71,7 @@ class NetworkClient:
         self._rebootstraps = config["metadata.recovery.strategy"].lower() == "rebootstrap"
         self._rebootstrap_after_s = config["metadata.recovery.rebootstrap.trigger.ms"] / 1000
         self._without_metadata_since_s: float | None = None
-        self.cluster = ClusterMetadata(self, self._bootstrap_nodes())
+        self.cluster = ClusterMetadata(config, self.send_metadata, self._bootstrap_nodes())
         self._connections = Connections(config, self.client_id, self.metrics, self.cluster.node, self._on_lost)
         self._updater: asyncio.Task[None] | None = None
 

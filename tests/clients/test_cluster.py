@@ -162,7 +162,7 @@ def test_topics_that_are_not_used_are_forgotten(run: Run) -> None:
         async with FakeCluster() as fake:
             fake.create("a", {0: (1, 0)})
             async with client(fake.bootstrap) as network:
-                cluster = ClusterMetadata(network, network.cluster.brokers().values())
+                cluster = ClusterMetadata(network.config, network.send_metadata, network.cluster.brokers().values())
                 cluster._max_idle_s = 0.05
                 cluster.want(["a"])
                 await cluster.refresh()

@@ -235,7 +235,7 @@ class KafkaConsumer(RecordIterator):
 
         Deserializers and interceptors are not called. Needs pyarrow (the extra `arrow`).
         """
-        from kafkapy.arrow import MAX_TABLE_BYTES, TableBuilder
+        from kafkapy.clients.arrow.tables import MAX_TABLE_BYTES, TableBuilder
 
         limit = self._max_records(timeout_ms, MAX_LONG if max_records is None else max_records)
         builder = TableBuilder(columns)

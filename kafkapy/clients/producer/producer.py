@@ -187,7 +187,7 @@ class KafkaProducer(RecordSender):
 
         See kafkapy.arrow.send for the columns. Needs pyarrow (the extra `arrow`).
         """
-        from kafkapy.arrow import send
+        from kafkapy.clients.arrow.rows import send
 
         return send(self, table, topic)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
@@ -10,12 +10,28 @@ from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy.clients.consumer.membership.commits import OffsetCommitter
+    from kafkapy.clients.consumer.membership.group_coordinator import GroupCoordinator
+    from kafkapy.clients.consumer.membership.metrics import CoordinatorMetrics
     from kafkapy.clients.consumer.subscription import SubscriptionState
     from kafkapy.clients.network_client import NetworkClient
     from kafkapy.config.clients import ClientConfig
 
-__all__ = ["GroupCore", "Membership"]
+__all__ = ["Committer", "GroupCore", "Membership"]
+
+
+class Committer(Protocol):
+    """The part of OffsetCommitter that memberships use. On the loop's thread."""
+
+    metrics: CoordinatorMetrics
+    coordinator: GroupCoordinator
+
+    async def commit_before_rebalance(
+        self, positions: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int
+    ) -> None:
+        """Commits the positions that changed since the last commit. A failure is logged."""
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets the last commits of partitions that another member owned."""
 
 
 class GroupCore(Protocol):
@@ -34,7 +50,7 @@ class GroupCore(Protocol):
         """Topics and assigned partitions."""
 
     @property
-    def committer(self) -> OffsetCommitter | None:
+    def committer(self) -> Committer | None:
         """None in a consumer without a group."""
 
     @property

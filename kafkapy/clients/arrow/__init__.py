@@ -1,0 +1,1 @@
+"""Apache Arrow tables of consumers and producers. Needs pyarrow; imported on first use only."""

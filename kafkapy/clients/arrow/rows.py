@@ -1,0 +1,160 @@
+"""The rows of Arrow tables sent as records: what `KafkaProducer.send_arrow()` does."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kafkapy._speedups.arrow_rows import ArrowRows
+from kafkapy._speedups.record_future import BulkFuture, bulk_future
+from kafkapy._speedups.record_sender import RecordSender
+from kafkapy._speedups.record_spans import RecordSpans
+from kafkapy.clients.arrow.tables import COLUMNS
+
+
+def send(producer: RecordSender, table: Any, topic: str | None = None) -> BulkFuture:
+    """Has a record sent for each row of a table, in order, and returns one future for all of them.
+
+    table: a pyarrow Table or RecordBatch, or what pyarrow makes a table of (a DataFrame of polars or pandas). Columns:
+
+        key, value    binary or string of any kind; at least one of the two
+        headers       list of struct(key, value), or map
+        topic         string; needed unless `topic` is given, which goes before it
+        partition     integer; where it is null or not there, the producer's partitioner chooses
+        timestamp     timestamp, or int64 in ms; where it is null or not there, now
+        offset, timestamp_type
+                      as a polled table has them: not looked at
+
+    Serializers and interceptors are not called. ValueError for other columns, types that do not fit, a row without a
+    topic. For the rest raises what RecordSender.send does; the rows before the one that fails are on their way.
+    """
+    spans = RecordSpans()
+    _send(producer, table, topic, spans)
+    return bulk_future(spans)
+
+
+def append(producer: RecordSender, table: Any, topic: str | None = None) -> None:
+    """Has a record sent for each row as `send` does, where nobody asks what became of which: that takes no memory.
+
+    Whether one was lost, `producer.accumulator.failure` says once the records before it are through (`flush`)."""
+    _send(producer, table, topic, None)
+
+
+def _send(producer: RecordSender, table: Any, topic: str | None, spans: RecordSpans | None) -> None:
+    rows = _sendable(table if isinstance(table, pa.Table) else _table_of(table), topic is None)
+    now_ms = int(time.time() * 1000)
+    for batch in rows.to_batches():
+        _rows_of(batch).send(producer, topic, now_ms, spans)
+
+
+def checksum(table: Any) -> int:
+    """A number, 0 to 2**64 - 1, that tables with the same keys and values have in common, in whatever order their rows
+    are; of the parts of a table the sum modulo 2**64. Null is not the same as empty. Arguments and errors are those of
+    `send`; other columns are not looked at."""
+    table = table if isinstance(table, pa.Table) else _table_of(table)
+    at = [index for index, name in enumerate(table.column_names) if name in ("key", "value")]
+    rows = _sendable(table.select(at), False)
+    return sum(_rows_of(batch).checksum() for batch in rows.to_batches()) % 2**64
+
+
+def _table_of(data: Any) -> pa.Table:
+    return pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else pa.table(data)
+
+
+def _sendable(table: pa.Table, needs_topic: bool) -> pa.Table:
+    """The columns that are sent, in the types that `_rows_of` knows."""
+    names = table.column_names
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"column {unknown[0]!r} is no part of a record; these are: {', '.join(COLUMNS)}")
+    if len(set(names)) != len(names):
+        raise ValueError("a column is there twice")
+    if "key" not in names and "value" not in names:
+        raise ValueError("a table to send has a column key or value")
+    if needs_topic and "topic" not in names:
+        raise ValueError("the table has no column topic, and no topic was given")
+    columns = {}
+    for name in names:
+        if name in ("offset", "timestamp_type") or (name == "topic" and not needs_topic):
+            continue
+        try:
+            columns[name] = _SENDABLE[name](table.column(name))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise ValueError(
+                f"column {name} is {table.schema.field(name).type}, which cannot be sent: {error}"
+            ) from error
+    return pa.table(columns)
+
+
+def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type):
+        return column.cast(pa.large_binary())
+    return column.cast(pa.binary())
+
+
+def _as_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64())
+    zone = getattr(column.type, "tz", None)
+    return column.cast(pa.timestamp("ms", tz=zone), safe=False).cast(pa.int64())
+
+
+def _as_headers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_map(column.type):
+        column = column.cast(
+            pa.list_(pa.struct([pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)]))
+        )
+    return column.cast(pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])))
+
+
+_SENDABLE: Final = {
+    "key": _as_bytes,
+    "value": _as_bytes,
+    "headers": _as_headers,
+    "topic": lambda column: column.cast(pa.string()).dictionary_encode(),
+    "partition": lambda column: column.cast(pa.int32()),
+    "timestamp": _as_timestamps,
+}
+
+
+def _rows_of(batch: pa.RecordBatch) -> ArrowRows:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    owner: list[Any] = [columns]
+    parts: dict[str, Any] = {}
+    for name, array in columns.items():
+        if name in ("key", "value"):
+            parts[name] = _bytes_parts(array)
+        elif name == "headers":
+            names, values = array.values.flatten()
+            owner += [names, values]
+            lists = array.buffers()
+            parts[name] = (
+                (_address(lists[0]), _address(lists[1]), 0, array.offset, False),
+                _bytes_parts(names),
+                _bytes_parts(values),
+            )
+        elif name == "topic":
+            parts["topics"] = array.dictionary.to_pylist()
+            parts[name] = _number_parts(array.indices)
+            owner.append(array.indices)
+        else:
+            parts[name] = _number_parts(array)
+    return ArrowRows(batch.num_rows, owner, **parts)
+
+
+def _bytes_parts(array: pa.Array) -> tuple[int, int, int, int, bool]:
+    valid, ends, data = array.buffers()
+    return _address(valid), _address(ends), _address(data), array.offset, pa.types.is_large_binary(array.type)
+
+
+def _number_parts(array: pa.Array) -> tuple[int, int, int]:
+    valid, data = array.buffers()
+    return _address(valid), _address(data), array.offset
+
+
+def _address(buffer: pa.Buffer | None) -> int:
+    return 0 if buffer is None else buffer.address

@@ -1,0 +1,107 @@
+"""The Arrow schema of records, and the tables that fetched records become.
+
+ArrowColumns builds the columns in C from the batches a broker sends; no Python object exists per record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kafkapy._speedups.arrow_columns import ArrowColumns
+from kafkapy._speedups.fetched_partition import FetchedPartition
+
+_HEADER: Final = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.field("header", _HEADER, nullable=False)), nullable=False),
+        pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
+        pa.field("timestamp_type", pa.int8(), nullable=False),
+    ]
+)
+"""All columns. timestamp is null where a record has none; timestamp_type is 0 CreateTime, 1 LogAppendTime, -1 none."""
+
+MAX_TABLE_BYTES: Final = 64 << 20
+"""What a table is about to hold at most that `poll_arrow` returns, or a batch of `stream`."""
+
+COLUMNS: Final[tuple[str, ...]] = tuple(SCHEMA.names)
+
+
+class TableBuilder:
+    """Collects records of fetched partitions as rows of one table. Used by one thread at a time.
+
+    columns: names out of COLUMNS, in the order that the table has; None for all. ValueError for others or none.
+    `columns` takes the records, of a FetchedPartition (`append`) or out of a consumer's buffer (`take_columns`).
+    """
+
+    def __init__(self, columns: Sequence[str] | None = None) -> None:
+        names = COLUMNS if columns is None else tuple(columns)
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"columns {list(names)} are none, or one of them is named twice")
+        self.columns = ArrowColumns(names)
+        self.schema = pa.schema([SCHEMA.field(name) for name in names])
+
+    @property
+    def rows(self) -> int:
+        """Rows collected."""
+        return self.columns.rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that they take."""
+        return self.columns.bytes
+
+    def add(self, partition: FetchedPartition, max_records: int) -> int:
+        """Takes up to so many records of a started partition, and returns how many (see ArrowColumns.append)."""
+        return self.columns.append(partition, max_records)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """What was collected, in as many record batches as Arrow's 32-bit offsets need; the builder is empty then."""
+        topics = pa.array(self.columns.topics, pa.string())
+        return [
+            pa.RecordBatch.from_arrays(
+                [_array(name, rows, buffers[name], topics) for name in self.schema.names], schema=self.schema
+            )
+            for rows, buffers in self.columns.finish()
+        ]
+
+    def table(self) -> pa.Table:
+        """What was collected; the builder is empty then."""
+        return pa.Table.from_batches(self.batches(), schema=self.schema)
+
+
+def _array(name: str, rows: int, buffers: Any, topics: pa.Array) -> pa.Array:
+    if name == "topic":
+        return pa.DictionaryArray.from_arrays(array_of("topic", pa.int32(), rows, buffers), topics, safe=False)
+    return array_of(name, SCHEMA.field(name).type, rows, buffers)
+
+
+def array_of(name: str, kind: pa.DataType, rows: int, buffers: Any) -> pa.Array:
+    """A column of a chunk of ArrowColumns.finish(), of Arrow's type for it; of topic the indexes."""
+    if name in ("key", "value"):
+        nulls, valid, ends, data = buffers
+        return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(ends), _buffer(data)], nulls)
+    if name == "timestamp":
+        nulls, valid, data = buffers
+        return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(data)], nulls)
+    if name == "headers":
+        no_headers, some, ends, count, name_ends, name_data, nulls, valid, value_ends, value_data = buffers
+        names = pa.Array.from_buffers(pa.string(), count, [None, _buffer(name_ends), _buffer(name_data)], 0)
+        values = pa.Array.from_buffers(
+            pa.binary(), count, [_buffer(valid), _buffer(value_ends), _buffer(value_data)], nulls
+        )
+        entries = pa.Array.from_buffers(kind.value_type, count, [None], 0, children=[names, values])
+        return pa.Array.from_buffers(kind, rows, [_buffer(some), _buffer(ends)], no_headers, children=[entries])
+    return pa.Array.from_buffers(kind, rows, [None, _buffer(buffers)], 0)
+
+
+def _buffer(memory: Any) -> pa.Buffer | None:
+    return None if memory is None else pa.py_buffer(memory)
