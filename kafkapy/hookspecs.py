@@ -86,26 +86,6 @@ def register_group_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:  # 
 
 
 @hookspec
-def register_quota_managers() -> Mapping[str, Callable[[BrokerConfig], Any]]:  # type: ignore[empty-body]
-    """Quota policies by name, for the key client.quota.callback.class.
-
-    Each value is called with the broker's configuration and gives an object with
-    ``quota_limit(quota_type, tags) -> float | None`` (bytes per second for produce and fetch, percent of a thread for
-    request, mutations per second for controller mutation; None is no limit) and an ``epoch`` that grows with every
-    change.
-    """
-
-
-@hookspec
-def register_sasl_mechanisms() -> Mapping[str, Callable[..., Any]]:  # type: ignore[empty-body]
-    """SASL mechanisms of the server by name (upper case), for the key sasl.enabled.mechanisms.
-
-    Each value is called with the listener's name and the broker's configuration for each new connection and gives an
-    object with ``evaluate(token: bytes) -> bytes``, ``complete: bool`` and ``principal``.
-    """
-
-
-@hookspec
 def register_metrics_reporters() -> Mapping[str, Callable[[BrokerConfig], Any]]:  # type: ignore[empty-body]
     """Metrics reporters by name, for the key metric.reporters.
 

@@ -55,6 +55,9 @@ ASSIGNOR_ALIASES: Final[Mapping[str, str]] = {
 }
 """What Kafka's class names stand for."""
 
+JMX_REPORTER: Final = "org.apache.kafka.common.metrics.JmxReporter"
+"""Kafka's default reporter. It is left out: there is no JMX, and metrics.listeners serves Prometheus."""
+
 logger = logging.getLogger("kafkapy.plugins")
 
 
@@ -132,16 +135,6 @@ class PluginManager:
         return self._table("register_group_assignors")
 
     @cached_property
-    def quota_managers(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
-        """Quota-manager factories by name."""
-        return self._table("register_quota_managers")
-
-    @cached_property
-    def sasl_mechanisms(self) -> Mapping[str, Callable[..., Any]]:
-        """SASL-mechanism factories by name."""
-        return self._table("register_sasl_mechanisms")
-
-    @cached_property
     def metrics_reporters(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
         """Metrics-reporter factories by name."""
         return self._table("register_metrics_reporters")
@@ -202,9 +195,14 @@ class PluginManager:
     def create_metrics_reporters(self, config: BrokerConfig) -> list[Any]:
         """The configured metrics reporters. ConfigError when metric.reporters names one that is not registered."""
         key = "metric.reporters"
-        return [self._lookup(key, name, self.metrics_reporters, name)(config) for name in config.get_list(key)]
+        names = [name for name in config.get_list(key) if name != JMX_REPORTER]
+        return [self._lookup(key, name, self.metrics_reporters, name)(config) for name in names]
 
     # --- events -----------------------------------------------------------------------------------------------
+
+    def has_listener(self, event: str) -> bool:
+        """Whether a plugin implements an event hook."""
+        return bool(getattr(self._manager.hook, event).get_hookimpls())
 
     def notify(self, event: str, **arguments: Any) -> None:
         """Call an event hook of every plugin that has it.

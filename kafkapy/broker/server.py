@@ -304,6 +304,7 @@ class KafkaServer:
             self._channel_to,
             alone=alone,
             replaced=self._stop_failed,
+            notify=plugins.notify,
         )
         topic_admin = TopicAdmin(controller)
         authorizer = plugins.create_authorizer(self.config)
@@ -361,6 +362,12 @@ class KafkaServer:
             scheduler=scheduler,
             topic_config=self._log_config,
             on_log_dir_failure=self._log_dir_failed,
+            on_segment_sealed=self._segment_sealed if plugins.has_listener("segment_sealed") else None,
+        )
+
+    def _segment_sealed(self, partition: TopicPartition, base_offset: int, next_offset: int, size: int) -> None:
+        self._plugins_loaded.notify(
+            "segment_sealed", topic_partition=partition, base_offset=base_offset, next_offset=next_offset, size=size
         )
 
     async def _open_store(self, log_manager: LogManager) -> MetadataStore:
@@ -462,7 +469,7 @@ class KafkaServer:
         self._on_stop("data-plane endpoints", lambda: _cancelled(follower))
         self.loop_lag.start()
         self._on_stop("loop lag", self.loop_lag.stop)
-        self._start_metrics()
+        self._start_metrics(self._plugins_loaded)
         self.socket_server.enable_request_processing()
         self._on_stop("requests in flight", self._answer_what_is_in_flight)
         imports = loop.create_task(self._complete_imports(), name="imports")
@@ -481,14 +488,22 @@ class KafkaServer:
             await asyncio.sleep(IMPORTS_EVERY_S)
         self.context.coordinators.make_all()
 
-    def _start_metrics(self) -> None:
+    def _start_metrics(self, plugins: PluginManager) -> None:
         addresses = self.config.get_list("metrics.listeners")
+        reporters = plugins.create_metrics_reporters(self.config)
+        if not addresses and not reporters:
+            return
+        from kafkapy.broker.metrics import BrokerCollector
+
+        self.context.coordinators.make_all()  # collectors are called on threads of their own
+        collector = BrokerCollector(self)
+        for reporter in reporters:
+            reporter.start([collector])
+            self._on_stop("metrics reporter", reporter.close)
         if addresses:
-            from kafkapy.broker.metrics import BrokerCollector
             from kafkapy.broker.metrics_listener import MetricsListener
 
-            self.context.coordinators.make_all()  # scrapes come on threads of their own
-            self.metrics_listener = MetricsListener(addresses, BrokerCollector(self))
+            self.metrics_listener = MetricsListener(addresses, collector)
             self.metrics_listener.start()
             self._on_stop("metrics listener", self.metrics_listener.stop)
 

@@ -31,7 +31,7 @@ _SINGLE_KEYS: Final = frozenset((
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
     "group.coordinator.threads", "initial.broker.registration.timeout.ms", "inter.broker.protocol.version",
     "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
-    "metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
+    "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
     "num.replica.fetchers", "offsets.commit.required.acks", "principal.builder.class", "process.roles",
     "producer.purgatory.purge.interval.requests", "replica.fetch.backoff.ms", "replica.fetch.max.bytes",
     "replica.fetch.min.bytes", "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from kafkapy import errors
 from kafkapy.controller.broker_channel import BrokerRequestBatch, ChannelFactory, ControllerChannelManager
@@ -78,9 +79,12 @@ class KafkaController:
         *,
         alone: bool = False,
         replaced: Callable[[], None] | None = None,
+        notify: Callable[..., None] | None = None,
     ) -> None:
         """`alone`: no other broker may be registered. `replaced` is called when one is, or one with this broker's id,
-        after this broker's session has expired: this broker must stop."""
+        after this broker's session has expired: this broker must stop. `notify` calls the plugins' hooks of an event
+        (`PluginManager.notify`).
+        """
         self.config = config
         self.broker_id = broker_id
         self.context = ControllerContext()
@@ -92,6 +96,7 @@ class KafkaController:
         self._channel_factory = channel_factory
         self._alone = alone
         self._replaced = replaced
+        self._notify = notify or _nobody_listens
         self._events = ControllerEventQueue(self._event_failed)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
@@ -485,11 +490,13 @@ class KafkaController:
         now = set(await self.store.topics())
         for topic in self.context.assignments.keys() - now:
             logger.info("Topic %s has vanished from the metadata store", topic)
+            topic_id = self.context.topic_ids[topic]
             self.context.remove_topic(topic)
+            self._notify("topic_deleted", topic=topic, topic_id=topic_id)
         new = now - self.context.assignments.keys()
         if new:
-            await self.configs.reload_topics(new)
-            await self.partitions_created(await self._adopt_topics(sorted(new)))
+            await self._adopt_topics(sorted(new))
+            await self.topics_created([each for each in sorted(new) if each in self.context.assignments])
 
     async def _deletions_changed(self) -> None:
         marked = await self.store.topics_to_delete()
@@ -500,6 +507,19 @@ class KafkaController:
             await self.store.unmark_for_deletion(fresh)
         elif fresh:
             await self.deletion.enqueue(fresh)
+
+    async def topics_created(self, topics: Sequence[str]) -> None:
+        """Bring topics that are new in the context to life, and tell plugins of them. Called within an event."""
+        await self.configs.reload_topics(topics)
+        await self.partitions_created([each for topic in topics for each in self.context.partitions_of(topic)])
+        for topic in topics:
+            self._notify(
+                "topic_created",
+                topic=topic,
+                topic_id=self.context.topic_ids[topic],
+                partitions=len(self.context.assignments[topic]),
+                configs=dict(self.configs.topic(topic)),
+            )
 
     async def partitions_created(self, partitions: list[TopicPartition]) -> None:
         """Bring partitions that are in the context now to life. Called within an event."""
@@ -517,8 +537,9 @@ class KafkaController:
         self._deletion_waiters.setdefault(topic, []).append(waiter)
         return waiter
 
-    async def _topic_deleted(self, topic: str) -> None:
+    async def _topic_deleted(self, topic: str, topic_id: UUID) -> None:
         self.configs.forget_topic(topic)
+        self._notify("topic_deleted", topic=topic, topic_id=topic_id)
         for waiter in self._deletion_waiters.pop(topic, ()):
             if not waiter.done():
                 waiter.set_result(None)
@@ -600,3 +621,7 @@ class KafkaController:
                 failure = errors.error_for(code)
             results[partition] = failure
         return results
+
+
+def _nobody_listens(event: str, **arguments: object) -> None:
+    del event, arguments

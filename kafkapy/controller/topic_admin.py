@@ -76,7 +76,6 @@ class TopicAdmin:
         made: dict[str, CreatedTopic],
     ) -> None:
         budget = MAX_PARTITIONS_PER_REQUEST
-        partitions: list[TopicPartition] = []
         logged = 0
         async for topic in in_slices(topics):
             try:
@@ -92,11 +91,8 @@ class TopicAdmin:
             made[plan.name] = CreatedTopic(
                 plan.name, topic_id, len(plan.assignments), plan.replication_factor, plan.configs
             )
-            if not validate_only:
-                partitions += self._controller.context.partitions_of(plan.name)
-        if partitions:
-            await self._controller.configs.reload_topics(made)
-            await self._controller.partitions_created(partitions)
+        if made and not validate_only:
+            await self._controller.topics_created(list(made))
 
     async def _write(self, plan: TopicPlan) -> UUID:
         """Write settings and topic in one transaction. From here on the topic exists, whatever happens."""

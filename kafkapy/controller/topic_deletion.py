@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from uuid import UUID
 
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
@@ -25,7 +26,7 @@ logger = logging.getLogger("kafka.controller.TopicDeletionManager")
 class TopicDeletionManager:
     """Drives deletions. Owned by KafkaController; called within its events on the control loop.
 
-    `deleted` is awaited with the name of each topic that is gone for good.
+    `deleted` is awaited with the name and id of each topic that is gone for good.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class TopicDeletionManager:
         batch: BrokerRequestBatch,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
-        deleted: Callable[[str], Awaitable[None]],
+        deleted: Callable[[str, UUID], Awaitable[None]],
     ) -> None:
         self._context = context
         self._store = store
@@ -131,6 +132,7 @@ class TopicDeletionManager:
         replicas = context.replicas_in_state(topic, ReplicaStatus.DELETION_SUCCESSFUL)
         await self._replicas.handle_state_changes(replicas, ReplicaStatus.NON_EXISTENT)
         await self._store.delete_topic(topic)
+        topic_id = context.topic_ids[topic]
         context.remove_topic(topic)
         logger.info("Deletion of topic %s successfully completed", topic)
-        await self._deleted(topic)
+        await self._deleted(topic, topic_id)

@@ -54,6 +54,10 @@ MAX_PREFERRED = 10_000
 """Partitions that may come some day, and whose directory is remembered."""
 
 
+SegmentSealed = Callable[[TopicPartition, int, int, int], None]
+"""Hears of a segment that takes no more records: its partition, base offset, next offset and size in bytes."""
+
+
 class Scheduler(Protocol):
     """The part of KafkaScheduler that is used here; a plain function runs on a worker thread."""
 
@@ -78,6 +82,7 @@ class LogManager:
         scheduler: Scheduler | None = None,
         topic_config: Callable[[str], LogConfig] | None = None,
         on_log_dir_failure: Callable[[Path, list[TopicPartition]], None] | None = None,
+        on_segment_sealed: SegmentSealed | None = None,
     ) -> None:
         self.config = config
         self.events = events
@@ -92,6 +97,7 @@ class LogManager:
         self._scheduler = scheduler
         self._topic_config = topic_config or (lambda topic: LogConfig.create(config))
         self._on_log_dir_failure = on_log_dir_failure
+        self._on_segment_sealed = on_segment_sealed
         self.lock = RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._by_id: dict[int, PartitionLog] = {}
@@ -426,6 +432,13 @@ class LogManager:
     def on_segment_rolled(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
         """A log has a new active segment: the closed one is cut to size and, in the background, synced."""
         self._on_segment_worker(handle, self._after_roll)
+        log = self._by_id.get(handle)
+        if log is not None and self._on_segment_sealed is not None:
+            for base_offset, size, *_ in reversed(log.segments()):
+                if base_offset < argument:
+                    tp = TopicPartition(log.topic, log.partition)
+                    self._on_segment_sealed(tp, base_offset, argument, size)
+                    break
 
     def on_flush_wanted(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
         """Produces wait for a flush that flush.messages has made due, and no native thread could take it over."""

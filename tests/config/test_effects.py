@@ -96,7 +96,6 @@ CHECKS_SOMETHING = {"broker.id.generation.enable"}
 
 MENTIONED = {
     "control.plane.listener.name": None,
-    "metric.reporters": "create_metrics_reporters",
     "process.roles": None,
     "sasl.enabled.mechanisms": None,
     "remote.log.storage.manager.impl.prefix": None,
