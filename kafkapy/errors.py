@@ -371,9 +371,13 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
 
 
 def code_of(error: BaseException) -> ErrorCode:
-    """The code that goes on the wire for any exception. The only such mapping in the project."""
-    if isinstance(error, KafkaError):
-        return error.code
+    """The code that goes on the wire for any exception: its `code` where that is an ErrorCode, as every KafkaError has.
+
+    The only such mapping in the project.
+    """
+    code = getattr(error, "code", None)
+    if isinstance(code, ErrorCode):
+        return code
     if isinstance(error, TimeoutError):
         return ErrorCode.REQUEST_TIMED_OUT
     if isinstance(error, ConnectionError):

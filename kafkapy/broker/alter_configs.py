@@ -16,6 +16,7 @@ from kafkapy.config.config_def import ConfigDef, format_value
 from kafkapy.config.group import GROUP_CONFIG_DEF, validate_group
 from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
 from kafkapy.errors import ConfigError, ErrorCode, error_for
+from kafkapy.metadata.config_repository import ConfigEdit
 from kafkapy.metadata.topic_names import validate_topic_name
 from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, ConfigResourceType, ConfigType, ResourceType
@@ -65,7 +66,7 @@ async def replace(
         if value is None:
             raise error_for(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
         values[key] = value
-    await _store(context, kind, name, values, validate_only)
+    await _store(context, kind, name, lambda _current: values, validate_only)
 
 
 async def increment(
@@ -86,43 +87,65 @@ async def increment(
     if kind == ConfigResourceType.BROKER_LOGGER:
         _alter_loggers(context, name, changes, validate_only)
         return
-    config = context.broker.dynamic_config
+    defaults: Mapping[str, object]
     if kind == ConfigResourceType.TOPIC:
-        _require_topic(context, name)
-        current = dict(await config.loaded_topic_keys(name))
-        defaults = broker_defaults(config.config)
-        _apply(current, changes, TOPIC_CONFIG_DEF, defaults)
+        definition, defaults = TOPIC_CONFIG_DEF, broker_defaults(context.broker.config)
     elif kind == ConfigResourceType.GROUP:
-        current = dict(config.group_keys(name))
-        _apply(current, changes, GROUP_CONFIG_DEF, GROUP_CONFIG_DEF.defaults())
+        definition, defaults = GROUP_CONFIG_DEF, GROUP_CONFIG_DEF.defaults()
     else:
-        current = await config.broker_keys(_broker_id(context, name))
-        _apply(current, changes, BROKER_CONFIG_DEF, BROKER_CONFIG_DEF.defaults())
-    await _store(context, kind, name, current, validate_only)
+        definition, defaults = BROKER_CONFIG_DEF, BROKER_CONFIG_DEF.defaults()
+
+    def edit(current: dict[str, str]) -> dict[str, str]:
+        _apply(current, changes, definition, defaults)
+        return current
+
+    await _store(context, kind, name, edit, validate_only)
 
 
-async def _store(context: RequestContext, kind: int, name: str, values: dict[str, str], validate_only: bool) -> None:
+async def _store(context: RequestContext, kind: int, name: str, edit: ConfigEdit, validate_only: bool) -> None:
+    """Store what `edit` makes of the keys that are there, once that is valid."""
     config = context.broker.dynamic_config
-    if kind == ConfigResourceType.TOPIC:
-        _require_topic(context, name)
-        validate_overrides(values, config.config, await config.loaded_topic_keys(name))
-        if not validate_only:
-            await config.change_topic(name, values)
-    elif kind == ConfigResourceType.GROUP:
-        if not name:
-            raise error_for(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+    def checked_topic(current: dict[str, str]) -> Mapping[str, str]:
+        _require_topic(context, name)  # it may be gone when it is this change's turn
+        before = dict(current)
+        values = edit(current)
+        validate_overrides(values, config.config, before)
+        return values
+
+    def checked_group(current: dict[str, str]) -> Mapping[str, str]:
+        values = edit(current)
         validate_group(values, config.config)
-        if not validate_only:
-            await config.change_group(name, values)
-    elif kind == ConfigResourceType.BROKER:
-        broker_id = _broker_id(context, name)
+        return values
+
+    def checked_broker(current: dict[str, str]) -> Mapping[str, str]:
+        values = edit(current)
         try:
             config.check_broker(broker_id, values)
         except ConfigError as error:
             # Kafka has INVALID_CONFIG for the keys of topics only.
             raise error_for(ErrorCode.INVALID_REQUEST, str(error)) from error
-        if not validate_only:
-            await config.change_broker(broker_id, values)
+        return values
+
+    if kind == ConfigResourceType.TOPIC:
+        _require_topic(context, name)
+        if validate_only:
+            checked_topic(dict(await config.loaded_topic_keys(name)))
+        else:
+            await config.change_topic(name, checked_topic)
+    elif kind == ConfigResourceType.GROUP:
+        if not name:
+            raise error_for(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        if validate_only:
+            checked_group(dict(config.group_keys(name)))
+        else:
+            await config.change_group(name, checked_group)
+    elif kind == ConfigResourceType.BROKER:
+        broker_id = _broker_id(context, name)
+        if validate_only:
+            checked_broker(await config.broker_keys(broker_id))
+        else:
+            await config.change_broker(broker_id, checked_broker)
     else:
         raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} can only be altered key by key")
 

@@ -19,7 +19,7 @@ from kafkapy.broker.context import BrokerContext, RequestContext
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.large_messages import LargeMessages
 from kafkapy.coordinator.result import Later
-from kafkapy.errors import ErrorCode, KafkaError, code_of
+from kafkapy.errors import KafkaError, code_of
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import DecodeError, EncodeError, Request, Response
 
@@ -354,7 +354,7 @@ def error_response(handler: Handler, request: Request | None, error: BaseExcepti
     """The response of the request's own API that says `error`, or None when it has no place for one."""
     code = code_of(error)
     # What an unexpected exception says is for the log, not for the client.
-    message = str(error) if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR.message
+    message = str(error) if isinstance(error, KafkaError) else code.message
     own = getattr(handler, "error_response", None)
     if own is not None:
         made: Response = own(request, code, message)

@@ -18,7 +18,7 @@ from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.group import parse_group
 from kafkapy.errors import ConfigError
 from kafkapy.log.cleaner import check_reconfiguration
-from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.config_repository import ConfigEdit, ConfigRepository
 from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_TOPICS, DEFAULT_ENTITY
 
 logger = logging.getLogger("kafka.server.DynamicBrokerConfig")
@@ -54,10 +54,10 @@ class DynamicConfig:
         await self.repository.load_topics([topic])
         return self.repository.topic(topic)
 
-    async def change_topic(self, topic: str, keys: Mapping[str, str]) -> None:
-        """Replace a topic's own keys, which the caller has validated. Returns when this broker's logs have them."""
+    async def change_topic(self, topic: str, edit: ConfigEdit) -> None:
+        """Replace a topic's own keys. Returns when this broker's logs have them. See ConfigRepository.change."""
         await self.repository.load_topics([topic])
-        await self.repository.change(CONFIG_TOPICS, topic, keys)
+        await self.repository.change(CONFIG_TOPICS, topic, edit)
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
@@ -81,9 +81,9 @@ class DynamicConfig:
         """The keys that the group was given itself."""
         return self.repository.entity(CONFIG_GROUPS, group)
 
-    async def change_group(self, group: str, keys: Mapping[str, str]) -> None:
-        """Replace a group's own keys, which the caller has validated."""
-        await self.repository.change(CONFIG_GROUPS, group, keys)
+    async def change_group(self, group: str, edit: ConfigEdit) -> None:
+        """Replace a group's own keys. See ConfigRepository.change."""
+        await self.repository.change(CONFIG_GROUPS, group, edit)
 
     # --- brokers ------------------------------------------------------------------------------------------------------
 
@@ -99,10 +99,9 @@ class DynamicConfig:
             changed = self.config.with_dynamic(dynamic=keys)
         check_reconfiguration(self.config, changed)
 
-    async def change_broker(self, broker_id: int | None, keys: Mapping[str, str]) -> None:
-        """Replace the dynamic keys of a broker, or of the cluster (None). ConfigError before anything is written."""
-        self.check_broker(broker_id, keys)
-        await self.repository.change(CONFIG_BROKERS, _entity(broker_id), keys)
+    async def change_broker(self, broker_id: int | None, edit: ConfigEdit) -> None:
+        """Replace the dynamic keys of a broker, or of the cluster (None). See ConfigRepository.change."""
+        await self.repository.change(CONFIG_BROKERS, _entity(broker_id), edit)
 
     async def _on_broker_change(self, name: str, keys: Mapping[str, str]) -> None:
         del keys

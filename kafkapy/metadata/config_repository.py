@@ -12,14 +12,18 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
+from weakref import WeakValueDictionary
 
 from kafkapy.metadata.store import (
+    BadVersionError,
     Create,
     Delete,
     MetadataStore,
+    NodeExistsError,
     NoNodeError,
     Operation,
     SetData,
+    StoreUnavailableError,
     Watch,
     WatchEvent,
 )
@@ -43,8 +47,16 @@ from kafkapy.metadata.znodes import (
 logger = logging.getLogger("kafka.server.DynamicConfigManager")
 
 CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000
-"""Change notifications older than this are removed; every live broker has seen them long ago."""
+"""Announcements older than this are removed; every live broker has seen them long ago."""
+PURGED_AT_ONCE: Final = 100
+"""Announcements that are looked at after a change, the oldest first."""
+MOST_ATTEMPTS: Final = 20
+"""Of a change whose entity others keep writing meanwhile."""
+RETRY_S: Final = 1.0
+"""After a change could not be read."""
 
+ConfigEdit = Callable[[dict[str, str]], Mapping[str, str]]
+"""Makes an entity's new settings of those it has. It may raise; nothing is written then. It may be called again."""
 ConfigListener = Callable[[str, Mapping[str, str]], Awaitable[None]]
 """Called with the entity's name and all its settings after a change."""
 
@@ -63,6 +75,8 @@ class ConfigRepository:
         self._last_change = -1
         self._watch: Watch | None = None
         self._processing = asyncio.Lock()
+        self._orders: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """Changes of an entity take turns: each begins with the settings that the one before it has written."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.topics_read: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         """Called with the settings of topics that were just read."""
@@ -142,14 +156,33 @@ class ConfigRepository:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    async def change(self, entity_type: str, name: str, config: Mapping[str, str]) -> None:
-        """Replace all settings of an entity and tell all brokers. Returns when this broker's listeners have run."""
-        operations = [
-            await self.write_operation(entity_type, name, config),
-            Create(CONFIG_CHANGE_PREFIX, encode_config_change(f"{entity_type}/{name}"), sequential=True),
-        ]
-        await self._store.commit(operations)
-        await self.process_changes()
+    async def change(self, entity_type: str, name: str, edit: ConfigEdit) -> None:
+        """Replace the settings of an entity by what `edit` makes of them, and tell all brokers.
+
+        Changes of an entity are made one after the other. Returns when this broker's listeners have run.
+
+        Raises what `edit` does; StoreUnavailableError, also when the change was written but could not be read.
+        """
+        path = config_path(entity_type, name)
+        announcement = Create(CONFIG_CHANGE_PREFIX, encode_config_change(f"{entity_type}/{name}"), sequential=True)
+        order = self._orders.setdefault((entity_type, name), asyncio.Lock())
+        async with order:
+            for attempt in range(MOST_ATTEMPTS):
+                found = (await self._store.get_many([path]))[0]
+                value = encode_config(edit({} if found is None else decode_config(found[0])))
+                write = Create(path, value) if found is None else SetData(path, value, found[1].version)
+                try:
+                    await self._store.commit([write, announcement])
+                    break
+                except (BadVersionError, NodeExistsError, NoNodeError):
+                    # Another broker or a tool of Kafka has written it meanwhile.
+                    if attempt == MOST_ATTEMPTS - 1:
+                        raise
+        try:
+            await self.process_changes()
+        except StoreUnavailableError:
+            self._on_change()
+            raise
 
     async def write_operation(self, entity_type: str, name: str, config: Mapping[str, str]) -> Operation:
         """The operation that writes the settings of an entity, whether its node is there or not."""
@@ -159,20 +192,30 @@ class ConfigRepository:
 
     # --- following changes --------------------------------------------------------------------------------------------
 
-    def _on_change(self, event: WatchEvent) -> None:
+    def _on_change(self, event: WatchEvent | None = None) -> None:
         del event
         task = asyncio.get_running_loop().create_task(self._process_quietly())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _process_quietly(self) -> None:
-        try:
-            await self.process_changes()
-        except Exception:
-            logger.exception("Error while processing configuration changes")
+        while True:
+            try:
+                await self.process_changes()
+            except StoreUnavailableError as error:
+                logger.warning("Configuration changes cannot be read, and are tried again: %s", error)
+                await asyncio.sleep(RETRY_S)
+            except Exception:
+                logger.exception("Error while processing configuration changes")
+                return
+            else:
+                return
 
     async def process_changes(self) -> None:
-        """Apply the changes that were announced since the last call, then remove announcements that are old."""
+        """Apply the changes that were announced since the last call, then remove announcements that are old.
+
+        StoreUnavailableError: the next call begins with the same changes.
+        """
         async with self._processing:
             names = in_sequence(await self._store.children(CONFIG_CHANGES))
             new = [name for name in names if sequence_number(name) > self._last_change]
@@ -186,9 +229,9 @@ class ConfigRepository:
                         entities[decode_config_change(each[0])] = None
                     except ValueError as error:
                         logger.error("Ignoring a configuration change: %s", error)
-            self._last_change = sequence_number(new[-1])
             for entity_path in entities:
                 await self._apply(*entity_path.partition("/")[::2])
+            self._last_change = sequence_number(new[-1])
             await self._purge(names)
 
     async def _apply(self, entity_type: str, name: str) -> None:
@@ -207,11 +250,14 @@ class ConfigRepository:
                 logger.exception("Error while applying the configuration of %s %s", entity_type, name)
 
     async def _purge(self, names: list[str]) -> None:
-        paths = [f"{CONFIG_CHANGES}/{name}" for name in names]
-        now_ms = int(time.time() * 1000)
-        for path, found in zip(paths, await self._store.get_many(paths), strict=True):
-            if found is not None and now_ms - found[1].created_ms > CHANGE_EXPIRATION_MS:
-                try:
-                    await self._store.commit([Delete(path)])
-                except NoNodeError:
-                    continue  # another broker was faster
+        """Remove the oldest announcements: all where no other broker reads them, else those that are old."""
+        paths = [f"{CONFIG_CHANGES}/{name}" for name in names[:PURGED_AT_ONCE]]
+        if self._store.is_shared:
+            now_ms = int(time.time() * 1000)
+            found = zip(paths, await self._store.get_many(paths), strict=True)
+            paths = [path for path, each in found if each and now_ms - each[1].created_ms > CHANGE_EXPIRATION_MS]
+        for path in paths:
+            try:
+                await self._store.commit([Delete(path)])
+            except NoNodeError:
+                continue  # another broker was faster

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from kafkapy.errors import ErrorCode
+
 __all__ = [
     "ANY_VERSION",
     "BadVersionError",
@@ -87,7 +89,12 @@ class StoreCorruptError(MetadataStoreError):
 
 
 class StoreUnavailableError(MetadataStoreError):
-    """The store cannot be reached, is held by another process, or met an I/O error. Nothing is known of the write."""
+    """The store cannot be reached, is held by another process, or met an I/O error. Nothing is known of the write.
+
+    A client may ask again. (No KafkaError: it is about the store, whatever was asked of it.)
+    """
+
+    code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class Stat(NamedTuple):
@@ -196,6 +203,11 @@ class MetadataStore(ABC):
     @abstractmethod
     def session_id(self) -> int:
         """The owner of ephemeral nodes made through this store."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other brokers may use the store."""
+        return False
 
     async def get(self, path: str) -> tuple[bytes, Stat]:
         """The value and stat. NoNodeError."""

@@ -118,6 +118,11 @@ class ZooKeeperStore(MetadataStore):
         client_id = self._client.client_id
         return 0 if client_id is None else int(client_id[0])
 
+    @property
+    def is_shared(self) -> bool:
+        """Always."""
+        return True
+
     def listen_session(self, callback: SessionCallback) -> None:
         """Hear of the session's end and of its successor."""
         self._session_callbacks.append(callback)

@@ -123,9 +123,9 @@ def test_missing_log_directories_are_made_and_half_deleted_topics_finished_at_th
 def test_settings_of_a_topic_reach_its_logs_when_they_change(with_broker: Runner) -> None:
     async def test(broker: Any) -> None:
         await create(broker, partitions=2)
-        await broker.configs.change(CONFIG_TOPICS, "t", {"max.message.bytes": "777", "no.such.key": "1"})
+        await broker.configs.change(CONFIG_TOPICS, "t", lambda _: {"max.message.bytes": "777", "no.such.key": "1"})
         assert [broker.table.log("t", n).config.max_message_bytes for n in range(2)] == [777, 777]
-        await broker.configs.change(CONFIG_TOPICS, "t", {})
+        await broker.configs.change(CONFIG_TOPICS, "t", lambda _: {})
         assert broker.table.log("t", 0).config.max_message_bytes == 1048588
 
     with_broker(test)

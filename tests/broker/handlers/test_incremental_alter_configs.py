@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -155,3 +157,27 @@ def test_keys_of_groups_that_are_not_allowed(
     client: Any, name: str, change: tuple[str, int, str], error: ErrorCode
 ) -> None:
     assert alter(client, GROUP, name, change).error_code == error
+
+
+@pytest.mark.parametrize("kind", [TOPIC, GROUP])
+def test_concurrent_changes_of_one_resource_are_all_kept(
+    client: Any, connect: Any, topic_name: str, kind: int
+) -> None:
+    if kind == TOPIC:
+        client.create_topic(topic_name)
+        changes = {"retention.ms": "100001", "segment.ms": "100002", "max.message.bytes": "100003"}
+    else:
+        changes = {"consumer.session.timeout.ms": "46000", "consumer.heartbeat.interval.ms": "6000"}
+    barrier = threading.Barrier(len(changes))
+    connections = {key: connect() for key in changes}
+
+    def change(item: tuple[str, str]) -> Any:
+        barrier.wait()
+        return alter(connections[item[0]], kind, topic_name, (item[0], SET, item[1])).error_code
+
+    with ThreadPoolExecutor(len(changes)) as pool:
+        for _ in range(10):
+            for key in changes:
+                alter(client, kind, topic_name, (key, DELETE, None))
+            assert list(pool.map(change, changes.items())) == [ErrorCode.NONE] * len(changes)
+            assert {key: entry(client, kind, topic_name, key).value for key in changes} == changes
