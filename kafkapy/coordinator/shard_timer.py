@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, TypeVar
 
 from kafkapy.coordinator.result import TOO_LARGE, Later, Result
 from kafkapy.coordinator.timer import TimerHeap
-from kafkapy.errors import KafkaError
+from kafkapy.errors import ErrorCode, KafkaError, UnknownServerError
+
+logger = logging.getLogger("kafka.coordinator.Timer")
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -18,6 +21,10 @@ RELOAD_PAUSE_MS: Final = 500
 LONGEST_RELOAD_PAUSE_MS: Final = 30_000
 """Before a load that fails again and again, or a timeout that is too large, is tried once more: the pause doubles up
 to this."""
+
+
+HOPELESS: Final = (*TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR)
+"""Errors that the next attempt will most likely meet again."""
 
 
 class ShardTimer(Generic[S]):
@@ -36,8 +43,8 @@ class ShardTimer(Generic[S]):
     def schedule(self, key: Hashable, delay_ms: int, operation: Operation[S, Any]) -> None:
         """Run a write operation after `delay_ms` ms instead of what was scheduled under the key before.
 
-        It is tried again when it cannot be written then, less and less often when its records are too many for a batch;
-        its reply is dropped.
+        It is tried again when it fails, less and less often when its records are too many for a batch or the error is
+        none of Kafka's; its reply is dropped.
         """
         self._arm(key, delay_ms, operation, RELOAD_PAUSE_MS)
 
@@ -68,8 +75,15 @@ class ShardTimer(Generic[S]):
             # Something else may have been scheduled under the key since: that one counts.
             if later.error is None or self._closed or key in self:
                 return
-            too_large = isinstance(later.error, KafkaError) and later.error.code in TOO_LARGE
-            next_pause_ms = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS) if too_large else RELOAD_PAUSE_MS
+            hopeless = isinstance(later.error, KafkaError) and later.error.code in HOPELESS
+            next_pause_ms = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS) if hopeless else RELOAD_PAUSE_MS
             self._arm(key, pause_ms, operation, next_pause_ms)
 
-        self._run(operation).then(ended)
+        try:
+            later = self._run(operation)
+        except Exception as error:
+            # A defect, here or in a plugin: without the timeout its members would stay for ever.
+            logger.exception("A timeout of %s failed, and is tried again in %d ms", self._name, pause_ms)
+            later = Later()
+            later.fail(error if isinstance(error, KafkaError) else UnknownServerError())
+        later.then(ended)

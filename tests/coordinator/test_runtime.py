@@ -397,6 +397,22 @@ def test_a_timeout_that_is_too_large_is_tried_less_and_less_often(bench: Bench) 
     assert len(runs) == count
 
 
+def test_a_timeout_that_raises_anything_is_tried_again(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    runs: list[int] = []
+
+    def work(shard: Any, now_ms: int) -> Result[None]:
+        runs.append(bench.clock.monotonic_ms())
+        if len(runs) < 4:
+            raise ValueError("a defect")
+        return Result(None, [record("t", 1)])
+
+    bench.shard.context.timer.schedule("k", 100, work)
+    bench.clock.advance(10_000)
+    assert [late - early for early, late in pairwise(runs)] == [500, 1000, 2000]
+    assert bench.shard.values == {"t": 1}
+    assert caplog.text.count("ValueError: a defect") == 3
+
+
 def test_timeouts_end_with_their_shard(bench: Bench) -> None:
     bench.shard.context.timer.schedule("k", 100, lambda shard, now_ms: Result(None, [record("t", 1)]))
     bench.runtime.on_leadership_change(PARTITION, 2, True)

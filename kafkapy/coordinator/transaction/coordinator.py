@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from kafkapy.coordinator.clock import Clock
@@ -132,9 +133,17 @@ class TransactionCoordinator:
     def expire(self) -> None:
         """Forget the ids that were not used for transactional.id.expiration.ms."""
         for partition, shard in self.runtime.shards().items():
-            expired = shard.expired(self.runtime.clock.time_ms())
-            for start in range(0, len(expired), EXPIRED_AT_ONCE):
-                self._run(partition, _expire(expired[start : start + EXPIRED_AT_ONCE])).then(_log_expiry)
+            self._expire_some(partition, shard, iter(list(shard.transactions)))
+
+    def _expire_some(self, partition: int, shard: TransactionShard, ids: Iterator[str]) -> None:
+        """Look at the next of some ids, and at those behind them in a later turn of the loop."""
+        looked_at = list(islice(ids, EXPIRED_AT_ONCE))
+        if not looked_at or self.runtime.shards().get(partition) is not shard:
+            return
+        expired = shard.expired(looked_at, self.runtime.clock.time_ms())
+        if expired:
+            self._run(partition, _expire(expired)).then(_log_expiry)
+        self.runtime.timer.schedule(("expire", partition), 0, lambda: self._expire_some(partition, shard, ids))
 
     # --- requests ---------------------------------------------------------------------------------------------------
 

@@ -332,19 +332,19 @@ class TransactionShard:
             return Result(False)
         return self._write(self._ended_by_coordinator(metadata, now_ms), True)
 
-    def expired(self, now_ms: int) -> list[str]:
-        """The ids that were not used for transactional.id.expiration.ms."""
+    def expired(self, transactional_ids: Iterable[str], now_ms: int) -> list[str]:
+        """Those of some ids that were not used for transactional.id.expiration.ms."""
         limit = now_ms - self._config.expiration_ms
+        known = ((name, self.transactions.get(name)) for name in transactional_ids)
         return [
             name
-            for name, metadata in self.transactions.items()
-            if metadata.state.may_expire and metadata.last_update_ms <= limit
+            for name, metadata in known
+            if metadata is not None and metadata.state.may_expire and metadata.last_update_ms <= limit
         ]
 
     def expire(self, transactional_ids: Iterable[str], now_ms: int) -> Result[int]:
         """Forget those of some ids that are not used still. How many."""
-        expired = set(self.expired(now_ms))
-        tombstones = [transaction_tombstone(name) for name in transactional_ids if name in expired]
+        tombstones = [transaction_tombstone(name) for name in self.expired(transactional_ids, now_ms)]
         return Result(len(tombstones), tombstones)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from kafkapy.coordinator.result import TOO_LARGE
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.metadata import LAST_EPOCH, MAX_EPOCH, ProducerIdAndEpoch, TransactionMetadata
 from kafkapy.coordinator.transaction.records import metadata_of, transaction_record
+from kafkapy.coordinator.transaction.shard import TransactionShard
 from kafkapy.coordinator.transaction.state import TransactionState
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.types import TopicPartition
@@ -364,6 +365,30 @@ def test_ids_that_are_not_used_are_forgotten(make_bench: Callable[..., Any]) -> 
     crashed = bench.crash()
     assert set(crashed.coordinator.runtime.shards()[0].transactions) == {"open"}
     assert crashed.init("unused").producer_id != unused.producer_id
+
+
+def test_each_id_is_looked_at_twice_at_most_when_ids_are_forgotten(
+    make_bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[int] = []
+    expired = TransactionShard.expired
+
+    def counted(shard: TransactionShard, ids: Iterable[str], now_ms: int) -> list[str]:
+        names = list(ids)
+        looked_at.append(len(names))
+        return expired(shard, names, now_ms)
+
+    bench = make_bench(config=TransactionConfig(expiration_ms=3_600_000, expiry_interval_ms=60_000))
+    [shard] = bench.coordinator.runtime.shards().values()
+    for number in range(5_000):
+        metadata = TransactionMetadata(f"t{number}", number, 0, 60_000, last_update_ms=bench.clock.time_ms())
+        shard.apply(transaction_record(metadata))
+    bench.advance(3_600_000 - 60_001)
+    monkeypatch.setattr(TransactionShard, "expired", counted)
+    bench.advance(120_000)
+    assert shard.transactions == {}
+    assert max(looked_at) <= 500
+    assert sum(looked_at) <= 4 * 5_000, "two rounds, of which one forgets"
 
 
 def test_ids_that_cannot_be_forgotten_now_are_forgotten_later(
