@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.controller.KafkaController")
 
 RETRY_MS: Final = 1000
-"""After the store refused a write half way through a step: when leaders are tried again."""
+"""After the store failed half way through a step: when it is read again, and leaders are tried again."""
 
 
 class KafkaController:
@@ -100,7 +100,7 @@ class KafkaController:
         self._events = ControllerEventQueue(self._event_failed)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
-        self._deletion_waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._deletion_waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._expired = False
         # Not the same as the store naming this broker: that may be left from a session or an epoch that is over.
         self._elected = False
@@ -287,16 +287,35 @@ class KafkaController:
             self._events.put("ControllerChange", self._elect)
             return True
         if isinstance(error, MetadataStoreError) and self.is_active:
-            # The step may have stopped half way: what it left as New or Offline is tried again.
+            # The step may have stopped half way, and a write may have been done whose answer was lost: the store is
+            # read again, and what was left without a leader is tried again.
             loop = asyncio.get_running_loop()
             loop.call_later(RETRY_MS / 1000, self._events.put, "RetryElection", self._retry)
         return False
 
     async def _retry(self) -> None:
         if self.is_active:
+            await self._topics_changed()
+            await self._adopt_topics(self.context.assignments)
+            await self._deletions_changed()
+            await self._bring_up_partitions()
             await self.partitions.elect_where_needed()
             await self._bring_new_replicas_online()
             await self.deletion.resume()
+
+    async def _bring_up_partitions(self) -> None:
+        """Bring to life what is in the context and nothing more, because a step stopped before that."""
+        context = self.context
+        missing = [
+            each
+            for each in context.all_partitions()
+            if each not in context.partition_status and not context.is_topic_being_deleted(each.topic)
+        ]
+        grown = {each.topic for each in context.partition_status}
+        await self.partitions_created([each for each in missing if each.topic in grown])
+        created = dict.fromkeys(each.topic for each in missing if each.topic not in grown)
+        if created:
+            await self.topics_created(list(created))
 
     def _controller_changed(self, event: WatchEvent) -> None:
         del event
@@ -532,9 +551,15 @@ class KafkaController:
     def topic_deletion(self, topic: str) -> asyncio.Future[None]:
         """Done when the topic is gone for good."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Whoever waits may give up; then nobody asks for the outcome.
-        waiter.add_done_callback(lambda each: each.cancelled() or each.exception())
-        self._deletion_waiters.setdefault(topic, []).append(waiter)
+        waiters = self._deletion_waiters.setdefault(topic, set())
+        waiters.add(waiter)
+
+        def done(each: asyncio.Future[None]) -> None:
+            waiters.discard(each)
+            if not each.cancelled():
+                each.exception()  # whoever waited may have given up; then nobody asks for the outcome
+
+        waiter.add_done_callback(done)
         return waiter
 
     async def _topic_deleted(self, topic: str, topic_id: UUID) -> None:

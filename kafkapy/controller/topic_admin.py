@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
@@ -144,15 +145,27 @@ class TopicAdmin:
         done: dict[str | UUID, KafkaError | None] = {}
         waiters: dict[str | UUID, asyncio.Future[None]] = {}
 
+        answered = False
+
+        async def give_up() -> None:
+            async for waiter in in_slices(list(waiters.values())):
+                waiter.cancel()
+
         async def decide() -> None:
             await self._controller.submit("DeleteTopics", lambda: self._delete(topics, done, waiters))
+            if answered:
+                await give_up()
 
         async def settle() -> None:
             async for topic, waiter in in_slices(waiters.items()):
                 await waiter
                 done[topic] = None
 
-        return await self._finish(list(topics), done, decide, settle, timeout_ms)
+        try:
+            return await self._finish(list(topics), done, decide, settle, timeout_ms)
+        finally:
+            answered = True
+            await give_up()
 
     async def _delete(
         self,
@@ -254,15 +267,16 @@ class TopicAdmin:
         deadline = loop.time() + timeout_ms / 1000
         decision_limit = max(timeout_ms / 1000, MIN_DECISION_S)
         decided = await self._within(decision_limit, decide)
-        if decided and len(done) < len(keys):
-            await self._within(deadline - loop.time(), settle)
+        if decided and len(done) < len(keys) and deadline > loop.time():
+            # Nobody needs what settles after this request's time.
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await settle()
         timed_out: Any = errors.RequestTimedOutError
         return {key: done[key] if key in done else timed_out() async for key in in_slices(keys)}
 
     async def _within(self, seconds: float, run: Callable[[], Awaitable[None]]) -> bool:
         """Whether it finished in time. When not, it goes on by itself and its error is logged."""
-        if seconds <= 0:
-            return False
 
         async def work() -> None:
             await run()

@@ -32,7 +32,7 @@ from kafkapy.metadata.broker_requests import (
 )
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
-from kafkapy.metadata.store import MetadataStore
+from kafkapy.metadata.store import MetadataStore, StoreUnavailableError
 from kafkapy.metadata.topic_names import is_internal
 from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, encode_log_dir_event
 from kafkapy.replica.alter_log_dirs import ReplicaAlterLogDirsManager
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
+STORE_RETRY_S: Final = 0.5
+"""Before the metadata store is asked again that could not answer."""
 SHORTAGE_S: Final = 30.0
 SHORTAGE_PAUSE_S: Final = 0.2
 """How long a new partition waits for descriptors or memory, and between two tries."""
@@ -152,8 +154,7 @@ class ReplicaManager:
             return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
         self._controller_epoch = request.controller_epoch
         fresh = {partition.topic for partition, each in request.partitions.items() if each.is_new}
-        await self._configs.reload_topics(fresh)
-        await self._configs.load_topics({partition.topic for partition in request.partitions} - fresh)
+        await self._read_configs(fresh, {partition.topic for partition in request.partitions} - fresh)
         failed: dict[TopicPartition, ErrorCode] = {}
         wanted: list[tuple[Partition, LeaderAndIsrPartition]] = []
         for topic_partition, each in request.partitions.items():
@@ -174,6 +175,21 @@ class ReplicaManager:
         leaders = sum(1 for partition in self._partitions.values() if partition.is_leader)
         logger.info("%d partitions taken up, %d failed; this broker leads %d", len(wanted), len(failed), leaders)
         return BrokerResponse(partition_errors=failed)
+
+    async def _read_configs(self, fresh: set[str], others: set[str]) -> None:
+        """Read the settings of topics, of `fresh` ones in any case.
+
+        It waits for a store that cannot be asked: a partition that is not taken up now has no leader.
+        """
+        while True:
+            try:
+                await self._configs.reload_topics(fresh)
+                await self._configs.load_topics(others)
+            except StoreUnavailableError as error:
+                logger.warning("Topics' settings cannot be read, which is tried again: %s", error)
+                await asyncio.sleep(STORE_RETRY_S)
+            else:
+                return
 
     def _refusal(self, topic_partition: TopicPartition, topic_id: UUID, each: LeaderAndIsrPartition) -> ErrorCode:
         known = self._partitions.get(topic_partition)

@@ -258,3 +258,19 @@ def test_a_thousand_partitions_are_created_while_the_loop_stays_responsive(with_
         assert await cluster.store.children("/brokers/topics") == []
 
     with_cluster(test)
+
+
+def test_requests_that_time_out_leave_nothing_behind(with_cluster: Runner) -> None:
+    async def test(cluster: Any) -> None:
+        await cluster.topic_admin.create_topics([NewTopic("t", 1, 1)])
+        cluster.brokers[0].refuse_deletes = True
+        tasks = len(asyncio.all_tasks())
+        for _ in range(50):
+            result = (await cluster.topic_admin.delete_topics(["t"], timeout_ms=1))["t"]
+            assert result is not None
+            assert result.code is ErrorCode.REQUEST_TIMED_OUT
+        await cluster.idle()
+        assert len(asyncio.all_tasks()) == tasks
+        assert not any(cluster.controller._deletion_waiters.values())
+
+    with_cluster(test)

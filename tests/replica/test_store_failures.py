@@ -1,0 +1,110 @@
+"""The metadata store fails once at any moment: partitions are led or absent in the end, never neither."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kafkapy.controller import controller
+from kafkapy.controller.admin_requests import NewPartitions, NewTopic
+from kafkapy.errors import KafkaError
+from kafkapy.metadata.embedded import EmbeddedStore
+from kafkapy.metadata.store import Operation, Stat, StoreUnavailableError
+from kafkapy.replica import replica_manager
+
+WAIT_S = 60
+
+
+class FailingStore(EmbeddedStore):
+    """Fails the n-th call after `arm`, before it is done or, with `late`, after that: its answer is lost."""
+
+    left = -1
+    late = False
+
+    def arm(self, number: int, late: bool) -> None:
+        self.left, self.late = number, late
+
+    def _is_due(self) -> bool:
+        self.left -= 1
+        return self.left == -1
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        if self._is_due():
+            raise StoreUnavailableError("/", "the read failed")
+        return await super().get_many(paths)
+
+    async def children(self, path: str) -> list[str]:
+        if self._is_due():
+            raise StoreUnavailableError(path, "the read failed")
+        return await super().children(path)
+
+    async def commit(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
+        if not self._is_due():
+            return await super().commit(operations)
+        if self.late:
+            await super().commit(operations)
+        raise StoreUnavailableError(operations[0].path, "the write failed")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def leaders(broker: Any, topic: str) -> list[int]:
+    known = broker.cache.topic(topic)
+    return [] if known is None else [each.leader for each in known.partitions.values()]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_call_that_fails_once_leaves_no_partition_without_a_leader(
+    make_broker: Any, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(controller, "RETRY_MS", 20)
+    monkeypatch.setattr(replica_manager, "STORE_RETRY_S", 0.01)
+
+    async def settled(broker: Any, topic: str) -> None:
+        """Whatever was answered: the topic's partitions have leaders that have logs, or there is no topic."""
+        broker.store.left = -1
+        in_store = {
+            name: len(found[0].partitions)
+            for name, found in (
+                await broker.controller.store.topic_assignments(
+                    [name for name in await broker.controller.store.topics() if name == topic]
+                )
+            ).items()
+        }
+        if topic not in in_store:
+            assert leaders(broker, topic) == []
+            return
+        await until(lambda: leaders(broker, topic) == [0] * in_store[topic])
+        await until(lambda: sum(tp.topic == topic for tp in broker.log_manager.logs()) == in_store[topic])
+
+    async def run() -> None:
+        broker = make_broker()
+        broker.store = FailingStore(broker.store.path.parent)
+        await broker.start()
+        failed = 0
+        try:
+            for number in range(25):
+                topic = f"t{number}"
+                broker.store.arm(number, late)
+                for ask in (
+                    lambda topic=topic: broker.topic_admin.create_topics([NewTopic(topic, 2, 1)], timeout_ms=200),
+                    lambda topic=topic: broker.topic_admin.create_partitions([NewPartitions(topic, 3)], timeout_ms=200),
+                ):
+                    try:
+                        await ask()
+                    except (StoreUnavailableError, KafkaError):
+                        failed += 1
+                await settled(broker, topic)
+        finally:
+            broker.store.left = -1
+            await broker.stop()
+        assert failed >= 2
+
+    asyncio.run(run())
