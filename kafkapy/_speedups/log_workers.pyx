@@ -96,10 +96,13 @@ cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject
         taken = not workers.threads.empty()
         if not taken:
             workers.queue.pop_back()
+    if wake:
+        log_workers_ref(workers)
     pthread_mutex_unlock(&workers.mutex)
     if wake:
-        # Out of the mutex, which the thread wants first.
+        # Out of the mutex, which the thread wants first. Another thread may have done the work by now, and let go of the workers.
         pthread_cond_signal(&workers.wanted)
+        log_workers_unref(workers)
     return taken
 
 
