@@ -13,6 +13,7 @@ from kafkapy._speedups.log_state cimport ERROR_KAFKA_STORAGE_ERROR, ERROR_NONE, 
 from kafkapy._speedups.log_workers cimport (
     LogWorkers,
     log_workers_post,
+    log_workers_post_all,
     log_workers_ref,
     log_workers_unref,
 )
@@ -114,10 +115,16 @@ cdef void append_work(void* subject) noexcept nogil:
     end(append)
 
 
-cdef void give(WorkerAppend* append) noexcept nogil:
-    append.given_ns = monotonic_ns()
-    if not log_workers_post(append.workers, append_work, append):
-        append_work(append)         # the directory's threads have been stopped, or none can be started
+cdef void give(WorkerAppend** appends, size_t count) noexcept nogil:
+    """Gives appends to the threads of one directory."""
+    cdef int64_t now = monotonic_ns()
+    cdef size_t i
+    for i in range(count):
+        appends[i].given_ns = now
+    if not log_workers_post_all(appends[0].workers, append_work, <void**>appends, count):
+        # The threads have been stopped, or none can be started.
+        for i in range(count):
+            append_work(appends[i])
 
 
 cdef bint is_slow(vector[LogWorkersState*]* slow, LogWorkersState* workers) noexcept nogil:
@@ -140,23 +147,28 @@ cdef void forget_slow(vector[LogWorkersState*]* slow, LogWorkersState* workers) 
 cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, int64_t* patience_ns,
                         vector[LogWorkersState*]* slow) noexcept nogil:
     """Gives appends to their threads, and waits for those of directories that are not slow, while there is patience left."""
+    cdef vector[WorkerAppend*] waited
+    cdef LogWorkersState* workers
     cdef WorkerAppend* append
-    cdef size_t i, left
+    cdef size_t i, left, first = 0
     cdef int64_t now, began
-    pthread_mutex_lock(&appender.mutex)
     for i in range(given.size()):
         append = given[0][i]
         append.awaited = patience_ns[0] > 0 and not is_slow(slow, append.workers)
         if append.awaited:
-            appender.awaited += 1
+            waited.push_back(append)
+    pthread_mutex_lock(&appender.mutex)
+    appender.awaited = waited.size()
     appender.loop_waits = appender.awaited > 0
     pthread_mutex_unlock(&appender.mutex)
     # One that is not waited for may be gone once it is given.
-    for i in range(given.size()):
-        append = given[0][i]
-        if not append.awaited:
-            given[0][i] = NULL
-        give(append)
+    while first < given.size():
+        workers = given[0][first].workers
+        i = first + 1
+        while i < given.size() and given[0][i].workers == workers:
+            i += 1
+        give(given.data() + first, i - first)
+        first = i
     pthread_mutex_lock(&appender.mutex)
     now = began = monotonic_ns()
     while appender.awaited > 0 and now - began < patience_ns[0]:
@@ -168,9 +180,9 @@ cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, i
         now = monotonic_ns()
     patience_ns[0] -= now - began
     if appender.awaited > 0:
-        for i in range(given.size()):
-            append = given[0][i]
-            if append != NULL and not append.ended:
+        for i in range(waited.size()):
+            append = waited[i]
+            if not append.ended:
                 append.awaited = False
                 if not is_slow(slow, append.workers):
                     slow.push_back(append.workers)
@@ -249,7 +261,7 @@ cdef class LogAppender:
             self.gathered.push_back(append)
         else:
             with nogil:
-                give(append)
+                give(&append, 1)
         return True
 
     def hold(self):

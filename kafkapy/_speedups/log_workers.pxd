@@ -47,6 +47,8 @@ cdef void log_workers_free(LogWorkersState* workers) noexcept nogil
 # False when the workers have stopped, or no thread can be started: then `run` is not called. Any thread, under any mutex that no work takes while
 # it posts.
 cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject) noexcept nogil
+# The same for each of `count` subjects, all taken or none; one thread is woken for all of them.
+cdef bint log_workers_post_all(LogWorkersState* workers, log_work run, void** subjects, size_t count) noexcept nogil
 
 cdef class LogWorkers:
     cdef LogWorkersState* state

@@ -81,21 +81,29 @@ cdef void* work(void* argument) noexcept nogil:
 
 
 cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject) noexcept nogil:
+    return log_workers_post_all(workers, run, &subject, 1)
+
+
+cdef bint log_workers_post_all(LogWorkersState* workers, log_work run, void** subjects, size_t count) noexcept nogil:
     cdef LogWork next
-    cdef bint taken = False, wake = False
+    cdef bint taken = False, behind, wake = False
+    cdef size_t i
     next.run = run
-    next.subject = subject
     pthread_mutex_lock(&workers.mutex)
     if not workers.stopped:
-        workers.queue.push_back(next)
+        behind = not workers.queue.empty()
+        for i in range(count):
+            next.subject = subjects[i]
+            workers.queue.push_back(next)
         # Behind other work somebody has been woken for that already.
-        if workers.queue.size() == 1 and (workers.busy == 0 or not workers.standby):
+        if not behind and (workers.busy == 0 or not workers.standby):
             wake = workers.idle > 0
             if not wake:
                 wake_one_locked(workers)
         taken = not workers.threads.empty()
         if not taken:
-            workers.queue.pop_back()
+            for i in range(count):
+                workers.queue.pop_back()
     if wake:
         log_workers_ref(workers)
     pthread_mutex_unlock(&workers.mutex)
