@@ -299,7 +299,7 @@ def test_a_waiting_fetch_is_woken_by_a_produce_on_any_processor(network, threads
             assert b"turn-%d" % turn in bytes(net.fetched(consumer.receive()[1]).records)
 
 
-def test_a_waiting_fetch_that_names_a_partition_often_is_answered_for_each(network, eventually):
+def test_a_waiting_fetch_that_names_a_partition_often_is_answered_once(network, eventually):
     net = network()
     net.topic("t")
     partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
@@ -321,7 +321,7 @@ def test_a_waiting_fetch_that_names_a_partition_often_is_answered_for_each(netwo
     assert net.produced(producing.receive()[1]).error_code == 0
     for client in waiting:
         answers = FetchResponse.decode(client.receive()[1][1:], 12).responses[0].partitions
-        assert len(answers) == 2000 and all(answer.error_code == 0 and answer.high_watermark == 1 for answer in answers)
+        assert [(answer.error_code, answer.high_watermark) for answer in answers] == [(0, 1)]
         assert all(answer.records for answer in answers)
 
 
