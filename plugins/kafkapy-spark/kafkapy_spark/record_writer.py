@@ -63,7 +63,7 @@ class RecordWriter:
     constructor are KafkaProducer's.
     """
 
-    def __init__(self, options: SinkOptions, schema: Any, **producer_keys: object) -> None:
+    def __init__(self, options: SinkOptions, schema: Any, **producer_keys: Any) -> None:
         self._topic = options.topic
         self._rate = options.task_rate
         self._pace = Pace(self._rate) if self._rate != Rate() else None

@@ -1,0 +1,181 @@
+"""The keywords of the clients, for checkers of types: `KafkaConsumer(**keywords: Unpack[ConsumerOptions])`.
+
+A misspelt keyword is an error of mypy, as it is one at run time. Values may be text as in a properties file, and None
+for the default. A test holds these and the definitions of the keys together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypedDict
+
+from kafkapy.types import IsolationLevel
+
+__all__ = [
+    "AIOAdminOptions",
+    "AIOClientOptions",
+    "AIOConsumerOptions",
+    "AIOProducerOptions",
+    "AdminOptions",
+    "ClientOptions",
+    "ConsumerOptions",
+    "ProducerOptions",
+]
+
+Number = float | str | None
+Switch = bool | str | None
+Items = str | Iterable[Any] | None
+
+
+class ClientOptions(TypedDict, total=False):
+    """Of every client."""
+
+    api_version: tuple[int, ...] | str | None
+    api_version_auto_timeout_ms: Any
+    bootstrap_servers: Items
+    bootstrap_timeout_ms: Number
+    client_dns_lookup: str | None
+    client_id: str | None
+    connections_max_idle_ms: Number
+    enable_metrics_push: Switch
+    kafka_client: Any
+    metadata_max_age_ms: Number
+    metadata_recovery_rebootstrap_trigger_ms: Number
+    metadata_recovery_strategy: str | None
+    metric_reporters: Items
+    metrics_enabled: Any
+    metrics_num_samples: Number
+    metrics_recording_level: str | None
+    metrics_sample_window_ms: Number
+    receive_buffer_bytes: Number
+    receive_message_max_bytes: Number
+    reconnect_backoff_max_ms: Number
+    reconnect_backoff_ms: Number
+    request_timeout_ms: Number
+    retry_backoff_max_ms: Number
+    retry_backoff_ms: Number
+    sasl_kerberos_domain_name: Any
+    sasl_kerberos_name: Any
+    sasl_kerberos_service_name: Any
+    sasl_mechanism: Any
+    sasl_oauth_token_provider: Any
+    sasl_plain_password: Any
+    sasl_plain_username: Any
+    security_protocol: str | None
+    selector: Any
+    send_buffer_bytes: Number
+    sock_chunk_buffer_count: Any
+    sock_chunk_bytes: Any
+    socket_connection_setup_timeout_max_ms: Number
+    socket_connection_setup_timeout_ms: Number
+    socket_options: Items
+    ssl_cafile: Any
+    ssl_certfile: Any
+    ssl_check_hostname: Any
+    ssl_ciphers: Any
+    ssl_context: Any
+    ssl_crlfile: Any
+    ssl_keyfile: Any
+    ssl_password: Any
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """Of KafkaConsumer."""
+
+    allow_auto_create_topics: Switch
+    auto_commit_interval_ms: Number
+    auto_offset_reset: str | None
+    check_crcs: Switch
+    client_rack: str | None
+    consumer_timeout_ms: Number
+    default_api_timeout_ms: Number
+    default_offset_commit_callback: Any
+    enable_auto_commit: Switch
+    enable_incremental_fetch_sessions: Switch
+    exclude_internal_topics: Switch
+    fetch_max_bytes: Number
+    fetch_max_wait_ms: Number
+    fetch_min_bytes: Number
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: str | None
+    group_remote_assignor: str | None
+    heartbeat_interval_ms: Number
+    interceptor_classes: Items
+    internal_leave_group_on_close: Switch
+    isolation_level: str | IsolationLevel | None
+    key_deserializer: Any
+    leave_group_on_close: Switch
+    max_in_flight_requests_per_connection: Any
+    max_partition_fetch_bytes: Number
+    max_poll_interval_ms: Number
+    max_poll_records: Number
+    metric_group_prefix: Any
+    partition_assignment_strategy: Items
+    session_timeout_ms: Number
+    value_deserializer: Any
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """Of KafkaProducer."""
+
+    acks: int | str | None
+    allow_auto_create_topics: Switch
+    batch_size: Number
+    buffer_memory: Number
+    compression_gzip_level: Number
+    compression_lz4_level: Number
+    compression_type: str | None
+    compression_zstd_level: Number
+    delivery_timeout_ms: Number
+    enable_idempotence: Switch
+    interceptor_classes: Items
+    key_serializer: Any
+    linger_ms: Number
+    max_block_ms: Number
+    max_in_flight_requests_per_connection: Number
+    max_request_size: Number
+    metadata_max_idle_ms: Number
+    partitioner: Any
+    partitioner_adaptive_partitioning_enable: Switch
+    partitioner_availability_timeout_ms: Number
+    partitioner_class: Any
+    partitioner_ignore_keys: Switch
+    retries: Number
+    transaction_timeout_ms: Number
+    transactional_id: str | None
+    value_serializer: Any
+
+
+class AdminOptions(ClientOptions, total=False):
+    """Of KafkaAdminClient."""
+
+    default_api_timeout_ms: Number
+    max_in_flight_requests_per_connection: Any
+    retries: Number
+
+
+class AIOConsumerOptions(ConsumerOptions, total=False):
+    """Of AIOKafkaConsumer."""
+
+    loop: Any
+    rebalance_timeout_ms: Any
+
+
+class AIOProducerOptions(ProducerOptions, total=False):
+    """Of AIOKafkaProducer."""
+
+    loop: Any
+    max_batch_size: Number
+
+
+class AIOAdminOptions(AdminOptions, total=False):
+    """Of AIOKafkaAdminClient."""
+
+    loop: Any
+
+
+class AIOClientOptions(ClientOptions, total=False):
+    """Of AIOKafkaClient."""
+
+    loop: Any
