@@ -16,7 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
-import pyarrow as pa
+try:
+    import pyarrow as pa
+except ModuleNotFoundError as error:
+    if error.name != "pyarrow":
+        raise
+    raise ModuleNotFoundError("Arrow tables need pyarrow: pip install 'kafkapy[arrow]'", name="pyarrow") from error
 
 from kafkapy.clients.arrow.rows import append, checksum, send
 from kafkapy.clients.arrow.tables import COLUMNS, MAX_TABLE_BYTES, SCHEMA, TableBuilder, array_of

@@ -17,6 +17,7 @@ __all__ = [
     "ZERO_UUID",
     "AclOperation",
     "AclPermissionType",
+    "BulkMetadata",
     "CompressionType",
     "ConfigResourceType",
     "ConfigSource",
@@ -25,6 +26,7 @@ __all__ = [
     "Endpoint",
     "IsolationLevel",
     "ListOffsetsTimestamp",
+    "MemberState",
     "Node",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -32,6 +34,7 @@ __all__ = [
     "RecordMetadata",
     "ResourceType",
     "SecurityProtocol",
+    "SentRecords",
     "TimestampType",
     "TopicIdPartition",
     "TopicPartition",
@@ -96,6 +99,14 @@ class TopicPartitionReplica(NamedTuple):
     broker_id: int
 
 
+class MemberState:
+    """Where a consumer is on its way into its group, as group_metadata() says it; kafka-python's texts."""
+
+    UNJOINED = "<unjoined>"
+    REBALANCING = "<rebalancing>"
+    STABLE = "<stable>"
+
+
 class RecordMetadata(NamedTuple):
     """Where a record was written. Sizes are in bytes after serialization, -1 for null (headers: for none).
 
@@ -112,6 +123,36 @@ class RecordMetadata(NamedTuple):
     serialized_key_size: int
     serialized_value_size: int
     serialized_header_size: int
+
+
+class SentRecords(NamedTuple):
+    """Records that follow one another in a partition: `records` of them, from `first_offset` on, which is -1 where the
+    broker gave none (acks=0)."""
+
+    topic_partition: TopicPartition
+    first_offset: int
+    records: int
+
+    def __str__(self) -> str:
+        if self.first_offset < 0:
+            return f"{self.topic_partition} ({self.records} without offsets)"
+        if self.records == 1:
+            return f"{self.topic_partition} offset {self.first_offset}"
+        return f"{self.topic_partition} offsets {self.first_offset} to {self.first_offset + self.records - 1}"
+
+
+class BulkMetadata(list[SentRecords]):
+    """Where the records of one call were written: a SentRecords for each stretch of them, in the order they were sent.
+    """
+
+    SHOWN: Final = 10
+    """How many stretches its text names."""
+
+    def __repr__(self) -> str:
+        total = sum(each.records for each in self)
+        shown = ", ".join(map(str, self[: self.SHOWN]))
+        more = f", and {len(self) - self.SHOWN} more stretches" if len(self) > self.SHOWN else ""
+        return f"<{total} {'record' if total == 1 else 'records'} sent{': ' if self else ''}{shown}{more}>"
 
 
 class SecurityProtocol(IntEnum):

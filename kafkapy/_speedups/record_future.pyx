@@ -20,7 +20,7 @@ import threading
 import time
 
 from kafkapy.errors import IllegalStateError, KafkaTimeoutError, RetriableError
-from kafkapy.types import RecordMetadata, TopicPartition
+from kafkapy.types import BulkMetadata, RecordMetadata, SentRecords, TopicPartition
 
 SLICE_S = 0.5
 
@@ -336,9 +336,7 @@ cdef class BulkFuture:
             raise error
 
     def get(self, timeout=None):
-        """Waits as wait() does; the offset of every record, in order, as (TopicPartition, first offset, count) for each stretch of them.
-
-        The first offset is -1 where the broker gave none (acks=0).
+        """Waits as wait() does; the offset of every record, in order, as a BulkMetadata: SentRecords for each stretch of them.
         """
         cdef ProducerBatch batch
         cdef Span span
@@ -346,7 +344,7 @@ cdef class BulkFuture:
         cdef Leaf leaf
         cdef int32_t i, j
         self.wait(timeout)
-        stretches = []
+        stretches = BulkMetadata()
         for at in range(self.spans.spans.size()):
             span = self.spans.spans[at]
             batch = batch_of(span)
@@ -355,7 +353,7 @@ cdef class BulkFuture:
                 leaf = leaf_of(batch, span.first + i)
                 j = min(span.count, i + leaf.batch.record_count - leaf.index)
                 offset = leaf.batch.base_offset + leaf.index if leaf.batch.base_offset >= 0 else -1
-                stretches.append((TopicPartition(batch.topic, batch.partition), offset, j - i))
+                stretches.append(SentRecords(TopicPartition(batch.topic, batch.partition), offset, j - i))
                 i = j
         return stretches
 

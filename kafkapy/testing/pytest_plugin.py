@@ -8,11 +8,13 @@ one. Settings (pytest.ini, pyproject.toml):
     kafkapy_broker =                broker keys, one key=value a line
         num.partitions=3
         auto.create.topics.enable=false
+    kafkapy_record_timeout = 10     seconds that kafka_consumer waits for a record before the test fails
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kafkapy.testing.broker import Broker
 
 INI: Final = "kafkapy_broker"
+TIMEOUT: Final = "kafkapy_record_timeout"
 MARKER: Final = "kafka_topic"
 MAX_STEM: Final = 200
 """Characters of a test's name in the name of its topic; a name may have 249."""
@@ -33,7 +36,8 @@ _numbers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The ini option with the broker's keys."""
+    """The ini options: the broker's keys, and how long a consumer waits."""
+    parser.addini(TIMEOUT, "Seconds that kafka_consumer waits for a record before the test fails.", default="10")
     parser.addini(INI, "Keys of the broker that kafka_broker starts, one key=value a line.", type="linelist")
 
 
@@ -52,6 +56,18 @@ def broker_overrides(config: pytest.Config) -> dict[str, str]:
             raise pytest.UsageError(f"{INI}: {line!r} is not key=value")
         overrides[name.strip()] = value.strip()
     return overrides
+
+
+def record_timeout_s(config: pytest.Config) -> float:
+    """What the ini option says. pytest.UsageError for what is no number of seconds above 0."""
+    text = config.getini(TIMEOUT)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise pytest.UsageError(f"{TIMEOUT}: {text!r} is not a number of seconds")
+    return seconds
 
 
 @pytest.fixture(scope="session")
@@ -91,12 +107,11 @@ def kafka_producer(kafka_broker: Broker) -> Iterator[KafkaProducer]:
 
 
 @pytest.fixture
-def kafka_consumer(kafka_broker: Broker, kafka_topic: str) -> Iterator[KafkaConsumer]:
-    """A consumer that reads the test's topic from its beginning, without a group."""
-    from kafkapy.clients.consumer.consumer import KafkaConsumer
+def kafka_consumer(request: pytest.FixtureRequest, kafka_broker: Broker, kafka_topic: str) -> Iterator[KafkaConsumer]:
+    """A consumer that reads the test's topic from its beginning, without a group. Where its iteration waits for a
+    record for kafkapy_record_timeout seconds, the test fails."""
+    from kafkapy.testing.impatient_consumer import ImpatientConsumer
 
-    consumer = KafkaConsumer(
-        kafka_topic, bootstrap_servers=kafka_broker.bootstrap_servers, auto_offset_reset="earliest"
-    )
-    yield consumer
-    consumer.close()
+    seconds = record_timeout_s(request.config)
+    with ImpatientConsumer(kafka_topic, kafka_broker.bootstrap_servers, seconds) as consumer:
+        yield consumer

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from kafkapy.clients.consumer.consumer import KafkaConsumer
 from kafkapy.clients.producer.producer import KafkaProducer
 from kafkapy.errors import KafkaTimeoutError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkapy.types import BulkMetadata, SentRecords, TopicPartition
 
 pa = pytest.importorskip("pyarrow")
 arrow = pytest.importorskip("kafkapy.arrow")
@@ -244,7 +245,10 @@ def test_a_table_comes_back_as_it_was_sent(servers: str, topic: str, codec: str 
     with KafkaProducer(bootstrap_servers=servers, compression_type=codec) as producer:
         future = producer.send_arrow(table, topic)
         assert len(future) == 500
-        future.get(20)
+        stretches = future.get(20)
+        assert sum(each.records for each in stretches) == 500
+        assert {each.topic_partition.topic for each in stretches} == {topic}
+        assert str(stretches).startswith(f"<500 records sent: {topic}-0 offset")
     back = arrow.read(topic, bootstrap_servers=servers)
     assert sent_rows(back) == sent_rows(table)
     for number in range(3):
@@ -256,6 +260,34 @@ def test_a_table_comes_back_as_it_was_sent(servers: str, topic: str, codec: str 
         producer.send_arrow(back.slice(100, 50), topic).get(20)
     again = arrow.read(topic, (0, 10_000), bootstrap_servers=servers)
     assert sent_rows(again) == sorted(2 * sent_rows(table) + sent_rows(back.slice(100, 50)))
+
+
+def test_where_records_were_written_is_told_in_words() -> None:
+    def at(partition: int, offset: int, records: int) -> SentRecords:
+        return SentRecords(TopicPartition("orders", partition), offset, records)
+
+    assert repr(BulkMetadata()) == "<0 records sent>"
+    assert str(BulkMetadata([at(0, 7, 1)])) == "<1 record sent: orders-0 offset 7>"
+    two = BulkMetadata([at(0, 0, 3), at(1, -1, 2)])
+    assert repr(two) == "<5 records sent: orders-0 offsets 0 to 2, orders-1 (2 without offsets)>"
+    assert two[0] == (TopicPartition("orders", 0), 0, 3)
+    many = BulkMetadata(at(0, 2 * number, 1) for number in range(100_000))
+    assert repr(many).endswith("orders-0 offset 18, and 99990 more stretches>")
+    assert len(repr(many)) < 500
+
+
+def test_without_pyarrow_the_error_says_how_to_get_it() -> None:
+    program = """
+import sys
+sys.modules["pyarrow"] = None
+from kafkapy import KafkaProducer
+try:
+    KafkaProducer(bootstrap_servers="127.0.0.1:1", api_version=(3, 9)).send_arrow([])
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "pyarrow Arrow tables need pyarrow: pip install 'kafkapy[arrow]'\n"
 
 
 def test_columns_of_many_types(servers: str, topic: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkapy.testing.pytest_plugin import broker_overrides
+from kafkapy.testing.pytest_plugin import broker_overrides, record_timeout_s
 
 pytest_plugins = ["pytester"]
 
@@ -117,6 +117,43 @@ def test_keys(kafka_broker):
     pytester.makepyfile(f"import pytest\n\n{blocks('python')[1]}\n{keys}")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers", timeout=120)
     result.assert_outcomes(passed=2)
+
+
+SILENCE = """
+def test_that_waits_for_nothing(kafka_topic, kafka_producer, kafka_consumer):
+    kafka_producer.send(kafka_topic, b"first").get(10)
+    assert next(kafka_consumer).value == b"first"
+    for record in kafka_consumer:
+        print("a record", record)
+
+def test_that_polls(kafka_consumer):
+    assert kafka_consumer.poll(10) == {}
+
+def test_that_closes(kafka_consumer):
+    kafka_consumer.close()
+    assert list(kafka_consumer) == []
+"""
+
+
+def test_a_consumer_that_gets_no_record_fails_the_test_and_says_so(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nkafkapy_record_timeout = 0.2\n")
+    pytester.makepyfile(SILENCE)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*kafka_consumer got no record of topic test_that_waits_for_nothing-1 within 0.2 s (*-0 read up to 1 of 1)*"]
+    )
+
+
+def test_the_time_to_wait_is_seconds() -> None:
+    def seconds(text: str) -> float:
+        config: Any = SimpleNamespace(getini=lambda name: text)
+        return record_timeout_s(config)
+
+    assert seconds("2.5") == 2.5
+    for wrong in ("soon", "", "0", "-1", "inf", "nan"):
+        with pytest.raises(pytest.UsageError, match="seconds"):
+            seconds(wrong)
 
 
 def test_the_pages_program_runs(tmp_path: Path) -> None:
