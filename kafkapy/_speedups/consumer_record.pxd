@@ -17,6 +17,7 @@ cdef class RecordOrigin:
     cdef int32_t partition
     cdef int32_t leader_epoch
     cdef int timestamp_type
+    cdef bint tuple_headers     # aiokafka's headers are a tuple, kafka-python's a list
 
 cdef class ConsumerRecord:
     cdef RecordOrigin origin
@@ -36,13 +37,13 @@ cdef class ConsumerRecord:
     cdef int made               # which of the three
     cdef object make_key(self)
     cdef object make_value(self)
-    cdef list make_headers(self)
+    cdef object make_headers(self)
     cdef tuple fields(self)
 
 # Takes over `data`.
 cdef RecordMemory memory_of(uint8_t* data)
 cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoch, int timestamp_type, object key_deserializer,
-                            object value_deserializer)
+                            object value_deserializer, bint tuple_headers)
 
 
 cdef inline ConsumerRecord record_of(RecordOrigin origin, RecordMemory memory, int64_t offset, int64_t timestamp, const RecordView* view):

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self, final
 
 @final
@@ -22,7 +22,7 @@ class ConsumerRecord:
         timestamp_type: int,
         key: Any,
         value: Any,
-        headers: Iterable[tuple[str, bytes | None]] = (),
+        headers: Iterable[tuple[str, bytes | None]] | None = None,
         checksum: None = None,
         serialized_key_size: int = -1,
         serialized_value_size: int = -1,
@@ -45,7 +45,7 @@ class ConsumerRecord:
     @property
     def value(self) -> Any: ...
     @property
-    def headers(self) -> list[tuple[str, bytes | None]]: ...
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
     @property
     def checksum(self) -> None: ...
     @property

@@ -67,7 +67,7 @@ cdef RecordMemory memory_of(uint8_t* data):
 
 
 cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoch, int timestamp_type, object key_deserializer,
-                            object value_deserializer):
+                            object value_deserializer, bint tuple_headers):
     cdef RecordOrigin origin = RecordOrigin.__new__(RecordOrigin)
     origin.topic = topic
     origin.partition = partition
@@ -75,6 +75,7 @@ cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoc
     origin.timestamp_type = timestamp_type
     origin.key_deserializer = key_deserializer
     origin.value_deserializer = value_deserializer
+    origin.tuple_headers = tuple_headers
     return origin
 
 
@@ -116,7 +117,7 @@ def wants_headers(deserialize):
 @cython.freelist(1024)
 cdef class ConsumerRecord:
     """A record of a topic: topic, partition, leader_epoch, offset, timestamp (ms), timestamp_type (0 CreateTime, 1 LogAppendTime, -1 none),
-    key, value, headers (list of (name, value)), checksum (None), serialized_key_size, serialized_value_size (bytes, -1 for None) and
+    key, value, headers ((name, value) pairs: a list, or a tuple from the asyncio consumer), checksum (None), serialized_key_size, serialized_value_size (bytes, -1 for None) and
     serialized_header_size (bytes, -1 without headers).
 
     key, value and headers are made on first use; RecordDeserializationError then, when a deserializer raises. Not to be shared by threads
@@ -126,17 +127,17 @@ cdef class ConsumerRecord:
     _fields = FIELDS
 
     def __init__(self, object topic, int32_t partition, int32_t leader_epoch, int64_t offset, int64_t timestamp, int timestamp_type, key, value,
-                 headers=(), checksum=None, int32_t serialized_key_size=-1, int32_t serialized_value_size=-1,
+                 headers=None, checksum=None, int32_t serialized_key_size=-1, int32_t serialized_value_size=-1,
                  int64_t serialized_header_size=-1):
         if checksum is not None:
             raise ValueError("records have no checksum of their own")
-        self.origin = origin_of(topic, partition, leader_epoch, timestamp_type, None, None)
+        self.origin = origin_of(topic, partition, leader_epoch, timestamp_type, None, None, isinstance(headers, tuple))
         self.memory = None
         self.offset = offset
         self.timestamp = timestamp
         self.made_key = key
         self.made_value = value
-        self.made_headers = list(headers)
+        self.made_headers = headers if self.origin.tuple_headers else list(headers or ())
         self.key_size = serialized_key_size
         self.value_size = serialized_value_size
         self.headers_size = serialized_header_size
@@ -164,7 +165,7 @@ cdef class ConsumerRecord:
                 self.memory = None
         return self.made_value
 
-    cdef list make_headers(self):
+    cdef object make_headers(self):
         cdef Cursor c
         cdef int32_t i, size
         cdef int64_t total = 0
@@ -189,7 +190,7 @@ cdef class ConsumerRecord:
                 at = take(&c, size)
                 total += size
                 headers.append((name, PyBytes_FromStringAndSize(<const char*>at, size)))
-            self.made_headers = headers
+            self.made_headers = tuple(headers) if self.origin.tuple_headers else headers
             self.headers_size = total if self.header_count else -1
             self.made |= HEADERS_MADE
             if self.made == ALL_MADE:
@@ -197,7 +198,7 @@ cdef class ConsumerRecord:
         return self.made_headers
 
     cdef tuple fields(self):
-        cdef list headers = self.make_headers()
+        headers = self.make_headers()
         return (
             self.origin.topic, self.origin.partition, self.origin.leader_epoch, self.offset, self.timestamp, self.origin.timestamp_type,
             self.make_key(), self.make_value(), headers, None, self.key_size, self.value_size, self.headers_size,
@@ -235,7 +236,7 @@ cdef class ConsumerRecord:
 
     @property
     def headers(self):
-        """A list of (name, value or None)."""
+        """(name, value or None) pairs: a list, or a tuple from the asyncio consumer."""
         return self.make_headers()
 
     @property

@@ -50,6 +50,7 @@ cdef class FetchedPartition:
     cdef readonly object topic_id
     cdef object key_deserializer
     cdef object value_deserializer
+    cdef bint tuple_headers
     cdef bint read_committed
     cdef readonly int64_t next_offset
     cdef readonly int64_t end_offset

@@ -44,7 +44,13 @@ class FetchedPartition:
     @property
     def bytes(self) -> int: ...
     def start(
-        self, topic: str, fetch_offset: int, read_committed: bool, key_deserializer: Any, value_deserializer: Any
+        self,
+        topic: str,
+        fetch_offset: int,
+        read_committed: bool,
+        key_deserializer: Any,
+        value_deserializer: Any,
+        tuple_headers: bool = False,
     ) -> None: ...
     def next(self) -> ConsumerRecord | None: ...
     def take(self, max_records: int) -> list[ConsumerRecord]: ...

@@ -184,7 +184,7 @@ cdef class FetchedPartition:
         """Whether the response holds record bytes of the partition."""
         return self.data.record_bytes > 0
 
-    def start(self, str topic not None, int64_t fetch_offset, bint read_committed, key_deserializer, value_deserializer):
+    def start(self, str topic not None, int64_t fetch_offset, bint read_committed, key_deserializer, value_deserializer, bint tuple_headers=False):
         """Makes it ready to be read from fetch_offset on. Once. A deserializer is None, a callable, or has `deserialize` (consumer_record.pyx)."""
         if self.origin is not None or not self.exhausted or self.next_offset >= 0:
             raise IllegalStateError(f"the records of {topic}-{self.data.partition} are being read already")
@@ -193,6 +193,7 @@ cdef class FetchedPartition:
         self.read_committed = read_committed
         self.key_deserializer = key_deserializer
         self.value_deserializer = value_deserializer
+        self.tuple_headers = tuple_headers
         self.settle()
 
     cdef void leave_batch(self) noexcept:
@@ -276,7 +277,7 @@ cdef class FetchedPartition:
                 self.data.slabs[batch.slab].data = NULL
             self.memory = self.slab
         self.origin = origin_of(self.topic, self.data.partition, batch.leader_epoch, batch.timestamp_type, self.key_deserializer,
-                                self.value_deserializer)
+                                self.value_deserializer, self.tuple_headers)
         self.batch = batch
         self.leader_epoch = batch.leader_epoch
         self.left = batch.record_count

@@ -81,7 +81,7 @@ class ConsumerCore:
 
     `post` runs a function on the loop's thread soon, from any thread; `ring` wakes whoever waits for records or work;
     `attended`: callbacks and the like wait for the user's thread to call `enter_poll`. Without it they happen on the
-    loop, at once.
+    loop, at once, and listeners and headers have aiokafka's shape.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ConsumerCore:
             self.network,
             self.subscription,
             self.buffer,
-            self._fetch_config(config),
+            self._fetch_config(config, tuple_headers=not attended),
             self.metrics,
             on_error=self.report,
             on_reset=self.offsets.wake,
@@ -147,7 +147,7 @@ class ConsumerCore:
         self._calls_seen = 0
 
     @staticmethod
-    def _fetch_config(config: ClientConfig) -> FetchConfig:
+    def _fetch_config(config: ClientConfig, tuple_headers: bool) -> FetchConfig:
         return FetchConfig(
             max_wait_ms=config["fetch.max.wait.ms"],
             min_bytes=config["fetch.min.bytes"],
@@ -160,6 +160,7 @@ class ConsumerCore:
             request_timeout_ms=config["request.timeout.ms"],
             retry_backoff_s=config["retry.backoff.ms"] / 1000,
             metadata_max_age_s=config["metadata.max.age.ms"] / 1000,
+            tuple_headers=tuple_headers,
             key_deserializer=config["key.deserializer"],
             value_deserializer=config["value.deserializer"],
         )

@@ -99,6 +99,8 @@ class FetchConfig:
     request_timeout_ms: int
     retry_backoff_s: float
     metadata_max_age_s: float
+    tuple_headers: bool
+    """Whether records have their headers in a tuple, as in aiokafka; else in a list."""
     key_deserializer: Any
     value_deserializer: Any
 
@@ -441,6 +443,7 @@ class Fetcher:
             config.isolation is IsolationLevel.READ_COMMITTED,
             config.key_deserializer,
             config.value_deserializer,
+            config.tuple_headers,
         )
         state.buffer.add(chunk)
         self._metrics.received(chunk.bytes)
