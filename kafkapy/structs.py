@@ -1,10 +1,11 @@
 """kafka-python's `kafka.structs`: named tuples that clients take and return."""
 
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
-from kafkapy.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, TopicPartitionReplica
+from kafkapy.types import MemberState, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, TopicPartitionReplica
 
 __all__ = [
     "ConsumerGroupMetadata",
+    "MemberState",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "TopicPartition",

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from kafkapy._speedups.client_frames import RequestFrame, ResponseFrame
 from kafkapy.clients.backoff import Backoff
+from kafkapy.clients.broker_version import broker_version
 from kafkapy.clients.cluster import BrokerNode, ClusterMetadata
 from kafkapy.clients.connection import ConnectionState, NodeConnection, canonical_names, parse_bootstrap
 from kafkapy.clients.connections import Connections, request_header
@@ -80,13 +81,28 @@ class NetworkClient:
     async def start(self) -> None:
         """Gets metadata from a bootstrap server, and keeps it current from then on.
 
-        NoBrokersAvailableError after bootstrap.timeout.ms without success; AuthenticationError.
+        With api.version it does not wait for the first metadata. NoBrokersAvailableError after bootstrap.timeout.ms
+        without success; AuthenticationError.
         """
         self._connections.start()
+        if self.config["api.version"] is not None:
+            self._updater = asyncio.ensure_future(self._keep_current())
+            return
+        await self._expand_servers()
+        await self.bootstrap(self.config["bootstrap.timeout.ms"])
+        self._updater = asyncio.ensure_future(self.cluster.keep_current())
+
+    async def _keep_current(self) -> None:
+        await self._expand_servers()
+        await self.cluster.keep_current()
+
+    async def _expand_servers(self) -> None:
         if self.config["client.dns.lookup"] == "resolve_canonical_bootstrap_servers_only":
             self._servers = await canonical_names(self._servers) or self._servers
             self.cluster.bootstrap(self._bootstrap_nodes())
-        timeout_ms = self.config["bootstrap.timeout.ms"]
+
+    async def bootstrap(self, timeout_ms: float) -> None:
+        """Returns when a bootstrap server has given metadata. NoBrokersAvailableError, AuthenticationError."""
         deadline_s = time.monotonic() + timeout_ms / 1000
         backoff = Backoff(self.config["retry.backoff.ms"], self.config["retry.backoff.max.ms"])
         attempts = 0
@@ -113,7 +129,13 @@ class NetworkClient:
                 raise NoBrokersAvailableError(f"no broker at {servers} has answered within {timeout_ms} ms{why}")
             await asyncio.sleep(min(backoff.delay_s(attempts), left_s))
             attempts += 1
-        self._updater = asyncio.ensure_future(self.cluster.keep_current())
+
+    def learn_api_version(self, config: ClientConfig) -> None:
+        """Has a client's configuration know the release of the brokers, as a connection tells it."""
+        for connection in self._connections.by_node.values():
+            if connection.api_versions:
+                config.learn_api_version(broker_version(connection.api_versions))
+                return
 
     async def close(self) -> None:
         """Closes every connection; what is in flight fails with KafkaConnectionError. May be called again."""

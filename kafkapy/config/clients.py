@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
@@ -48,7 +49,6 @@ NOT_THERE_YET: Final = {"SSL": "TLS is", "SASL_PLAINTEXT": "SASL authentication 
 
 WITHOUT_EFFECT: Final = frozenset(
     {
-        "api_version",
         "api_version_auto_timeout_ms",
         "kafka_client",
         "metrics_enabled",
@@ -149,6 +149,9 @@ _KEYS: Final = [
     K("metric.reporters", LIST, [], None, LOW, "Without effect: read the client's metrics() instead."),
     K("metrics.num.samples", INT, 2, at_least(1), LOW, "Sample windows a rate is computed over."),
     K("metrics.sample.window.ms", LONG, 30000, at_least(0), LOW, "Length of a sample window in ms."),
+    K("api.version", CLASS, None, None, LOW,
+      "Release of the brokers as a tuple, such as (3, 9) (kafka-python's api_version). A client that is given it is "
+      "made without waiting for the cluster; requests are negotiated with each broker all the same."),
     K("metrics.recording.level", STRING, "INFO", one_of_ignoring_case("INFO", "DEBUG", "TRACE"), LOW,
       "Without effect: everything is counted at every level."),
 ]
@@ -198,6 +201,8 @@ class ClientConfig(Mapping[str, Any]):
             raise ConfigError(
                 "security.protocol", protocol, f"{NOT_THERE_YET[protocol]} not there yet, only PLAINTEXT works"
             )
+        if isinstance(release := self._values.get("api.version"), str):
+            self._values["api.version"] = _release(release)
         # As in CommonClientConfigs.postProcessReconnectBackoffConfigs.
         if "reconnect.backoff.ms" in self.given and "reconnect.backoff.max.ms" not in self.given:
             self._values["reconnect.backoff.max.ms"] = self._values["reconnect.backoff.ms"]
@@ -211,8 +216,23 @@ class ClientConfig(Mapping[str, Any]):
                 values[key.name] = value
         return type(self)(self.definition, values)
 
+    def learn_api_version(self, release: tuple[int, ...]) -> None:
+        """What the brokers turned out to be, where api.version was not given. Called once, by the client."""
+        if self._values["api.version"] is None:
+            self._values["api.version"] = release
+
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        """By any spelling of the key: dotted, in snake case, or an alias. KeyError."""
+        try:
+            return self._values[name]
+        except KeyError:
+            try:
+                key = self.definition.key_of(name)
+            except ConfigError:
+                key = None
+            if key is None:
+                raise
+            return self._values[key.name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -223,6 +243,15 @@ class ClientConfig(Mapping[str, Any]):
     def __repr__(self) -> str:
         shown = (f"{name}={HIDDEN if self.definition[name].sensitive else self[name]!r}" for name in sorted(self.given))
         return f"ClientConfig({', '.join(shown)})"
+
+
+def _release(text: str) -> tuple[int, ...] | None:
+    """kafka-python's older form of api_version: "2.5.0" or "auto"."""
+    if text == "auto":
+        return None
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}", text):
+        raise ConfigError("api.version", text, "must be a release such as (3, 9)")
+    return tuple(map(int, text.split(".")))
 
 
 def _parsed(key: ConfigKey, name: str, raw: object) -> Any:

@@ -6,13 +6,16 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 
 from kafkapy.clients.admin.core import AdminCore
 from kafkapy.clients.background import BackgroundLoop
 from kafkapy.config.admin import ADMIN
 from kafkapy.config.clients import ClientConfig
 from kafkapy.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from kafkapy.config.options import AdminOptions
 
 __all__ = ["KafkaAdminClient"]
 
@@ -44,13 +47,14 @@ class KafkaAdminClient:
     the last reason.
     """
 
-    def __init__(self, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(self, configs: Mapping[str, object] | None = None, **keywords: Unpack[AdminOptions]) -> None:
         self.config = ClientConfig(ADMIN, configs, **keywords)
         self._closed = False
         self._core = AdminCore(self.config)
         self._loop = BackgroundLoop("kafkapy-admin")
         try:
             self._loop.run(self._core.start())
+            self._loop.call(self._core.network.learn_api_version, self.config)
         except BaseException:
             self._loop.stop()
             self._closed = True

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
+from kafkapy.clients.admin.results import ElectLeadersResult, PartitionElection, TopicElection
 from kafkapy.clients.admin.routing import raise_first
 from kafkapy.clients.admin.shapes import as_dict, by_topic, error_of, error_type, member_of, partitions_argument
 from kafkapy.clients.admin.topics import TopicAdmin
@@ -96,10 +97,10 @@ class PartitionAdmin(TopicAdmin):
         topic_partitions: Mapping[str, Iterable[int]] | Iterable[str] | None = None,
         timeout_ms: int | None = None,
         raise_errors: bool = True,
-    ) -> ElectLeadersResponse:
+    ) -> ElectLeadersResult:
         """Elects leaders of partitions: {topic: [partition]}, all partitions of topics, or all (None).
 
-        Returns the response: error_code and replica_election_results with topic and partition_result (partition_id,
+        Returns error_code and replica_election_results with topic and partition_result (partition_id,
         error_code, error_message). With `raise_errors` the first error is raised, but for ElectionNotNeededError.
         """
         kind = member_of(ElectionType, election_type)
@@ -129,7 +130,20 @@ class PartitionAdmin(TopicAdmin):
                 if raise_errors and each.error_code not in (0, ErrorCode.ELECTION_NOT_NEEDED):
                     error = error_of(each.error_code, each.error_message)
                     raise error_for(each.error_code, f"Partition {topic.topic}-{each.partition_id}: {error}")
-        return response
+        return ElectLeadersResult(
+            response.throttle_time_ms,
+            response.error_code,
+            [
+                TopicElection(
+                    topic.topic,
+                    [
+                        PartitionElection(each.partition_id, each.error_code, each.error_message)
+                        for each in topic.partition_result
+                    ],
+                )
+                for topic in response.replica_election_results
+            ],
+        )
 
     async def alter_partition_reassignments(
         self,

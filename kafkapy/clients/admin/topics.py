@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from kafkapy.clients.admin.results import CreatePartitionsResult, TopicGrowth
 from kafkapy.clients.admin.routing import AdminRouting, Deadline, raise_first
 from kafkapy.clients.admin.shapes import as_dict, by_topic, error_of, operation_names
 from kafkapy.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
-from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -210,12 +211,12 @@ class TopicAdmin(AdminRouting):
         timeout_ms: int | None = None,
         validate_only: bool = False,
         raise_errors: bool = True,
-    ) -> CreatePartitionsResponse:
+    ) -> CreatePartitionsResult:
         """Gives topics more partitions: {topic: total count}, or {topic: NewPartitions}, or
         {topic: {'count': total, 'assignments': [[broker ids] per new partition]}}.
 
-        Returns the response: `results` with name, error_code and error_message of each. With `raise_errors` the first
-        error is raised.
+        Returns `results` with name, error_code and error_message of each. With `raise_errors` the first error is
+        raised.
         """
         wanted = {name: _growth(name, value) for name, value in topic_partitions.items()}
         deadline = self.deadline(timeout_ms)
@@ -229,7 +230,11 @@ class TopicAdmin(AdminRouting):
             return _answers((await self.send(node, request, deadline)).results)
 
         outcomes = await self.drive(wanted, self.at_controller, ask, deadline)
-        return CreatePartitionsResponse(throttle_time_ms=0, results=_items(outcomes, raise_errors, "topic"))
+        items = _items(outcomes, raise_errors, "topic")
+        return CreatePartitionsResult(
+            throttle_time_ms=0,
+            results=[TopicGrowth(each.name, each.error_code, each.error_message) for each in items],
+        )
 
     async def delete_records(
         self,

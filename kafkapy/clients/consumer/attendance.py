@@ -116,14 +116,17 @@ class Attendance:
         """Calls the listener on the user's thread, and returns when it was called. poll() raises what it raises."""
         listener = self._subscription.listener
         method = None if listener is None else getattr(listener, f"on_partitions_{kind}", None)
-        if method is None or (not partitions and kind != "assigned"):
+        if method is None:
             return
-        ordered = sorted(partitions)
         if self.attended:
-            await self._on_users_thread(lambda: _tell(kind, method, ordered))
+            if partitions or kind == "assigned":
+                ordered = sorted(partitions)
+                loop = asyncio.get_running_loop()
+                await self._on_users_thread(lambda: _tell(method, ordered, loop))
             return
         try:
-            result = method(ordered)
+            # As aiokafka: a set, and `revoked` is told before each rebalance, also where nothing is revoked.
+            result = method(set(partitions))
             if inspect.isawaitable(result):
                 await result
         except Exception as error:
@@ -154,8 +157,10 @@ class Attendance:
                 self._work.remove(work)
 
 
-def _tell(kind: str, method: Callable[..., Any], partitions: list[TopicPartition]) -> None:
+def _tell(
+    method: Callable[..., Any], partitions: list[TopicPartition], loop: asyncio.AbstractEventLoop
+) -> None:
+    """On the user's thread. A coroutine (AsyncConsumerRebalanceListener) runs on the consumer's loop meanwhile."""
     result = method(partitions)
     if inspect.iscoroutine(result):
-        result.close()
-        raise TypeError(f"on_partitions_{kind} is a coroutine; only the asyncio consumer awaits listeners")
+        asyncio.run_coroutine_threadsafe(result, loop).result()

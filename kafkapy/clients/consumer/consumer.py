@@ -18,7 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from kafkapy._speedups.consumer_record import ConsumerRecord
 from kafkapy._speedups.record_iterator import RecordIterator
@@ -29,13 +29,14 @@ from kafkapy.clients.consumer.subscription import EARLIEST, LATEST, ConsumerReba
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.config_def import MAX_LONG
 from kafkapy.config.consumer import CONSUMER
-from kafkapy.errors import IllegalStateError, WakeupError
+from kafkapy.errors import IllegalStateError, KafkaTimeoutError, NoBrokersAvailableError, WakeupError
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
 
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
+    from kafkapy.config.options import ConsumerOptions
 
 __all__ = ["KafkaConsumer"]
 
@@ -90,10 +91,13 @@ class KafkaConsumer(RecordIterator):
     `configs`, by Kafka's names (``{"max.poll.records": 100}``). See docs/clients.md for all of them. ConfigError,
     NoBrokersAvailableError.
 
-    Used by one thread at a time (IllegalStateError otherwise), but for `wakeup`. Not usable in a child after fork().
+    Used by one thread at a time (IllegalStateError otherwise), but for `wakeup` and what is marked "any thread". Not
+    usable in a child after fork().
     """
 
-    def __init__(self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: Unpack[ConsumerOptions]
+    ) -> None:
         config = ClientConfig(CONSUMER, configs, **keywords)
         _check_names(topics)
         self.config = config
@@ -131,6 +135,7 @@ class KafkaConsumer(RecordIterator):
         except BaseException:
             await core.network.close()
             raise
+        core.network.learn_api_version(config)
         return core
 
     def __enter__(self) -> Self:
@@ -157,6 +162,12 @@ class KafkaConsumer(RecordIterator):
             return self._background.call(function, *arguments)
         finally:
             self._lock.release()
+
+    def _look(self, function: Callable[[], T]) -> T:
+        """As `_call`, for what changes nothing: also while another thread is in poll()."""
+        if self._closed:
+            raise IllegalStateError("This consumer has already been closed")
+        return self._background.call(function)
 
     def _run(self, coroutine: Any) -> Any:
         """A coroutine of the core, on the loop's thread; it keeps its time limit by itself."""
@@ -380,12 +391,12 @@ class KafkaConsumer(RecordIterator):
             self._call(self._core.assign, chosen)
 
     def subscription(self) -> set[str] | None:
-        """The topics subscribed to, None without a subscription."""
-        return self._call(lambda: self._core.subscription.subscription) or None
+        """The topics subscribed to, None without a subscription. Any thread."""
+        return self._look(lambda: self._core.subscription.subscription) or None
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read."""
-        return self._call(lambda: self._core.subscription.assigned)
+        """The partitions that are read. Any thread."""
+        return self._look(lambda: self._core.subscription.assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Returns no records of these until resume(). What was fetched of them is kept."""
@@ -396,8 +407,8 @@ class KafkaConsumer(RecordIterator):
         self._call(self._set_paused, _partitions(partitions), False)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
-        return self._call(
+        """The partitions that are paused. Any thread."""
+        return self._look(
             lambda: {state.topic_partition for state in self._core.subscription.all_states if state.paused}
         )
 
@@ -521,8 +532,8 @@ class KafkaConsumer(RecordIterator):
         return found if metadata else int(found.offset)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Which member of which group this is, for KafkaProducer.send_offsets_to_transaction()."""
-        return self._call(self._core.group_metadata)
+        """Which member of which group this is, for KafkaProducer.send_offsets_to_transaction(). Any thread."""
+        return self._look(self._core.group_metadata)
 
     # --- the cluster ----------------------------------------------------------------------------------------------
 
@@ -535,17 +546,26 @@ class KafkaConsumer(RecordIterator):
         return set(self._run(self._core.topics.partitions_of(topic, self._timeout(timeout_ms))))
 
     def bootstrap(self, timeout_ms: int | None = None, refresh: bool = False) -> None:
-        """The constructor has reached the cluster; with `refresh` metadata is asked for anew. KafkaTimeoutError."""
-        if refresh:
-            self._run(self._core.topics.refresh(self._timeout(timeout_ms)))
+        """Wait for the cluster, where the constructor has not (api_version); with `refresh` ask for metadata anew.
+        KafkaTimeoutError.
+        """
+        timeout = self._timeout(timeout_ms)
+        if self._core.network.cluster.bootstrapping:
+            try:
+                self._run(self._core.network.bootstrap(timeout))
+            except NoBrokersAvailableError as error:
+                raise KafkaTimeoutError(str(error)) from None
+        elif refresh:
+            self._run(self._core.topics.refresh(timeout))
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster has been reached."""
-        return not self._closed
+        return not self._closed and not self._core.network.cluster.bootstrapping
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, Any]]:
-        """What was counted and measured, by group and name; the names are Kafka's. `raw` makes no difference."""
-        return self._call(self._core.all_metrics)
+        """What was counted and measured, by group and name; the names are Kafka's. `raw` makes no difference. Any
+        thread."""
+        return self._look(self._core.all_metrics)
 
     # --- the end --------------------------------------------------------------------------------------------------
 

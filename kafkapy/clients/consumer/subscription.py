@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kafkapy._speedups.record_iterator import PartitionBuffer
 
 __all__ = [
+    "AsyncConsumerRebalanceListener",
     "ConsumerRebalanceListener",
     "FetchState",
     "LeaderAndEpoch",
@@ -64,6 +65,23 @@ class ConsumerRebalanceListener(ABC):
     def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
         """These belong to another member already; committing is too late (KIP-429). As revoked where not overridden."""
         self.on_partitions_revoked(lost)
+
+
+class AsyncConsumerRebalanceListener(ABC):
+    """A listener with coroutines, as in kafka-python. They run on the consumer's loop, on its thread, while the user's
+    thread waits in poll(): heartbeats go on, and a blocking call of the same consumer is an IllegalStateError."""
+
+    @abstractmethod
+    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        """These are about to be given up."""
+
+    @abstractmethod
+    async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        """These have been assigned; no record of them has been returned yet."""
+
+    async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
+        """These belong to another member already (KIP-429). As revoked where not overridden."""
+        await self.on_partitions_revoked(lost)
 
 
 class SubscriptionPattern(NamedTuple):

@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 from kafkapy._speedups.partition_queue import PartitionQueue
 from kafkapy._speedups.record_future import BulkFuture, FutureRecordMetadata
@@ -32,6 +32,9 @@ from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalStateError, KafkaError
 from kafkapy.serializer import made, serialize_with
 from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.config.options import ProducerOptions
 
 __all__ = ["KafkaProducer"]
 
@@ -61,7 +64,7 @@ class KafkaProducer(RecordSender):
     The defaults are those of Kafka 4: acks=all, idempotent, linger.ms=5. docs/clients.md has all of them.
     """
 
-    def __init__(self, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(self, configs: Mapping[str, object] | None = None, **keywords: Unpack[ProducerOptions]) -> None:
         """Connects to the cluster. NoBrokersAvailableError; ConfigError for keys and values that are not allowed."""
         self._closed = True
         config = ProducerConfig(PRODUCER, configs, **keywords)
@@ -76,6 +79,7 @@ class KafkaProducer(RecordSender):
         self._background = BackgroundLoop(f"kafkapy-{config['client.id']}")
         try:
             self._background.run(core.start())
+            self._background.call(core.network.learn_api_version, config)
         except BaseException:
             self._background.stop()
             raise
@@ -204,6 +208,12 @@ class KafkaProducer(RecordSender):
         """The partitions of a topic. KafkaTimeoutError after max.block.ms; TopicAuthorizationFailedError; ..."""
         self._require_open()
         return self._background.run(self._core.partitions(topic))
+
+    @classmethod
+    def max_usable_produce_magic(cls, api_version: tuple[int, ...]) -> int:
+        """The message format that brokers of a release take: 2, as every release that this client speaks to does."""
+        del api_version
+        return 2
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster has been reached."""

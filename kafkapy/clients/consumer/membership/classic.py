@@ -132,7 +132,7 @@ class ClassicMembership(GroupMember):
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """See Membership."""
-        return self._metadata
+        return self._metadata._replace(state=self._state.shown)
 
     def fetch_identity(self) -> ConsumerGroupMetadata | None:
         """See Membership."""
@@ -295,9 +295,13 @@ class ClassicMembership(GroupMember):
                 logger.info("Partitions of group %s are lost: %s", self._group_id, sorted(owned))
                 await self._core.run_listener("lost", owned)
                 subscription.assign_from_subscribed(())
-        elif self._protocol is RebalanceProtocol.EAGER or revoked:
+            else:
+                await self._core.run_listener("revoked", revoked)
+        else:
+            # Only listeners of aiokafka's shape hear of a rebalance that takes nothing from them.
             await self._core.run_listener("revoked", revoked)
-            subscription.assign_from_subscribed(owned - revoked)
+            if revoked:
+                subscription.assign_from_subscribed(owned - revoked)
         self._is_leader = False
         self._core.group_topics_changed(())
 

@@ -22,6 +22,7 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
+from kafkapy import types
 from kafkapy.clients.consumer.membership.api import GroupCore
 from kafkapy.clients.consumer.membership.heartbeat import HeartbeatTimer
 from kafkapy.clients.consumer.membership.member import GroupMember
@@ -73,6 +74,13 @@ class MemberState(Enum):
     FENCED = "fenced"
     STALE = "stale"
     FATAL = "fatal"
+
+    @property
+    def shown(self) -> str:
+        """One of the states that users are told."""
+        if self is MemberState.STABLE:
+            return types.MemberState.STABLE
+        return types.MemberState.UNJOINED if self in OUTSIDE else types.MemberState.REBALANCING
 
 
 OUTSIDE = frozenset({MemberState.UNSUBSCRIBED, MemberState.FENCED, MemberState.STALE, MemberState.FATAL})
@@ -162,7 +170,7 @@ class ConsumerProtocolMembership(GroupMember):
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """See Membership."""
-        return self._me()
+        return self._me()._replace(state=self._state.shown)
 
     def fetch_identity(self) -> ConsumerGroupMetadata | None:
         """See Membership."""
@@ -436,10 +444,10 @@ class ConsumerProtocolMembership(GroupMember):
             await self._commit(await self._core.prepare_revocation(revoked), self._rebalance_timeout_ms)
         if not self._goes_on(join):
             return
-        if revoked:
-            await self._core.run_listener("revoked", revoked)
-            if not self._goes_on(join):
-                return
+        # Only listeners of aiokafka's shape hear of a rebalance that takes nothing from them.
+        await self._core.run_listener("revoked", revoked)
+        if not self._goes_on(join):
+            return
         subscription.assign_from_subscribed(sorted(assigned))
         self._committer.assigned(added)
         await self._core.run_listener("assigned", added)

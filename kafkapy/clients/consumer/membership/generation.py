@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from kafkapy import types
 from kafkapy.clients.consumer.membership.protocol import NO_GENERATION_ID
 
 __all__ = ["NO_GENERATION", "Generation", "MemberState"]
@@ -17,6 +18,13 @@ class MemberState(Enum):
     PREPARING_REBALANCE = "preparing rebalance"
     COMPLETING_REBALANCE = "completing rebalance"
     STABLE = "stable"
+
+    @property
+    def shown(self) -> str:
+        """One of the states that users are told."""
+        if self is MemberState.STABLE:
+            return types.MemberState.STABLE
+        return types.MemberState.UNJOINED if self is MemberState.UNJOINED else types.MemberState.REBALANCING
 
 
 class Generation(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafkapy.protocol.schema import DecodeError
-from kafkapy.types import TopicPartition
+from kafkapy.types import MemberState, TopicPartition
 
 __all__ = [
     "NO_GENERATION_ID",
@@ -40,6 +40,8 @@ class ConsumerGroupMetadata(NamedTuple):
     """The generation, or the member epoch of the consumer protocol; -1 outside the group."""
     member_id: str = ""
     group_instance_id: str | None = None
+    state: str = MemberState.UNJOINED
+    """Where the member was when it was asked, one of MemberState; of no interest to a producer."""
 
 
 class Subscription(NamedTuple):
