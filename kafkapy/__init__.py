@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
     from kafkapy.clients.consumer.consumer import KafkaConsumer
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
-    from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener
+    from kafkapy.clients.consumer.subscription import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
     from kafkapy.clients.producer.producer import KafkaProducer
     from kafkapy.errors import KafkaError
     from kafkapy.serializer import DefaultSerializer, Deserializer, JsonSerializer, Serializer
     from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition, TopicPartitionReplica
 
 _MODULES = {
+    "AsyncConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
     "ConsumerGroupMetadata": "kafkapy.clients.consumer.membership.protocol",
     "ConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
     "ConsumerRecord": "kafkapy._speedups.consumer_record",
@@ -44,6 +45,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "AsyncConsumerRebalanceListener",
     "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "ConsumerRecord",

@@ -52,6 +52,7 @@ __all__ = [
     "code_of",
     "error_class",
     "error_for",
+    "for_code",
 ]
 
 
@@ -370,6 +371,11 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
     return error_class(code)(message)
 
 
+def for_code(error_code: int) -> type[KafkaError]:
+    """kafka-python's and aiokafka's name: the class of a code, NoError for 0."""
+    return NoError if error_code == 0 else error_class(error_code)
+
+
 def code_of(error: BaseException) -> ErrorCode:
     """The code that goes on the wire for any exception: its `code` where that is an ErrorCode, as every KafkaError has.
 
@@ -412,8 +418,8 @@ class KafkaConnectionError(InvalidMetadataError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
-class NoBrokersAvailableError(RetriableError):
-    """None of the bootstrap servers could be reached in time."""
+class NoBrokersAvailableError(KafkaConnectionError):
+    """None of the bootstrap servers could be reached in time. A KafkaConnectionError, as which aiokafka raises it."""
 
     code = ErrorCode.BROKER_NOT_AVAILABLE
 

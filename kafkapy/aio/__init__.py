@@ -10,6 +10,7 @@ from kafkapy.clients.admin.configs import ConfigResource
 from kafkapy.clients.admin.topics import NewPartitions, NewTopic
 from kafkapy.clients.aio.admin import AIOKafkaAdminClient, RecordsToDelete
 from kafkapy.clients.aio.batch_builder import BatchBuilder
+from kafkapy.clients.aio.client import AIOKafkaClient
 from kafkapy.clients.aio.consumer import AIOKafkaConsumer
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation, ProducerClosed
 from kafkapy.clients.aio.producer import AIOKafkaProducer, TransactionContext
@@ -18,6 +19,7 @@ from kafkapy.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata,
 
 __all__ = [
     "AIOKafkaAdminClient",
+    "AIOKafkaClient",
     "AIOKafkaConsumer",
     "AIOKafkaProducer",
     "BatchBuilder",

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kafkapy import errors
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation, ProducerClosed
-from kafkapy.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+from kafkapy.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, for_code
 
 __all__ = [
     "ConsumerStoppedError",
@@ -15,6 +15,7 @@ __all__ = [
     "KafkaError",
     "KafkaTimeoutError",
     "ProducerClosed",
+    "for_code",
 ]
 
 ALIASES: Final = {

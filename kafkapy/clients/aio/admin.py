@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kafkapy.clients.admin.core import AdminCore
 from kafkapy.config.admin import ADMIN
 from kafkapy.config.clients import ClientConfig
 from kafkapy.types import CoordinatorType, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy.config.options import AIOAdminOptions
 
 __all__ = ["AIO_ADMIN", "AIOKafkaAdminClient", "RecordsToDelete"]
 
@@ -36,7 +39,8 @@ class AIOKafkaAdminClient(AdminCore):
     `start` was awaited on.
     """
 
-    def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: Unpack[AIOAdminOptions]) -> None:
+        keywords.pop("api_version", None)
         super().__init__(ClientConfig(AIO_ADMIN, configs, **keywords))
 
     async def __aenter__(self) -> AIOKafkaAdminClient:

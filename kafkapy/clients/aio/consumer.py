@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kafkapy._speedups.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation
@@ -32,6 +32,7 @@ from kafkapy.types import ListOffsetsTimestamp, OffsetAndTimestamp, TopicPartiti
 
 if TYPE_CHECKING:
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
+    from kafkapy.config.options import AIOConsumerOptions
 
 __all__ = ["AIO_CONSUMER", "AIOKafkaConsumer"]
 
@@ -55,8 +56,11 @@ class AIOKafkaConsumer(StartedClient):
     Used on the loop that `start` was awaited on; several tasks may read.
     """
 
-    def __init__(self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: Unpack[AIOConsumerOptions]
+    ) -> None:
         super().__init__()
+        keywords.pop("api_version", None)  # start() waits for the cluster all the same, as in aiokafka
         config = ClientConfig(AIO_CONSUMER, configs, **keywords)
         self.config = config
         self._max_records: int = config["max.poll.records"] if "max.poll.records" in config.given else UNLIMITED
@@ -104,7 +108,7 @@ class AIOKafkaConsumer(StartedClient):
 
     async def stop(self) -> None:
         """Commit positions (with auto commit), leave the group, and close all connections. Calling it again does
-        nothing. Tasks that wait for records get ConsumerStoppedError.
+        nothing. Tasks that wait for a record get ConsumerStoppedError, those that wait in getmany() get {}.
         """
         if self._stopped:
             return
@@ -213,7 +217,8 @@ class AIOKafkaConsumer(StartedClient):
         """Records that are there, or that come within `timeout_ms`: by partition, in order, at most `max_records`
         (max_poll_records) together; {} when none came. Of these partitions, or of all.
 
-        Raises what went wrong since the last call; ConsumerStoppedError; ValueError.
+        {} also when the consumer is stopped meanwhile. Raises what went wrong since the last call;
+        ConsumerStoppedError; ValueError.
         """
         if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
             raise ValueError("`max_records` must be a positive Integer")
@@ -232,6 +237,8 @@ class AIOKafkaConsumer(StartedClient):
                     await self._ringing(partitions)
             except TimeoutError:
                 timeout_ms = 0
+            except ConsumerStoppedError:
+                return {}
 
     def _take(self, partitions: tuple[TopicPartition, ...], limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         while (taken := self._take_unseen(partitions, limit)) and self._interceptors:

@@ -7,15 +7,17 @@ record is put into its batch without a turn of the loop where the topic is known
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kafkapy._speedups.partition_queue import PartitionQueue
 from kafkapy._speedups.record_future import FutureRecordMetadata
 from kafkapy._speedups.record_sender import RecordSender, deliver_to
 from kafkapy.clients.aio.batch_builder import BatchBuilder
+from kafkapy.clients.aio.client import AIOKafkaClient
 from kafkapy.clients.aio.errors import IllegalOperation, ProducerClosed
 from kafkapy.clients.aio.lifecycle import StartedClient
 from kafkapy.clients.aio.offsets import CommitOffsets, commit_offsets
@@ -25,8 +27,12 @@ from kafkapy.clients.producer.interceptors import ProducerRecord
 from kafkapy.clients.producer.transaction_manager import State
 from kafkapy.config.config_def import ConfigKey, Importance, at_least
 from kafkapy.config.producer import PRODUCER, ProducerConfig
+from kafkapy.errors import IllegalStateError
 from kafkapy.serializer import made, serialize_with
 from kafkapy.types import ConfigType, RecordMetadata
+
+if TYPE_CHECKING:
+    from kafkapy.config.options import AIOProducerOptions
 
 __all__ = ["AIO_PRODUCER", "AIOKafkaProducer", "TransactionContext"]
 
@@ -65,7 +71,8 @@ class _Sender(RecordSender):
 
     def refuse(self) -> None:
         """Why no records are taken."""
-        raise self._core.refusal()
+        with _as_illegal_operation():
+            raise self._core.refusal()
 
     def await_topic(self, topic: str, partition: int | None, deadline: float | None) -> float:
         """The topic, or the partition, is not known."""
@@ -92,14 +99,17 @@ class AIOKafkaProducer(StartedClient):
     Used on the loop that `start` was awaited on.
     """
 
-    def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: Unpack[AIOProducerOptions]) -> None:
         super().__init__()
+        keywords.pop("api_version", None)  # start() waits for the cluster all the same, as in aiokafka
         self.config = config = ProducerConfig(AIO_PRODUCER, configs, **keywords)
         self._core = core = ProducerCore(config)
         self._serializers = (made(config["key.serializer"]), made(config["value.serializer"]))
         self._sender = _Sender(core, *self._serializers)
         self._raw = _Sender(core)
         self._interceptors = core.interceptors
+        self._with_metadata = config["acks"] != 0
+        """Without an answer there is nothing to tell of a record: aiokafka gives None."""
 
     async def start(self) -> None:
         """Reach the cluster; with a transactional_id, get a producer id and end what earlier producers have left open.
@@ -154,14 +164,14 @@ class AIOKafkaProducer(StartedClient):
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Have a record sent; the future of its RecordMetadata. Waits only while the topic is not known or the buffer
-        is full (max_block_ms). Cancelling the future does not keep the record from being sent.
+        """Have a record sent; the future of its RecordMetadata, of None with acks=0. Waits only while the topic is not
+        known or the buffer is full (max_block_ms). Cancelling the future does not keep the record from being sent.
 
         Serializers may be called again for a record that had to wait.
         KafkaTimeoutError: no metadata, or no room (BufferExhaustedError). RecordTooLargeError. TypeError.
-        IllegalStateError: no transaction is open. TopicAuthorizationFailedError, InvalidTopicError. ProducerClosed.
+        IllegalOperation: no transaction is open. TopicAuthorizationFailedError, InvalidTopicError. ProducerClosed.
         """
-        return _as_asyncio(await self._append(topic, value, key, partition, timestamp_ms, headers))
+        return self._as_asyncio(await self._append(topic, value, key, partition, timestamp_ms, headers))
 
     async def send_and_wait(
         self,
@@ -173,7 +183,7 @@ class AIOKafkaProducer(StartedClient):
         headers: Headers | None = None,
     ) -> RecordMetadata:
         """`send`, and wait for its result."""
-        return await _as_asyncio(await self._append(topic, value, key, partition, timestamp_ms, headers))
+        return await self._as_asyncio(await self._append(topic, value, key, partition, timestamp_ms, headers))
 
     async def _append(
         self,
@@ -224,6 +234,12 @@ class AIOKafkaProducer(StartedClient):
                 else:
                     await self._core.wait_for_room(wanted.room, left)
 
+    def _as_asyncio(self, record: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:
+        """The record's future as one of the running loop, where its batch is completed too."""
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        record.add_done_callback_threadless(partial(_settle, future, self._with_metadata))
+        return future
+
     async def flush(self) -> None:
         """Send everything at once, and return when each record sent before has its result."""
         self._require_running()
@@ -233,6 +249,11 @@ class AIOKafkaProducer(StartedClient):
         """The partitions of a topic. KafkaTimeoutError after max_block_ms; TopicAuthorizationFailedError, ..."""
         self._require_running()
         return await self._core.partitions(topic)
+
+    @property
+    def client(self) -> AIOKafkaClient:
+        """The producer's connections and what it knows of the cluster."""
+        return AIOKafkaClient.over(self._core.network)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What was counted and measured, by group and name; the names are Kafka's."""
@@ -264,7 +285,7 @@ class AIOKafkaProducer(StartedClient):
             )
             for each in records
         ]
-        return asyncio.ensure_future(_first([_as_asyncio(each) for each in futures]))
+        return asyncio.ensure_future(_first([self._as_asyncio(each) for each in futures]))
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
@@ -274,19 +295,24 @@ class AIOKafkaProducer(StartedClient):
             raise IllegalOperation("You need to configure transactional_id to use transactions")
 
     async def begin_transaction(self) -> None:
-        """Open a transaction. IllegalOperation, IllegalStateError, ProducerFencedError."""
+        """Open a transaction. IllegalOperation, ProducerFencedError."""
         self._require_transactional()
-        self._core.begin_transaction()
+        with _as_illegal_operation():
+            self._core.begin_transaction()
 
     async def commit_transaction(self) -> None:
-        """Send what there is and commit. What made a record fail is raised: abort_transaction() is next then."""
+        """Send what there is and commit. What made a record fail is raised: abort_transaction() is next then.
+        IllegalOperation."""
         self._require_transactional()
-        await self._core.commit_transaction()
+        with _as_illegal_operation():
+            await self._core.commit_transaction()
 
     async def abort_transaction(self) -> None:
-        """Abort: what was not sent yet is not sent, what was is hidden from readers of committed records."""
+        """Abort: what was not sent yet is not sent, what was is hidden from readers of committed records.
+        IllegalOperation."""
         self._require_transactional()
-        await self._core.abort_transaction()
+        with _as_illegal_operation():
+            await self._core.abort_transaction()
 
     def transaction(self) -> TransactionContext:
         """A block that is a transaction: `async with producer.transaction():`."""
@@ -298,11 +324,13 @@ class AIOKafkaProducer(StartedClient):
         """Commit the offsets of a consumer group with the open transaction.
 
         `group_id`: AIOKafkaConsumer.group_metadata(), which fences members that have left; or the group's name.
-        CommitFailedError, ProducerFencedError, IllegalStateError.
+        CommitFailedError, ProducerFencedError, IllegalOperation.
         """
         self._require_transactional()
         group = ConsumerGroupMetadata(group_id) if isinstance(group_id, str) else group_id
-        await self._core.send_offsets_to_transaction(commit_offsets(offsets), group)
+        chosen = commit_offsets(offsets)
+        with _as_illegal_operation():
+            await self._core.send_offsets_to_transaction(chosen, group)
 
     @property
     def fenced(self) -> bool:
@@ -330,21 +358,23 @@ class TransactionContext:
             await self._producer.abort_transaction()
 
 
-def _as_asyncio(record: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:
-    """The record's future as one of the running loop, where its batch is completed too."""
-    future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-    record.add_done_callback_threadless(partial(_settle, future))
-    return future
+@contextmanager
+def _as_illegal_operation() -> Iterator[None]:
+    """Raises the core's IllegalStateError as IllegalOperation: aiokafka's name for a call outside of a transaction."""
+    try:
+        yield
+    except IllegalStateError as error:
+        raise IllegalOperation(str(error)) from error
 
 
-def _settle(future: asyncio.Future[RecordMetadata], record: FutureRecordMetadata) -> None:
+def _settle(future: asyncio.Future[Any], with_metadata: bool, record: FutureRecordMetadata) -> None:
     if future.done():
         return
     error, value = record.exception, record.value
     if error is not None:
         future.set_exception(error)
     elif value is not None:
-        future.set_result(value)
+        future.set_result(value if with_metadata else None)
 
 
 async def _first(futures: list[asyncio.Future[RecordMetadata]]) -> RecordMetadata:

@@ -21,6 +21,7 @@ from typing import Any, Final
 from kafkapy._speedups.murmur2 import partition_for_key
 from kafkapy._speedups.record_accumulator import RecordAccumulator
 from kafkapy.clients.cluster import ClusterMetadata
+from kafkapy.clients.cluster_view import ClusterView
 from kafkapy.config.producer import ProducerConfig
 from kafkapy.errors import ConfigError
 from kafkapy.plugins import PluginManager, hookimpl
@@ -129,23 +130,10 @@ def _of_callable(partitioner: Any, cluster: ClusterMetadata) -> Choose:
     return choose
 
 
-class _KafkaPythonCluster:
-    """The metadata as kafka-python's partitioners ask for it: topics() is a method there."""
-
-    def __init__(self, cluster: ClusterMetadata) -> None:
-        self._cluster = cluster
-
-    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
-        return self._cluster.topic_names(exclude_internal_topics)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
-
-
 def _of_kafka_python(partitioner: Any, accumulator: RecordAccumulator, cluster: ClusterMetadata) -> Choose:
     method = partitioner.partition
     on_new_batch = getattr(partitioner, "on_new_batch", None)
-    view = _KafkaPythonCluster(cluster)
+    view = ClusterView(cluster)
 
     def choose(topic: str, key: Any, raw_key: Any, value: Any, raw_value: Any) -> int:
         chosen: int = method(topic, key, raw_key, value, raw_value, view)

@@ -232,7 +232,7 @@ def test_a_group_shares_partitions_and_tells_its_listeners(broker: Broker, topic
         # What the second has read was committed when it stopped.
         assert await first.getmany(timeout_ms=200) == {}
         await first.stop()
-        assert told[0] == ("first", "assigned", frozenset({zero, one}))
+        assert told[:2] == [("first", "revoked", frozenset()), ("first", "assigned", frozenset({zero, one}))]
         assert ("first", "revoked", frozenset({zero, one})) in told
         assert told[-1] == ("first", "revoked", frozenset({zero, one}))
 
@@ -363,7 +363,7 @@ def test_a_stop_ends_every_wait(broker: Broker, topic: str, run: Any) -> None:
         await reader.stop()
         await reader.stop()
         results = await asyncio.gather(*waits, return_exceptions=True)
-        assert [type(each) for each in results] == [ConsumerStoppedError, ConsumerStoppedError, list]
+        assert [type(each) for each in results] == [ConsumerStoppedError, dict, list]
         with pytest.raises(ConsumerStoppedError):
             await reader.start()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import ssl
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import aiokafka
@@ -16,6 +18,7 @@ import pytest
 import kafkapy.aio
 import kafkapy.aio.errors
 import kafkapy.aio.structs
+from kafkapy.aio.helpers import create_ssl_context
 from kafkapy.testing import Broker
 
 OF_ITS_OWN_WORKS = {
@@ -31,10 +34,41 @@ OF_ITS_OWN_WORKS = {
 
 
 def test_what_the_package_exports_is_there() -> None:
-    assert {name for name in aiokafka.__all__ if not hasattr(kafkapy.aio, name)} == {"AIOKafkaClient"}
+    assert {name for name in aiokafka.__all__ if not hasattr(kafkapy.aio, name)} == set()
     assert [name for name in aiokafka.admin.__all__ if not hasattr(kafkapy.aio, name)] == []
     structs = {"ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "RecordMetadata", "TopicPartition"}
     assert structs <= set(dir(aiokafka.structs)) & set(dir(kafkapy.aio.structs))
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("abc", ("AbstractTokenProvider", "ConsumerRebalanceListener")),
+        ("admin", ("AIOKafkaAdminClient", "NewPartitions", "NewTopic", "RecordsToDelete")),
+        ("admin.client", ("AIOKafkaAdminClient",)),
+        ("admin.config_resource", ("ConfigResource", "ConfigResourceType")),
+        ("client", ("AIOKafkaClient",)),
+        ("consumer", ("AIOKafkaConsumer",)),
+        ("coordinator.assignors.range", ("RangePartitionAssignor",)),
+        ("coordinator.assignors.roundrobin", ("RoundRobinPartitionAssignor",)),
+        ("coordinator.assignors.sticky.sticky_assignor", ("StickyPartitionAssignor",)),
+        ("errors", ("for_code",)),
+        ("helpers", ("create_ssl_context",)),
+        ("partitioner", ("DefaultPartitioner", "murmur2")),
+        ("producer", ("AIOKafkaProducer",)),
+    ],
+)
+def test_modules_that_programs_import_are_there(module: str, names: tuple[str, ...]) -> None:
+    for package in ("aiokafka", "kafkapy.aio"):
+        assert {name for name in names if not hasattr(import_module(f"{package}.{module}"), name)} == set()
+
+
+def test_an_ssl_context_checks_certificates_and_names() -> None:
+    context = create_ssl_context()
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    with pytest.raises(FileNotFoundError):
+        create_ssl_context(certfile="/nothing/here")
 
 
 def test_errors_have_the_same_names_and_codes() -> None:

@@ -5,12 +5,15 @@ They are recognized by their methods; kafka-python itself is not needed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkapy.clients.cluster_view import ClusterView
 from kafkapy.clients.consumer.membership.assignors.api import RebalanceProtocol
 from kafkapy.clients.consumer.membership.protocol import (
+    NO_GENERATION_ID,
     Assignment,
     ConsumerGroupMetadata,
     Subscription,
@@ -21,7 +24,13 @@ from kafkapy.types import TopicPartition
 if TYPE_CHECKING:
     from kafkapy.clients.cluster import ClusterMetadata
 
-__all__ = ["KafkaPythonAssignor", "is_of_kafka_python"]
+__all__ = [
+    "AbstractPartitionAssignor",
+    "ConsumerProtocolAssignment",
+    "ConsumerProtocolSubscription",
+    "KafkaPythonAssignor",
+    "is_of_kafka_python",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +42,15 @@ class OwnedPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionView:
-    """A subscription with the attributes of kafka-python's ConsumerProtocolSubscription."""
+class ConsumerProtocolSubscription:
+    """A subscription with the attributes of kafka-python's class of this name. `version` means nothing."""
 
+    version: int
     topics: list[str]
-    user_data: bytes
-    owned_partitions: list[OwnedPartitions]
-    generation_id: int
-    rack_id: str | None
+    user_data: Any = b""
+    owned_partitions: list[OwnedPartitions] = field(default_factory=list)
+    generation_id: int = NO_GENERATION_ID
+    rack_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +59,16 @@ class MemberView:
 
     member_id: str
     group_instance_id: str | None
-    metadata: SubscriptionView
+    metadata: ConsumerProtocolSubscription
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentView:
-    """An assignment with the attributes of kafka-python's ConsumerProtocolAssignment."""
+class ConsumerProtocolAssignment:
+    """An assignment with the attributes of kafka-python's class of this name. `version` means nothing."""
 
+    version: int
     assigned_partitions: list[tuple[str, list[int]]]
-    user_data: bytes
+    user_data: Any = b""
 
     @property
     def assignment(self) -> list[tuple[str, list[int]]]:
@@ -69,19 +80,30 @@ class AssignmentView:
         return [TopicPartition(topic, number) for topic, numbers in self.assigned_partitions for number in numbers]
 
 
-class ClusterView:
-    """A ClusterMetadata with the reading methods of kafka-python's."""
+class AbstractPartitionAssignor(ABC):
+    """Base of assignors with kafka-python's methods; they are called on the consumer's loop."""
 
-    def __init__(self, cluster: ClusterMetadata) -> None:
-        self._cluster = cluster
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the members of a group agree on."""
 
-    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
-        """The names of the topics that are known."""
-        found = self._cluster.topics.items()
-        return {name for name, topic in found if not (exclude_internal_topics and topic.is_internal)}
+    def supported_protocols(self) -> Sequence[int]:
+        """RebalanceProtocol values that its assignments are good for, the preferred one first."""
+        return (RebalanceProtocol.EAGER,)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
+    @abstractmethod
+    def assign(self, cluster: Any, members: Sequence[Any]) -> Mapping[str, Any]:
+        """Member id to ConsumerProtocolAssignment, for all `members`, which have member_id, group_instance_id and
+        metadata (a ConsumerProtocolSubscription)."""
+
+    @abstractmethod
+    def metadata(self, topics: Iterable[str]) -> Any:
+        """A ConsumerProtocolSubscription: its user_data goes to the leader's assignor."""
+
+    @abstractmethod
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        """Told to every member's assignor once its assignment is there."""
 
 
 def is_of_kafka_python(assignor: object) -> bool:
@@ -120,14 +142,16 @@ class KafkaPythonAssignor:
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
         """See ConsumerPartitionAssignor."""
         grouped = list(group_by_topic(assignment.partitions).items())
-        self._assignor.on_assignment(AssignmentView(grouped, assignment.user_data or b""), metadata.generation_id)
+        shown = ConsumerProtocolAssignment(0, grouped, assignment.user_data or b"")
+        self._assignor.on_assignment(shown, metadata.generation_id)
 
 
-def _view(subscription: Subscription) -> SubscriptionView:
+def _view(subscription: Subscription) -> ConsumerProtocolSubscription:
     owned = [
         OwnedPartitions(topic, numbers) for topic, numbers in group_by_topic(subscription.owned_partitions).items()
     ]
-    return SubscriptionView(
+    return ConsumerProtocolSubscription(
+        0,
         list(subscription.topics),
         subscription.user_data or b"",
         owned,

@@ -1,0 +1,5 @@
+"""aiokafka's `aiokafka.consumer`."""
+
+from kafkapy.clients.aio.consumer import AIOKafkaConsumer
+
+__all__ = ["AIOKafkaConsumer"]

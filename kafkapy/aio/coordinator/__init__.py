@@ -1,0 +1,1 @@
+"""aiokafka's `aiokafka.coordinator`: what asyncio clients name of it."""

@@ -1,0 +1,1 @@
+"""Assignors of consumers where aiokafka has them."""

@@ -1,0 +1,5 @@
+"""aiokafka's `aiokafka.coordinator.assignors.sticky.sticky_assignor`, to be named in partition_assignment_strategy."""
+
+from kafkapy.clients.consumer.membership.assignors.sticky import StickyAssignor as StickyPartitionAssignor
+
+__all__ = ["StickyPartitionAssignor"]

@@ -1,0 +1,129 @@
+"""AIOKafkaClient: the connections and the metadata of a cluster, for who wants no more than these."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+
+from kafkapy.clients.cluster import ClusterMetadata
+from kafkapy.clients.cluster_view import ClusterView
+from kafkapy.clients.coordinator_lookup import CoordinatorLookup
+from kafkapy.clients.network_client import NetworkClient
+from kafkapy.config.clients import COMMON, ClientConfig
+from kafkapy.errors import KafkaError
+from kafkapy.protocol.schema import Request
+from kafkapy.types import CoordinatorType
+
+if TYPE_CHECKING:
+    from kafkapy.config.options import AIOClientOptions
+
+__all__ = ["AIO_CLIENT", "AIOKafkaClient"]
+
+AIO_CLIENT: Final = COMMON.with_keys((), without_effect=("loop",))
+"""A client's keys; keywords that only aiokafka has mean nothing here."""
+
+
+class AIOKafkaClient:
+    """Knows a cluster's brokers and topics, and sends requests of `kafkapy.protocol` to its nodes.
+
+        client = AIOKafkaClient(bootstrap_servers="localhost:9092")
+        await client.bootstrap()
+        print(client.cluster.brokers(), (await client.fetch_all_metadata()).topics())
+        await client.close()
+
+    Configuration as keywords, or in a dict called `configs` by Kafka's own names. ConfigError. Used on the loop that
+    `bootstrap` was awaited on.
+    """
+
+    def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: Unpack[AIOClientOptions]) -> None:
+        keywords.pop("api_version", None)
+        self._use(NetworkClient(ClientConfig(AIO_CLIENT, configs, **keywords)))
+
+    @classmethod
+    def over(cls, network: NetworkClient) -> Self:
+        """One over the connections of another client, which opens and closes them."""
+        client = cls.__new__(cls)
+        client._use(network)
+        return client
+
+    def _use(self, network: NetworkClient) -> None:
+        self._network = network
+        self._lookup = CoordinatorLookup(network, own_connections=False)
+        self.cluster = ClusterView(network.cluster)
+
+    def __repr__(self) -> str:
+        return f"<AIOKafkaClient client_id={self._network.client_id}>"
+
+    async def bootstrap(self) -> None:
+        """Connect to the cluster. NoBrokersAvailableError (a KafkaConnectionError) after bootstrap_timeout_ms."""
+        try:
+            await self._network.start()
+        except BaseException:
+            await self._network.close()
+            raise
+
+    async def close(self) -> None:
+        """Close all connections. May be called again."""
+        self._lookup.close()
+        await self._network.close()
+
+    # --- metadata -------------------------------------------------------------------------------------------------
+
+    def force_metadata_update(self) -> asyncio.Future[bool]:
+        """Ask for metadata now; whether it was updated."""
+        return asyncio.ensure_future(self._refresh())
+
+    async def _refresh(self) -> bool:
+        try:
+            await self._network.cluster.refresh()
+        except KafkaError:
+            return False
+        return True
+
+    def add_topic(self, topic: str) -> asyncio.Future[bool]:
+        """Have `cluster` know this topic too; whether metadata with it came."""
+        self._network.cluster.want({topic})
+        return self.force_metadata_update()
+
+    def set_topics(self, topics: Iterable[str]) -> asyncio.Future[bool]:
+        """Have `cluster` know these topics and no others, all topics for none; whether metadata with them came."""
+        chosen = set(topics)
+        self._network.cluster.want_only(chosen)
+        self._network.cluster.want_all(not chosen)
+        return self.force_metadata_update()
+
+    async def fetch_all_metadata(self) -> ClusterView:
+        """All topics of the cluster as they are now. KafkaError when no broker tells."""
+        cluster = ClusterMetadata(self._network)
+        cluster.want_all(True)
+        await cluster.refresh()
+        return ClusterView(cluster)
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def get_random_node(self) -> int | None:
+        """The id of a broker that can be asked, the least loaded one; None when there is none."""
+        try:
+            return self._network.least_loaded_node()
+        except KafkaError:
+            return None
+
+    async def ready(self, node_id: int) -> bool:
+        """Connect to a broker; whether a request can be sent to it."""
+        try:
+            await self._network.ready(node_id)
+        except KafkaError:
+            return False
+        return True
+
+    async def send(self, node_id: int, request: Request) -> Any:
+        """The response to a request, in the newest version that both sides know. See NetworkClient.send for errors."""
+        return await self._network.send(node_id, request)
+
+    async def coordinator_lookup(self, coordinator_type: int, coordinator_key: str) -> int:
+        """The id of the broker that coordinates a group (0), or a transactional id (1). KafkaTimeoutError, ..."""
+        timeout_ms = self._network.config["request.timeout.ms"]
+        kind = CoordinatorType(coordinator_type)
+        self._lookup.invalidate(coordinator_key, kind)
+        return await self._lookup.find(coordinator_key, kind, timeout_ms)

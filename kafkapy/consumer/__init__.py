@@ -1,0 +1,5 @@
+"""kafka-python's `kafka.consumer`."""
+
+from kafkapy.clients.consumer.consumer import KafkaConsumer
+
+__all__ = ["KafkaConsumer"]

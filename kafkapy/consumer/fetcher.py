@@ -1,0 +1,5 @@
+"""kafka-python's `kafka.consumer.fetcher`: the record that consumers return."""
+
+from kafkapy._speedups.consumer_record import ConsumerRecord
+
+__all__ = ["ConsumerRecord"]

@@ -1,0 +1,1 @@
+"""Assignors of consumers where kafka-python has them. Clients import these; nothing of the coordinators comes along."""

@@ -1,0 +1,5 @@
+"""kafka-python's `kafka.coordinator.assignors.cooperative_sticky`, to be named in partition_assignment_strategy."""
+
+from kafkapy.clients.consumer.membership.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+__all__ = ["CooperativeStickyAssignor"]

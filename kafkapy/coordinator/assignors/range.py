@@ -1,0 +1,5 @@
+"""kafka-python's `kafka.coordinator.assignors.range`, to be named in partition_assignment_strategy."""
+
+from kafkapy.clients.consumer.membership.assignors.range import RangeAssignor as RangePartitionAssignor
+
+__all__ = ["RangePartitionAssignor"]
