@@ -13,9 +13,10 @@ from kafkapy.clients.aio.batch_builder import BatchBuilder
 from kafkapy.clients.aio.client import AIOKafkaClient
 from kafkapy.clients.aio.consumer import AIOKafkaConsumer
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation, ProducerClosed
+from kafkapy.clients.aio.offsets import OffsetAndTimestamp
 from kafkapy.clients.aio.producer import AIOKafkaProducer, TransactionContext
 from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener, SubscriptionPattern
-from kafkapy.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 __all__ = [
     "AIOKafkaAdminClient",

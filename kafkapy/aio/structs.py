@@ -1,6 +1,7 @@
 """What asyncio clients take and return, where aiokafka has it: in `structs`."""
 
 from kafkapy._speedups.consumer_record import ConsumerRecord
-from kafkapy.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+from kafkapy.clients.aio.offsets import OffsetAndTimestamp
+from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 __all__ = ["ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "RecordMetadata", "TopicPartition"]

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kafkapy.clients.admin.core import AdminCore
+from kafkapy.clients.aio.lifecycle import drop_old_keywords
 from kafkapy.config.admin import ADMIN
 from kafkapy.config.clients import ClientConfig
 from kafkapy.types import CoordinatorType, OffsetAndMetadata, TopicPartition
@@ -40,7 +41,7 @@ class AIOKafkaAdminClient(AdminCore):
     """
 
     def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: Unpack[AIOAdminOptions]) -> None:
-        keywords.pop("api_version", None)
+        drop_old_keywords(keywords)
         super().__init__(ClientConfig(AIO_ADMIN, configs, **keywords))
 
     async def __aenter__(self) -> AIOKafkaAdminClient:

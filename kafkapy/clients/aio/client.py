@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
+from kafkapy.clients.aio.lifecycle import drop_old_keywords
 from kafkapy.clients.cluster import ClusterMetadata
 from kafkapy.clients.cluster_view import ClusterView
 from kafkapy.clients.coordinator_lookup import CoordinatorLookup
@@ -37,7 +38,7 @@ class AIOKafkaClient:
     """
 
     def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: Unpack[AIOClientOptions]) -> None:
-        keywords.pop("api_version", None)
+        drop_old_keywords(keywords)
         self._use(NetworkClient(ClientConfig(AIO_CLIENT, configs, **keywords)))
 
     @classmethod

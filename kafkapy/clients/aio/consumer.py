@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+import weakref
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kafkapy._speedups.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation
-from kafkapy.clients.aio.lifecycle import StartedClient
-from kafkapy.clients.aio.offsets import CommitOffsets, commit_offsets, topic_partition
+from kafkapy.clients.aio.lifecycle import StartedClient, drop_old_keywords
+from kafkapy.clients.aio.offsets import CommitOffsets, OffsetAndTimestamp, commit_offsets, topic_partition
 from kafkapy.clients.consumer.core import ConsumerCore
 from kafkapy.clients.consumer.subscription import (
     EARLIEST,
@@ -28,7 +29,7 @@ from kafkapy.clients.consumer.subscription import (
 )
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.consumer import CONSUMER
-from kafkapy.types import ListOffsetsTimestamp, OffsetAndTimestamp, TopicPartition
+from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
@@ -60,7 +61,7 @@ class AIOKafkaConsumer(StartedClient):
         self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: Unpack[AIOConsumerOptions]
     ) -> None:
         super().__init__()
-        keywords.pop("api_version", None)  # start() waits for the cluster all the same, as in aiokafka
+        drop_old_keywords(keywords)
         config = ClientConfig(AIO_CONSUMER, configs, **keywords)
         self.config = config
         self._max_records: int = config["max.poll.records"] if "max.poll.records" in config.given else UNLIMITED
@@ -73,7 +74,7 @@ class AIOKafkaConsumer(StartedClient):
         self._leaving: asyncio.Task[None] | None = None
         self._errors: deque[Exception] = deque()
         self._intercepted: deque[ConsumerRecord] = deque()
-        self._core = ConsumerCore(config, post=_now, ring=self._ring, attended=False)
+        self._core = ConsumerCore(config, post=_now, ring=_weakly(self._ring), attended=False)
         self._buffer = self._core.buffer
         self._interceptors = self._core.interceptors
         if topics:
@@ -297,15 +298,16 @@ class AIOKafkaConsumer(StartedClient):
         `SubscriptionPattern` is matched by the broker (group_protocol="consumer"). The methods of `listener` may be
         coroutines; they are awaited during the rebalance.
 
-        ValueError without either, or with both; IllegalStateError after assign(); TypeError.
+        TypeError without either, or with both; ValueError for a pattern that is no expression; IllegalStateError after
+        assign().
         """
         if bool(topics) == (pattern is not None):
-            raise ValueError("You should provide either `topics` or `pattern`")
+            raise TypeError("subscribe() needs either topics or a pattern")
         if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
             raise TypeError("topics must be a sequence of names")
         if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
             raise TypeError("listener must be a ConsumerRebalanceListener")
-        chosen = pattern if pattern is None or isinstance(pattern, SubscriptionPattern) else re.compile(pattern)
+        chosen = pattern if pattern is None or isinstance(pattern, SubscriptionPattern) else _compiled(pattern)
         self._when_left(lambda: self._core.subscribe(topics, chosen, listener))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -482,7 +484,7 @@ class AIOKafkaConsumer(StartedClient):
         asked = {topic_partition(partition): int(at) for partition, at in timestamps.items()}
         listed = await self._core.list_offsets(asked, self._api_timeout_ms)
         return {
-            partition: OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
+            partition: OffsetAndTimestamp(found.offset, found.timestamp)
             if found.offset >= 0
             else None
             for partition, found in listed.items()
@@ -532,6 +534,25 @@ class AIOKafkaConsumer(StartedClient):
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What was counted and measured, by group and name; the names are Kafka's."""
         return self._core.all_metrics()
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """The method, as long as its object is there: the core's tasks would keep a consumer that nobody holds."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        found = reference()
+        if found is not None:
+            found()
+
+    return call
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def _now(function: Any) -> None:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-__all__ = ["StartedClient"]
+__all__ = ["StartedClient", "drop_old_keywords"]
+
+
+def drop_old_keywords(keywords: Any) -> None:
+    """Takes out keywords that aiokafka has deprecated; they mean nothing."""
+    for name in ("loop", "api_version"):
+        if keywords.pop(name, None) is not None:
+            warnings.warn(f"{name} is deprecated and means nothing", DeprecationWarning, stacklevel=3)
 
 
 class StartedClient(ABC):
@@ -36,7 +43,7 @@ class StartedClient(ABC):
 
     def __del__(self) -> None:
         if getattr(self, "_started", False) and not self._stopped:
-            warnings.warn(f"{self!r} was not stopped", ResourceWarning, source=self, stacklevel=2)
+            warnings.warn(f"Unclosed {type(self).__name__}: {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     @property
     def _running(self) -> bool:

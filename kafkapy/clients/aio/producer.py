@@ -19,7 +19,7 @@ from kafkapy._speedups.record_sender import RecordSender, deliver_to
 from kafkapy.clients.aio.batch_builder import BatchBuilder
 from kafkapy.clients.aio.client import AIOKafkaClient
 from kafkapy.clients.aio.errors import IllegalOperation, ProducerClosed
-from kafkapy.clients.aio.lifecycle import StartedClient
+from kafkapy.clients.aio.lifecycle import StartedClient, drop_old_keywords
 from kafkapy.clients.aio.offsets import CommitOffsets, commit_offsets
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
 from kafkapy.clients.producer.core import ProducerCore
@@ -101,7 +101,7 @@ class AIOKafkaProducer(StartedClient):
 
     def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: Unpack[AIOProducerOptions]) -> None:
         super().__init__()
-        keywords.pop("api_version", None)  # start() waits for the cluster all the same, as in aiokafka
+        drop_old_keywords(keywords)
         self.config = config = ProducerConfig(AIO_PRODUCER, configs, **keywords)
         self._core = core = ProducerCore(config)
         self._serializers = (made(config["key.serializer"]), made(config["value.serializer"]))
@@ -276,8 +276,10 @@ class AIOKafkaProducer(StartedClient):
         ValueError for an empty batch, or one that was sent; otherwise as `send`.
         """
         self._require_running()
-        records = batch.take()
         await self._core.await_partition(topic, partition)
+        if not self._core.accumulator.open:
+            self._sender.refuse()  # before the batch is used up
+        records = batch.take()
         deadline = asyncio.get_running_loop().time() + self.config["max.block.ms"] / 1000
         futures = [
             await self._send_with(
@@ -324,9 +326,13 @@ class AIOKafkaProducer(StartedClient):
         """Commit the offsets of a consumer group with the open transaction.
 
         `group_id`: AIOKafkaConsumer.group_metadata(), which fences members that have left; or the group's name.
-        CommitFailedError, ProducerFencedError, IllegalOperation.
+        CommitFailedError, ProducerFencedError, IllegalOperation; ValueError for no group, or no offsets.
         """
         self._require_transactional()
+        with _as_illegal_operation():
+            self._core.require_transaction()
+        if not group_id:
+            raise ValueError("group_id must be the name of a group, or group_metadata() of a consumer")
         group = ConsumerGroupMetadata(group_id) if isinstance(group_id, str) else group_id
         chosen = commit_offsets(offsets)
         with _as_illegal_operation():

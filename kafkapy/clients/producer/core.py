@@ -287,6 +287,11 @@ class ProducerCore:
         manager, _ = self._transactional()
         manager.begin()
 
+    def require_transaction(self) -> None:
+        """IllegalStateError where no transaction is open; the error that the producer is in."""
+        manager, _ = self._transactional()
+        manager.require_open()
+
     def join_transaction(self, queue: PartitionQueue) -> None:
         """A partition gets its first record in the open transaction."""
         manager, _ = self._transactional()

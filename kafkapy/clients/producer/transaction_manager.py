@@ -191,6 +191,12 @@ class TransactionManager:
             raise error_for(error.code, f"the producer is in an error: {error}") from error
         raise KafkaError(f"the producer is in an error: {error}") from error
 
+    def require_open(self) -> None:
+        """IllegalStateError where no transaction is open; the error that the producer is in."""
+        self.require_no_error()
+        if self.state is not State.IN_TRANSACTION:
+            raise IllegalStateError(f"no transaction is open (the producer is {self.state.name})")
+
     def require_no_pending(self, operation: str) -> None:
         """IllegalStateError while an operation that timed out was not called again."""
         if self.pending and self.pending != operation:

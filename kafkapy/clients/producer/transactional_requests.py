@@ -352,9 +352,7 @@ class TransactionalRequests:
         manager = self._manager
         manager.require_transactional()
         manager.require_no_pending("send_offsets_to_transaction")
-        manager.require_no_error()
-        if manager.state.name != "IN_TRANSACTION":
-            raise IllegalStateError(f"no transaction is open (the producer is {manager.state.name})")
+        manager.require_open()
         if not offsets:
             return
         if manager.v2:

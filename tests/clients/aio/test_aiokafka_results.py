@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
-from kafkapy.aio import AIOKafkaClient, AIOKafkaConsumer, AIOKafkaProducer, ConsumerStoppedError, TopicPartition
+from kafkapy.aio import (
+    AIOKafkaAdminClient,
+    AIOKafkaClient,
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    ConsumerStoppedError,
+    TopicPartition,
+)
 from kafkapy.aio.abc import ConsumerRebalanceListener
 from kafkapy.aio.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafkapy.aio.errors import IllegalOperation, KafkaConnectionError
@@ -77,6 +85,8 @@ def test_what_is_done_outside_of_a_transaction_is_an_illegal_operation(broker: B
             with pytest.raises(IllegalOperation):
                 await producer.send_batch(batch, topic, partition=0)
             with pytest.raises(IllegalOperation):
+                await producer.send_offsets_to_transaction({}, None)
+            with pytest.raises(IllegalOperation):
                 await producer.send_offsets_to_transaction(offsets, "some-group")
             with pytest.raises(IllegalOperation):
                 await producer.commit_transaction()
@@ -84,8 +94,70 @@ def test_what_is_done_outside_of_a_transaction_is_an_illegal_operation(broker: B
                 await producer.abort_transaction()
             async with producer.transaction():
                 await producer.send_and_wait(topic, b"inside")
+                await (await producer.send_batch(batch, topic, partition=0))  # the refused one is as good as new
+                for wrong, group in ((offsets, None), (offsets, ""), ({}, "some-group")):
+                    with pytest.raises(ValueError, match="group|offsets"):
+                        await producer.send_offsets_to_transaction(wrong, group)
                 with pytest.raises(IllegalOperation):
                     await producer.begin_transaction()
+
+    run(main)
+
+
+def test_arguments_of_subscribe_and_commit_are_refused_as_in_aiokafka(broker: Broker, topic: str, run: Any) -> None:
+    partition = TopicPartition(topic, 0)
+
+    async def main() -> None:
+        servers = broker.bootstrap_servers
+        async with AIOKafkaConsumer(topic, bootstrap_servers=servers, group_id=f"arguments-{topic}") as reader:
+            wrong: Any
+            for wrong in ({"topics": [topic], "pattern": "x"}, {}, {"topics": topic}):
+                with pytest.raises(TypeError):
+                    reader.subscribe(**wrong)
+            with pytest.raises(ValueError, match="regular expression"):
+                reader.subscribe(pattern="^(x(")
+            for wrong in ({}, "something", {partition: (1, "m", 100)}, {partition: -1}):
+                with pytest.raises(ValueError, match="offset"):
+                    await reader.commit(wrong)
+            for wrong in ({topic: 1}, {partition: (1, 1000)}, {partition: (1, b"m")}):
+                with pytest.raises(TypeError):
+                    await reader.commit(wrong)
+
+    run(main)
+
+
+def test_a_place_in_time_is_an_offset_and_a_timestamp(broker: Broker, topic: str, run: Any) -> None:
+    async def main() -> None:
+        servers = broker.bootstrap_servers
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            await producer.send_and_wait(topic, b"v", partition=0, timestamp_ms=1000)
+        async with AIOKafkaConsumer(topic, bootstrap_servers=servers) as reader:
+            found = await reader.offsets_for_times({TopicPartition(topic, 0): 500})
+            offset, timestamp = found[TopicPartition(topic, 0)]  # type: ignore[misc]
+            assert (offset, timestamp) == (0, 1000)
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient, AIOKafkaClient])
+def test_keywords_that_aiokafka_has_deprecated_are_warned_of(kind: Any) -> None:
+    async def main() -> None:
+        for keywords in ({"loop": asyncio.get_running_loop()}, {"api_version": "auto"}):
+            with pytest.warns(DeprecationWarning, match="means nothing"):
+                kind(**keywords)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_is_forgotten_is_warned_of(broker: Broker, run: Any) -> None:
+    async def main() -> None:
+        reader = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
+        await reader.start()
+        core = reader._core
+        with pytest.warns(ResourceWarning, match="Unclosed AIOKafkaConsumer"):
+            del reader
+            gc.collect()
+        await core.close(False, 1000)
 
     run(main)
 
