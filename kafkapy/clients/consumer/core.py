@@ -177,6 +177,11 @@ class ConsumerCore:
         """Whether positions are committed without being asked."""
         return self._auto_committer.enabled
 
+    @property
+    def tells_every_rebalance(self) -> bool:
+        """Whether listeners hear of a rebalance that takes nothing from them, as aiokafka's do."""
+        return not self.attendance.attended
+
     # --- what is read ---------------------------------------------------------------------------------------------
 
     def subscribe(

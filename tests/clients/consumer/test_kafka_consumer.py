@@ -459,7 +459,7 @@ class TestThreadsAndSignals:
         errors = 0
         while time.monotonic() < deadline and not errors:
             time.sleep(0.05)
-            for call in (lambda: consumer.poll(0), lambda: next(consumer), consumer.assignment, consumer.close):
+            for call in (lambda: consumer.poll(0), lambda: next(consumer), consumer.unsubscribe, consumer.close):
                 try:
                     call()
                 except IllegalStateError as error:

@@ -61,6 +61,10 @@ class GroupCore(Protocol):
     def auto_commit(self) -> bool:
         """Whether positions are committed without being asked."""
 
+    @property
+    def tells_every_rebalance(self) -> bool:
+        """Whether listeners hear of a rebalance that takes nothing from them, as aiokafka's do."""
+
     def positions_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the user has got by earlier polls."""
 

@@ -295,13 +295,11 @@ class ClassicMembership(GroupMember):
                 logger.info("Partitions of group %s are lost: %s", self._group_id, sorted(owned))
                 await self._core.run_listener("lost", owned)
                 subscription.assign_from_subscribed(())
-            else:
-                await self._core.run_listener("revoked", revoked)
-        else:
-            # Only listeners of aiokafka's shape hear of a rebalance that takes nothing from them.
+            elif self._core.tells_every_rebalance:
+                await self._core.run_listener("revoked", set())
+        elif self._protocol is RebalanceProtocol.EAGER or revoked or self._core.tells_every_rebalance:
             await self._core.run_listener("revoked", revoked)
-            if revoked:
-                subscription.assign_from_subscribed(owned - revoked)
+            subscription.assign_from_subscribed(owned - revoked)
         self._is_leader = False
         self._core.group_topics_changed(())
 

@@ -444,10 +444,10 @@ class ConsumerProtocolMembership(GroupMember):
             await self._commit(await self._core.prepare_revocation(revoked), self._rebalance_timeout_ms)
         if not self._goes_on(join):
             return
-        # Only listeners of aiokafka's shape hear of a rebalance that takes nothing from them.
-        await self._core.run_listener("revoked", revoked)
-        if not self._goes_on(join):
-            return
+        if revoked or self._core.tells_every_rebalance:
+            await self._core.run_listener("revoked", revoked)
+            if not self._goes_on(join):
+                return
         subscription.assign_from_subscribed(sorted(assigned))
         self._committer.assigned(added)
         await self._core.run_listener("assigned", added)

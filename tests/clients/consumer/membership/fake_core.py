@@ -74,6 +74,7 @@ class FakeCore:
         self.subscription = SubscriptionState(OffsetReset.of("earliest"), buffer.partition)
         self.committer: OffsetCommitter | None = OffsetCommitter(self)
         self.auto_commit = False
+        self.tells_every_rebalance = False
         self.positions: dict[TopicPartition, OffsetAndMetadata] = {}
         self.events: list[tuple[str, str]] = []
         self.errors: list[Exception] = []

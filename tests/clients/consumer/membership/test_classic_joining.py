@@ -37,7 +37,7 @@ def test_a_member_joins_with_the_id_it_is_given_and_leads(run: Run) -> None:
             assert list(subscriptions(second)) == ["range", "cooperative-sticky"]
             assert coordinator.assignments == [{"m1": "a0 a1 a2 b0 b1 b2"}]
             assert core.events == [("assigned", "a0 a1 a2 b0 b1 b2")]
-            assert core.member.group_metadata() == ConsumerGroupMetadata("orders", 1, "m1", None)
+            assert core.member.group_metadata() == ConsumerGroupMetadata("orders", 1, "m1", None, "<stable>")
             await eventually(lambda: len(coordinator.seen(HEARTBEAT)) > 2)
             assert coordinator.seen(HEARTBEAT)[-1].generation_id == 1
 

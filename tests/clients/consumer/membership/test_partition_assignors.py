@@ -330,7 +330,10 @@ def cluster(topics: Topics) -> Any:
         for topic, each in topics.items()
     }
     return SimpleNamespace(
-        brokers=lambda: brokers, topics=described, partitions_for_topic=lambda topic: set(range(len(topics[topic])))
+        brokers=lambda: brokers,
+        topics=described,
+        topic_names=lambda exclude_internal_topics: set(described),
+        partitions_for_topic=lambda topic: set(range(len(topics[topic]))),
     )
 
 
