@@ -50,6 +50,7 @@ from kafkapy.metadata.znodes import (
     decode_isr_change,
     decode_log_dir_event,
 )
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition, random_uuid
 
 if TYPE_CHECKING:
@@ -625,16 +626,18 @@ class KafkaController:
     ) -> dict[TopicPartition, errors.KafkaError | None]:
         context = self.context
         results: dict[TopicPartition, errors.KafkaError | None] = {}
+        unknown = errors.UnknownTopicOrPartitionError("The partition does not exist.")
+        not_needed = errors.ElectionNotNeededError()
         needed = []
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             state = context.leadership.get(partition)
             if state is None or context.is_topic_being_deleted(partition.topic):
-                results[partition] = errors.UnknownTopicOrPartitionError("The partition does not exist.")
+                results[partition] = unknown
                 continue
             has_leader = context.is_replica_online(state.leader, partition)
             done = has_leader if unclean else state.leader == context.replicas_of(partition)[0]
             if done:
-                results[partition] = errors.ElectionNotNeededError()
+                results[partition] = not_needed
             else:
                 needed.append(partition)
         strategy = ElectionStrategy.OFFLINE_PARTITION_UNCLEAN if unclean else ElectionStrategy.PREFERRED_REPLICA

@@ -109,6 +109,17 @@ class EmbeddedStore(MetadataStore):
         """Grows by one each time the file is opened."""
         return self._session
 
+    async def last_transaction(self) -> int:
+        """The number in the file: it goes on growing when the file is opened again."""
+        return await self._run(self._last_transaction)
+
+    def _last_transaction(self) -> int:
+        try:
+            row = self._open_connection().execute("SELECT value FROM counter WHERE name='transaction'").fetchone()
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return int(row[0])
+
     def _open(self) -> None:
         new = not self.path.exists()
         try:

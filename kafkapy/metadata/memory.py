@@ -69,6 +69,10 @@ class MemoryStore(MetadataStore):
         """Always the same."""
         return SESSION
 
+    async def last_transaction(self) -> int:
+        """How many commits there were."""
+        return self._transaction
+
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             raise StoreUnavailableError("/", "the metadata store is not open")

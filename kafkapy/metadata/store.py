@@ -209,6 +209,10 @@ class MetadataStore(ABC):
         """Whether other brokers may use the store."""
         return False
 
+    @abstractmethod
+    async def last_transaction(self) -> int:
+        """The number of the latest transaction; it grows with every commit."""
+
     async def get(self, path: str) -> tuple[bytes, Stat]:
         """The value and stat. NoNodeError."""
         found = (await self.get_many([path]))[0]

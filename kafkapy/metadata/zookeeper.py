@@ -123,6 +123,10 @@ class ZooKeeperStore(MetadataStore):
         """Always."""
         return True
 
+    async def last_transaction(self) -> int:
+        """The latest zxid that the ensemble has told this session."""
+        return int(self._client.last_zxid)
+
     def listen_session(self, callback: SessionCallback) -> None:
         """Hear of the session's end and of its successor."""
         self._session_callbacks.append(callback)

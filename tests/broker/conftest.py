@@ -22,6 +22,7 @@ from kafkapy.protocol.header import decode_response, encode_request
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.protocol.schema import Request
 from kafkapy.records.batches import RecordBatchBuilder
@@ -78,6 +79,12 @@ class Client:
         assert result.error_code == ErrorCode.NONE, result.error_message
         topic_id: UUID = result.topic_id
         return topic_id
+
+    def topic_id(self, name: str) -> UUID:
+        """The id of a topic; the zero id where there is none."""
+        asked = MetadataRequest(topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=False)
+        found: UUID = self(asked, 12).topics[0].topic_id
+        return found
 
     def produce(
         self,

@@ -60,6 +60,17 @@ class StoreContract:
 
         self.run(test)
 
+    def test_the_last_transaction_is_that_of_the_last_change(self) -> None:
+        async def test(store: MetadataStore) -> None:
+            await store.create("/a")
+            first = await store.last_transaction()
+            assert first == (await store.get("/a"))[1].created_transaction
+            assert await store.last_transaction() == first
+            changed = await store.set("/a", b"x")
+            assert await store.last_transaction() == changed.modified_transaction > first
+
+        self.run(test)
+
     def test_a_create_needs_the_parent_and_a_free_name(self) -> None:
         async def test(store: MetadataStore) -> None:
             with pytest.raises(NoNodeError):

@@ -49,6 +49,13 @@ OTHER_DEFAULTS = {
     ("CreatePartitionsRequest", "assignments"),
     ("ListOffsetsRequest", "replica_id"),
 }
+# What kafka-python does not know yet of Kafka 4.4, compared with Kafka's own layouts in test_against_kafka_4_4.py.
+NEWER = {"ApiVersions": 5, "DeleteGroups": 3, "TxnOffsetCommit": 6}
+
+
+def known_to_both(ours, theirs):
+    """The versions that can be compared."""
+    return range(ours.VERSIONS.low, min(ours.VERSIONS.high, theirs.max_version) + 1)
 
 
 @pytest.fixture(params=SHARED)
@@ -62,7 +69,9 @@ def test_most_messages_are_known_to_both():
 
 def test_same_versions(name):
     ours, theirs = OURS[name], THEIRS[name]
-    assert ours.VERSIONS.high == theirs.max_version
+    newest = NEWER.get(name.removesuffix("Request").removesuffix("Response"))
+    assert ours.VERSIONS.high == (newest or theirs.max_version)
+    assert newest is None or newest > theirs.max_version
     flexible = theirs._json["flexibleVersions"]
     assert str(ours.FLEXIBLE) == flexible
 
@@ -114,7 +123,7 @@ def compare_declarations(message, ours, theirs, carried):
 
 def test_same_fields_in_the_same_order(name):
     ours, theirs = OURS[name], THEIRS[name]
-    carried = list(range(ours.VERSIONS.low, ours.VERSIONS.high + 1))
+    carried = list(known_to_both(ours, theirs))
     compare_declarations(name, ours._fields, theirs._struct._fields, carried)
 
 
@@ -136,7 +145,9 @@ def struct_to_theirs(fields, struct, value):
     by_name = {other.name.replace("_", ""): other for other in struct._fields}
     values = {}
     for field in fields:
-        other = by_name.get(field.name.replace("_", "")) or by_name["authorizedoperations"]
+        other = by_name.get(field.name.replace("_", "")) or by_name.get("authorizedoperations")
+        if other is None:
+            continue  # of a version that only we know
         values[other.name] = to_theirs(field, other, getattr(value, field.name))
     return struct.data_class(**values)
 
@@ -164,9 +175,9 @@ def options(theirs):
     return {"header": False} if issubclass(theirs, ApiData) else {}
 
 
-def test_same_bytes_both_ways_in_every_version(name, random_message, versions_of):
+def test_same_bytes_both_ways_in_every_version(name, random_message):
     ours, theirs = OURS[name], THEIRS[name]
-    for version in versions_of(ours):
+    for version in known_to_both(ours, theirs):
         rng = random.Random(zlib.crc32(f"{name} {version}".encode()))
         for _ in range(6):
             message = random_message(ours, version, rng)

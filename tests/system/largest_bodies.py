@@ -20,6 +20,7 @@ NAME = "bounded"
 LONGEST_NAME = 249
 FEW = 100
 """Partitions of the topic."""
+TOPIC_RESOURCE = 2
 
 VALUES: dict[str, Any] = {
     "acks": 1,
@@ -28,7 +29,7 @@ VALUES: dict[str, Any] = {
     "rebalance_timeout_ms": 10_000,
     "partition_max_bytes": 1024,
     "max_bytes": 1024,
-    "resource_type": 2,
+    "resource_type": TOPIC_RESOURCE,
     "timestamp": -1,
     "replica_id": -1,
     "current_leader_epoch": -1,
@@ -170,6 +171,10 @@ class _Maker:
         if element.kind == "uuid":
             same = entries in (Entries.SAME, Entries.EXISTING)
             return [self.topic_id if same else uuid.UUID(int=i + 1) for i in range(self.count if long else 1)]
+        if element.kind == "int8":
+            # A kind of something, of which there are no more than fit: the one of topics, or all in turn.
+            same = entries in (Entries.SAME, Entries.EXISTING)
+            return [TOPIC_RESOURCE if same else i % 128 for i in range(self.count if long else 1)]
         return [self.number("partition", i, entries) for i in range(self.count if long else 1)]
 
     def text(self, name: str, i: int, entries: Entries) -> str:

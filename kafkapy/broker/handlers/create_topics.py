@@ -12,6 +12,7 @@ from kafkapy.broker.context import RequestContext
 from kafkapy.config.topic import describe_topic
 from kafkapy.controller.admin_requests import CreatedTopic, NewTopic
 from kafkapy.errors import ErrorCode, code_of
+from kafkapy.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, ResourceType
@@ -19,7 +20,6 @@ from kafkapy.types import AclOperation, ResourceType
 REQUEST = CreateTopicsRequest
 RESPONSE = CreateTopicsResponse
 
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 Result = CreateTopicsResponse.Topic
 
 

@@ -1,6 +1,7 @@
-"""DeleteGroups, API key 42: versions 0 to 2 (KIP-229).
+"""DeleteGroups, API key 42: versions 0 to 3 (KIP-229).
 
-Deletes groups that have no members, with their offsets.
+Deletes groups that have no members, with their offsets. The error message of version 3 is null: it is for streams
+groups.
 
 Known gaps: none.
 """

@@ -1,8 +1,8 @@
-"""TxnOffsetCommit, API key 28: versions 0 to 5.
+"""TxnOffsetCommit, API key 28: versions 0 to 6.
 
 Stores offsets of a group that count when the producer's transaction commits. They are taken only while the group's
-partition of `__consumer_offsets` is part of that transaction (KIP-890); in version 5 it becomes that here, without an
-AddOffsetsToTxn before.
+partition of `__consumer_offsets` is part of that transaction (KIP-890); from version 5 on it becomes that here, without
+an AddOffsetsToTxn before. Version 6 names topics by their ids.
 
 Known gaps: the transaction is looked up on this broker; in a cluster of several it may be coordinated by another one.
 """
@@ -29,6 +29,7 @@ RESPONSE = TxnOffsetCommitResponse
 
 FIRST_WITH_LOAD_IN_PROGRESS: Final = 2
 FIRST_WITH_ABORTABLE: Final = 4
+FIRST_WITH_TOPIC_ID: Final = 6
 
 Topic = TxnOffsetCommitResponse.Topic
 
@@ -39,8 +40,13 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
         return error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         return error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
+    if context.api_version >= FIRST_WITH_TOPIC_ID:
+        names = context.broker.metadata_cache.snapshot.topic_names
+        async for topic in in_slices(request.topics):
+            # Ids that nobody has stay without a name, so that they are unknown below.
+            topic.name = names.get(topic.topic_id, "")
     allowed = await context.authorized_names_in_slices(
-        AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics)
+        AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics if topic.name)
     )
     errors: CommitErrors = {}
     offsets: dict[TopicPartition, NewOffset] = {}
@@ -48,7 +54,9 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
     async for topic in in_slices(request.topics):
         async for each in in_slices(topic.partitions):
             partition = TopicPartition(topic.name, each.partition_index)
-            if topic.name not in allowed:
+            if not topic.name and context.api_version >= FIRST_WITH_TOPIC_ID:
+                errors[partition] = ErrorCode.UNKNOWN_TOPIC_ID
+            elif topic.name and topic.name not in allowed:
                 errors[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not context.broker.metadata_cache.contains(partition):
                 errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -126,6 +134,7 @@ def _response(request: TxnOffsetCommitRequest, errors: CommitErrors) -> TxnOffse
         topics=[
             Topic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     Topic.Partition(
                         partition_index=each.partition_index,
@@ -144,6 +153,7 @@ async def _response_in_slices(request: TxnOffsetCommitRequest, errors: CommitErr
         topics=[
             Topic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     Topic.Partition(
                         partition_index=each.partition_index,

@@ -3,14 +3,19 @@
 from kafkapy.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 
-class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):
-    """Asks which APIs in which versions the broker serves; the first request of most clients."""
+class ApiVersionsRequest(Request, key=18, versions="0-5", flexible="3+"):
+    """Asks which APIs in which versions the broker serves; the first request of most clients.
+
+    `cluster_id` and `node_id` name the broker that the client means to talk to (KIP-1242); None and -1: any.
+    """
 
     client_software_name: str = string("3+", default="", ignorable=True)
     client_software_version: str = string("3+", default="", ignorable=True)
+    cluster_id: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    node_id: int = int32("5+", default=-1, ignorable=True)
 
 
-class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+"):
     """The APIs with their versions, and the features of the cluster (KIP-584)."""
 
     class ApiVersion(Struct):

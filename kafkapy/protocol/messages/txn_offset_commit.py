@@ -1,9 +1,11 @@
 """TxnOffsetCommit, API key 28."""
 
-from kafkapy.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
+from uuid import UUID
+
+from kafkapy.protocol.schema import ZERO_UUID, Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
-class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Request, key=28, versions="0-6", flexible="3+"):
     """Stores a group's offsets as a part of a transaction."""
 
     class Topic(Struct):
@@ -13,7 +15,8 @@ class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
             committed_leader_epoch: int = int32("2+", default=-1, ignorable=True)
             committed_metadata: str | None = string(nullable="0+")
 
-        name: str = string()
+        name: str = string("0-5", default="", ignorable=True)
+        topic_id: UUID = uuid("6+", default=ZERO_UUID, ignorable=True)
         partitions: list[Partition] = array(Partition)
 
     transactional_id: str = string()
@@ -26,7 +29,7 @@ class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
     topics: list[Topic] = array(Topic)
 
 
-class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Response, key=28, versions="0-6", flexible="3+"):
     """The outcome of storing each offset."""
 
     class Topic(Struct):
@@ -34,7 +37,8 @@ class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
             partition_index: int = int32()
             error_code: int = int16(default=0)
 
-        name: str = string()
+        name: str = string("0-5", default="", ignorable=True)
+        topic_id: UUID = uuid("6+", default=ZERO_UUID, ignorable=True)
         partitions: list[Partition] = array(Partition)
 
     throttle_time_ms: int = int32(default=0)

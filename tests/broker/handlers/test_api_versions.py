@@ -14,7 +14,7 @@ from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 NAMED = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0")
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_every_version_lists_the_served_apis(client: Any, version: int) -> None:
     response = client(NAMED if version >= 3 else ApiVersionsRequest(), version)
     served = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
@@ -22,7 +22,7 @@ def test_every_version_lists_the_served_apis(client: Any, version: int) -> None:
     assert served[0] == (0, 13)
     assert served[1] == (0, 18)
     assert served[3] == (0, 13)
-    assert served[18] == (0, 4)
+    assert served[18] == (0, 5)
     assert [each.api_key for each in response.api_keys] == sorted(served)
     finalized = {each.name: each.max_version_level for each in response.finalized_features}
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
@@ -44,6 +44,32 @@ def test_an_unknown_version_is_answered_in_version_0_with_the_list(client: Any) 
 def test_a_client_with_a_bad_name_is_refused(client: Any, name: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
     assert client(request, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("cluster", "node", "error"),
+    [
+        (None, -1, ErrorCode.NONE),
+        ("this", 1, ErrorCode.NONE),
+        ("this", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("this", -2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("this", -1, ErrorCode.INVALID_REQUEST),
+        ("other", -1, ErrorCode.INVALID_REQUEST),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_client_may_say_which_node_of_which_cluster_it_means(
+    client: Any, broker: Any, cluster: str | None, node: int, error: ErrorCode
+) -> None:
+    cluster_id = broker.context.cluster_id if cluster == "this" else cluster
+    request = ApiVersionsRequest(
+        client_software_name="tests", client_software_version="1.0", cluster_id=cluster_id, node_id=node
+    )
+    response = client(request, 5)
+    assert response.error_code == error
+    assert bool(response.api_keys) == bool(response.finalized_features) == (error == ErrorCode.NONE)
 
 
 def test_a_client_that_names_itself_is_remembered(client: Any, broker: Any) -> None:

@@ -16,7 +16,7 @@ def delete(client: Any, version: int, *groups: str) -> dict[str, int]:
     return {each.group_id: each.error_code for each in answer.results}
 
 
-@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("version", range(4))
 def test_every_version_deletes_empty_groups_only(group_client: Any, group_name: str, version: int) -> None:
     joined = group_client.stable(group_name)
     assert delete(group_client, version, group_name, "nothing") == {

@@ -71,12 +71,13 @@ class Producer:
     def commit_offset(self, group: str, topic: str, offset: int, version: int = 3, **fields: Any) -> ErrorCode:
         """TxnOffsetCommit for partition 0 of a topic."""
         partition = Commit(partition_index=fields.pop("partition", 0), committed_offset=offset, committed_metadata="m")
+        named: dict[str, Any] = {"topic_id": self.client.topic_id(topic)} if version >= 6 else {"name": topic}
         request = TxnOffsetCommitRequest(
             transactional_id=self.name,
             group_id=group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequest.Topic(name=topic, partitions=[partition])],
+            topics=[TxnOffsetCommitRequest.Topic(partitions=[partition], **named)],
             **fields,
         )
         return ErrorCode(self.client(request, version).topics[0].partitions[0].error_code)

@@ -42,7 +42,7 @@ def test_the_cluster_and_its_features(admin: KafkaAdminClient, broker: BrokerPro
 
 def test_versions_are_told_by_key(admin: KafkaAdminClient) -> None:
     versions = admin.api_versions()
-    assert versions[18] == (0, 4)
+    assert versions[18] == (0, 5)
     assert {key.name for key in versions if hasattr(key, "name")} >= {"PRODUCE", "FETCH", "API_VERSIONS"}
     assert admin.get_broker_version_data(1) == versions
     with pytest.raises(BrokerNotAvailableError):

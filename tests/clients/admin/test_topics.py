@@ -10,9 +10,14 @@ from confluent_kafka import Producer
 
 from kafkapy.admin import KafkaAdminClient, NewPartitions, NewTopic, OffsetSpec, OffsetTimestamp
 from kafkapy.errors import (
+    BrokerIdNotRegisteredError,
+    ErrorCode,
     InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
+    InvalidUpdateVersionError,
     KafkaTimeoutError,
+    NoReassignmentInProgressError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -158,19 +163,31 @@ def test_records_are_deleted_below_an_offset(admin: KafkaAdminClient, broker: Br
         admin.delete_records({first: 99})
 
 
-def test_what_the_broker_does_not_serve_is_an_unsupported_version(admin: KafkaAdminClient, topic: str) -> None:
+def test_what_the_broker_does_not_serve_is_an_unsupported_version(admin: KafkaAdminClient) -> None:
     for call in (
-        lambda: admin.elect_leaders("preferred", [topic]),
-        lambda: admin.alter_partition_reassignments({TopicPartition(topic, 0): [1]}),
-        lambda: admin.list_partition_reassignments(),
-        lambda: admin.describe_metadata_quorum(),
-        lambda: admin.update_features({"metadata.version": 1}),
         lambda: admin.describe_client_quotas(),
         lambda: admin.describe_user_scram_credentials(),
         lambda: admin.describe_delegation_token(),
     ):
         with pytest.raises(UnsupportedVersionError):
             call()
+
+
+def test_a_cluster_of_one_answers_what_is_about_several_brokers(admin: KafkaAdminClient, topic: str) -> None:
+    first = TopicPartition(topic, 0)
+    (elected,) = admin.elect_leaders("preferred", [topic]).replica_election_results
+    assert {each.error_code for each in elected.partition_result} == {ErrorCode.ELECTION_NOT_NEEDED}
+    assert admin.alter_partition_reassignments({first: [1]}) == {first: None}
+    assert admin.alter_partition_reassignments({first: [2]}) == {first: InvalidReplicaAssignmentError}
+    assert admin.alter_partition_reassignments({first: None}) == {first: NoReassignmentInProgressError}
+    assert admin.list_partition_reassignments() == {}
+    (partition,) = admin.describe_metadata_quorum()["topics"][0]["partitions"]
+    assert [voter["replica_id"] for voter in partition["current_voters"]] == [partition["leader_id"]] == [1]
+    assert admin.update_features({"group.version": 1}) == {"group.version": "OK"}
+    with pytest.raises(InvalidUpdateVersionError, match="metadata.version"):
+        admin.update_features({"metadata.version": 1})
+    with pytest.raises(BrokerIdNotRegisteredError, match="7"):
+        admin.unregister_broker(7)
 
 
 def test_reassignments_are_checked_before_they_are_sent(admin: KafkaAdminClient) -> None:

@@ -1,0 +1,57 @@
+"""ListConfigResources, API key 74: versions 0 and 1 (KIP-714; version 1: KIP-1142).
+
+The names of what DescribeConfigs can describe: topics, brokers, the loggers of brokers, and groups that have
+configuration. Version 0 asks for client metrics subscriptions only. A type that there is not is UNSUPPORTED_VERSION.
+
+Known gaps: there are no client metrics subscriptions until their part exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kafkapy.broker.context import RequestContext
+from kafkapy.errors import ErrorCode, error_for
+from kafkapy.metadata.znodes import CONFIG_GROUPS
+from kafkapy.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from kafkapy.slices import in_chunks, in_slices
+from kafkapy.types import AclOperation, ConfigResourceType
+
+REQUEST = ListConfigResourcesRequest
+RESPONSE = ListConfigResourcesResponse
+
+Resource = ListConfigResourcesResponse.ConfigResource
+FIRST_WITH_TYPES: Final = 1
+KNOWN: Final = frozenset(ConfigResourceType) - {ConfigResourceType.UNKNOWN}
+
+
+async def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """The resources by type and name. CLUSTER_AUTHORIZATION_FAILED without DESCRIBE_CONFIGS on the cluster."""
+    context.authorize_cluster(AclOperation.DESCRIBE_CONFIGS)
+    asked: set[int] = set()
+    async for chunk in in_chunks(request.resource_types):
+        asked.update(chunk)
+    if unknown := asked - KNOWN:
+        raise error_for(ErrorCode.UNSUPPORTED_VERSION, f"There are no resource types {sorted(unknown)}.")
+    if context.api_version < FIRST_WITH_TYPES:
+        asked = {ConfigResourceType.CLIENT_METRICS}
+    return ListConfigResourcesResponse(
+        config_resources=[
+            Resource(resource_name=name, resource_type=kind)
+            for kind in sorted(asked or KNOWN)
+            async for name in in_slices(_names(context, kind))
+        ]
+    )
+
+
+def _names(context: RequestContext, kind: int) -> Iterable[str]:
+    snapshot = context.broker.metadata_cache.snapshot
+    if kind == ConfigResourceType.TOPIC:
+        return snapshot.topics
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+        return map(str, sorted(snapshot.brokers))
+    if kind == ConfigResourceType.GROUP:
+        groups = context.broker.dynamic_config.repository.entities(CONFIG_GROUPS)
+        return [name for name, keys in groups.items() if keys]
+    return ()

@@ -1,0 +1,48 @@
+"""What is served, beside the stable versions of Apache Kafka 4.4 (tests/reference/kafka_4_4/apis.txt: key, name, oldest
+and newest version)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkapy.broker.handlers import SERVED
+from kafkapy.network.api_table import DATA_PLANE_APIS
+from kafkapy.protocol.registry import ApiKeys
+
+APIS = Path(__file__).parents[1] / "reference" / "kafka_4_4" / "apis.txt"
+ALL_SERVED = {**SERVED, **DATA_PLANE_APIS}
+NEWER = {ApiKeys.INIT_PRODUCER_ID: 6}
+"""Served in a version that Kafka has, but keeps from clients until it is stable (two-phase commit, KIP-939)."""
+NOT_SERVED = {
+    "SASL, ACLs, quotas and delegation tokens": {17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51},
+    "KRaft controllers": {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82, 94},
+    "client metrics": {71, 72},
+    "share groups": {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92},
+    "streams groups": {88, 89, 93},
+}
+
+
+class Stable(NamedTuple):
+    name: str
+    oldest: int
+    newest: int
+
+
+def stable() -> dict[int, Stable]:
+    rows = (line.split() for line in APIS.read_text().splitlines())
+    return {int(key): Stable(name, int(oldest), int(newest)) for key, name, oldest, newest in rows}
+
+
+def test_every_api_is_served_from_before_the_oldest_to_the_newest_version_of_kafka_4_4() -> None:
+    theirs = stable()
+    for key, served in ALL_SERVED.items():
+        assert served.low <= theirs[key].oldest, theirs[key]
+        assert served.high == NEWER.get(ApiKeys(key), theirs[key].newest), theirs[key]
+        assert served.high >= theirs[key].newest
+
+
+def test_what_is_not_served_is_known_by_its_part() -> None:
+    parts = [key for keys in NOT_SERVED.values() for key in keys]
+    assert len(parts) == len(set(parts))
+    assert set(parts) == stable().keys() - ALL_SERVED.keys()
