@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from kafkapy.config.effects import ineffective_keys, ineffective_topic_keys
+from kafkapy.config.effects import ineffective_group_keys, ineffective_keys, ineffective_topic_keys
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
@@ -22,15 +22,31 @@ class ConfigEffects:
 
     def __init__(self) -> None:
         self._broker: set[str] = set()
+        self._unknown: set[str] = set()
         self._topics: dict[str, set[str]] = {}
+        self._groups: dict[str, set[str]] = {}
 
     def check_broker(self, config: BrokerConfig) -> None:
         """Warn about the keys of a configuration that were not set before."""
         found = set(ineffective_keys(config))
         new = sorted(found - self._broker)
         self._broker = found
+        unknown = [name for name in config.unknown_keys if name not in self._unknown]
+        self._unknown.update(unknown)
+        if unknown:
+            logger.warning("These configuration keys are unknown here and are left alone: %s", ", ".join(unknown))
         if new:
             logger.warning("These configuration keys are set but have no effect in this broker: %s", ", ".join(new))
+
+    def check_group(self, group: str, keys: Mapping[str, str]) -> None:
+        """Warn about a group's own keys that were not set before."""
+        found = set(ineffective_group_keys(keys))
+        if new := sorted(found - self._groups.get(group, set())):
+            logger.warning("Configuration of group %s has no effect in this broker: %s", group, ", ".join(new))
+        if found:
+            self._groups[group] = found
+        else:
+            self._groups.pop(group, None)
 
     def check_topics(self, topics: Mapping[str, Mapping[str, str]]) -> None:
         """Warn about topics' own keys, one line for each key. An empty mapping of keys forgets the topic."""

@@ -38,6 +38,8 @@ class DynamicConfig:
         self.config = config
         self.repository = repository
         self.broker_listeners: list[BrokerListener] = []
+        self.group_keys_read: Callable[[str, Mapping[str, str]], None] | None = None
+        """Called with all own keys of a group, whenever they are read."""
         self._node_id = node_id
 
     def start(self) -> None:
@@ -65,6 +67,8 @@ class DynamicConfig:
         """Tell the listener the own keys of every group that has some, now and after each change."""
 
         def take(group: str, keys: Mapping[str, str]) -> None:
+            if self.group_keys_read is not None:
+                self.group_keys_read(group, keys)
             try:
                 listener(group, parse_group(keys))
             except ConfigError as error:

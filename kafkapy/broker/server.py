@@ -344,6 +344,7 @@ class KafkaServer:
         advertised = self.config.advertise(self.socket_server.bound_endpoints())
         rack = self.config.get_optional_str("broker.rack")
         await self.context.coordinators.start()
+        dynamic.group_keys_read = self._effects.check_group
         dynamic.follow_groups(lambda *changed: self.context.coordinators.group.overrides.put(*changed))
         self._on_stop("controller", controller.stop)
         await controller.start(BrokerRegistration(node_id, advertised, rack))

@@ -15,10 +15,13 @@ import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import dropwhile
 from typing import Any, Final, TypeVar, cast
 
+from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker_keys import LOG_KEYS, REPLICATION_KEYS, SERVER_KEYS, SOCKET_KEYS
-from kafkapy.config.config_def import MAX_INT, ConfigDef, ConfigKey, Password, UpdateMode, format_value
+from kafkapy.config.compatibility import is_listed
+from kafkapy.config.config_def import HIDDEN, MAX_INT, ConfigDef, ConfigKey, Password, UpdateMode, format_value
 from kafkapy.config.coordinator_keys import GROUP_KEYS, KRAFT_KEYS, REMOTE_KEYS, TRANSACTION_KEYS
 from kafkapy.config.entries import ConfigEntry, ConfigSynonym
 from kafkapy.config.listeners import parse_listeners, parse_map, parse_protocol_map, split_list
@@ -42,6 +45,7 @@ KEY_GROUPS: Final[Mapping[str, tuple[ConfigKey, ...]]] = {
     "Remote storage": REMOTE_KEYS,
     "ZooKeeper": ZOOKEEPER_KEYS,
     "KRaft": KRAFT_KEYS,
+    "Keys of Apache Kafka 4.4 without effect": ACCEPTED_KEYS,
 }
 """The keys in the order of the reference page."""
 
@@ -58,7 +62,13 @@ SYNONYM_CHAINS: Final = (
 )
 """Keys that say the same thing in other units, the strongest first."""
 
-_CHAIN_OF: Final = {name: chain for chain in SYNONYM_CHAINS for name in chain}
+_CHAIN_OF: Final = {
+    name: chain for chain in SYNONYM_CHAINS for name in chain if name != "log.flush.scheduler.interval.ms"
+}
+"""What each key may take its value from; the pause between checks of the scheduler is a key by itself as well."""
+NEAR: Final = 0.82
+"""How much an unknown key in a file is like a key (1.0: equal) for it to be taken as misspelt. Keys that are one letter
+or one word off reach 0.85 and more, those of plugins for Kafka stay below 0.8."""
 MS_PER_MINUTE: Final = 60_000
 MS_PER_HOUR: Final = 3_600_000
 
@@ -67,7 +77,8 @@ class BrokerConfig:
     """One reading of the broker's configuration, checked key by key and across keys. Immutable; any thread may read it.
 
     Made by the server at start (from the properties file) and by the dynamic configuration (`with_dynamic`).
-    ConfigError when a key is unknown, a value is not allowed, or two keys contradict each other.
+    ConfigError when a key is misspelt, a value is not allowed, or two keys contradict each other. A key in the file
+    that is like no other is left alone: `unknown_keys`.
     """
 
     def __init__(
@@ -158,6 +169,11 @@ class BrokerConfig:
     def is_set(self, name: str) -> bool:
         """Whether a file, a command line or a dynamic configuration gives the key a value."""
         return any(name in layer for _, layer in self._layers)
+
+    @property
+    def unknown_keys(self) -> list[str]:
+        """The keys of the file that are neither the broker's nor a plugin's, sorted; they are left alone."""
+        return sorted(name for name in self.static if self.key_for(name) is None and not self._of_a_plugin(name))
 
     def with_prefix(self, prefix: str) -> dict[str, Any]:
         """All values whose key begins with the prefix, under the rest of their name."""
@@ -332,7 +348,11 @@ class BrokerConfig:
         return synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """Every place that gives the key (or one that says the same in other units) a value, the strongest first."""
+        """The places that give the key a value, or one that says the same in other units; the strongest first.
+
+        As in Kafka (ConfigHelper.configSynonyms): what other units say before the key itself is left out, so that a key
+        whose value comes from another unit alone has none.
+        """
         names: tuple[str, ...] = _CHAIN_OF.get(name, (name,))
         listener = LISTENER_KEY.fullmatch(name)
         if listener is not None:
@@ -340,8 +360,8 @@ class BrokerConfig:
             names = (name, key.name) if key is not None else (name,)
         found = [
             ConfigSynonym(candidate, self._shown(candidate, layer[candidate]), source)
-            for candidate in names
             for source, layer in self._layers
+            for candidate in names
             if candidate in layer
         ]
         for candidate in names:
@@ -349,15 +369,17 @@ class BrokerConfig:
             if key is not None and key.default is not None:
                 shown = None if key.sensitive else format_value(key.type, key.default)
                 found.append(ConfigSynonym(candidate, shown, ConfigSource.DEFAULT_CONFIG))
-        return tuple(found)
+        return tuple(dropwhile(lambda each: each.name != name, found))
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The entries of these keys (None: all that are not internal). Names that are not keys are left out."""
+        """The entries of these keys. None: all but internal and compatibility keys that nobody has set. Names that are
+        not keys are left out."""
         wanted = self._values if names is None else [name for name in names if name in self._values]
         entries = []
         for name in wanted:
             key = self.key_for(name)
-            if key is None or (names is None and key.internal and not self.is_set(name)):
+            hidden = names is None and (key is None or key.internal or not is_listed(name)) and not self.is_set(name)
+            if key is None or hidden:
                 continue
             synonyms = self.synonyms(name)
             entries.append(
@@ -390,15 +412,23 @@ class BrokerConfig:
             line, where = self._line(name)
         key = self.key_for(name)
         if key is None:
-            if self.definition.has_prefix(name) or name.startswith(self._remote_prefixes()):
+            if self._of_a_plugin(name):
                 return raw
-            raise self.definition.unknown_key(name, raw, line, where)
+            listener = LISTENER_KEY.fullmatch(name)
+            unknown = name if listener is None else listener["base"]
+            if source is ConfigSource.STATIC_BROKER_CONFIG and not self.definition.close_to(unknown, NEAR):
+                # Kafka's users have keys of their plugins in the file; a misspelt key is another matter.
+                return raw
+            raise self.definition.unknown_key(unknown, raw, line, where)
         if source is not ConfigSource.STATIC_BROKER_CONFIG and key.update_mode is UpdateMode.READ_ONLY:
             raise ConfigError(name, None if key.sensitive else raw, "cannot be changed while the broker runs")
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG and key.update_mode is UpdateMode.PER_BROKER:
             shown = None if key.sensitive else raw
             raise ConfigError(name, shown, "can only be changed for each broker on its own")
         return key.parse(raw, line, where, name)
+
+    def _of_a_plugin(self, name: str) -> bool:
+        return self.definition.has_prefix(name) or name.startswith(self._remote_prefixes())
 
     def _remote_prefixes(self) -> tuple[str, ...]:
         keys = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
@@ -412,7 +442,8 @@ class BrokerConfig:
     def _shown(self, name: str, value: Any) -> str | None:
         key = self.key_for(name)
         if key is None:
-            return str(value)
+            # Of a plugin, or unknown: that may hold a secret.
+            return str(value) if self._of_a_plugin(name) else HIDDEN
         return None if key.sensitive else format_value(key.type, value)
 
     def _error(self, name: str, reason: str) -> ConfigError:

@@ -127,7 +127,7 @@ SOCKET_KEYS = (
       "Addresses to listen on, NAME://host:port, comma-separated. Names and ports must differ (two of the same port "
       "may be one IPv4 and one IPv6 address). No host: all interfaces. Port 0: a free port.", BROKER),
     K("advertised.listeners", STRING, None, None, HIGH,
-      "Addresses that clients are told to use, NAME://host:port. Not set: those of listeners.", BROKER),
+      "Addresses that clients are told to use, NAME://host:port. Not set: those of listeners."),
     K("listener.security.protocol.map", STRING,
       "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", None, LOW,
       "Security protocol of each listener name, NAME:PROTOCOL, comma-separated.", BROKER),

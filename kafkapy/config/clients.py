@@ -58,6 +58,23 @@ WITHOUT_EFFECT: Final = frozenset(
     }
 )
 """Keywords of kafka-python that choose between parts of its own; accepted, and without meaning here."""
+KAFKA_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "bootstrap.controllers",
+        "bootstrap.resolve.timeout.ms",
+        "buffer.memory.allocation.strategy",
+        "client.rack",
+        "config.providers",
+        "internal.throw.on.fetch.stable.offset.unsupported",
+        "metadata.cluster.check.enable",
+        "partitioner.rack.aware",
+        "security.providers",
+        "share.acknowledgement.mode",
+        "share.acquire.mode",
+        "transaction.two.phase.commit.enable",
+    }
+)
+"""Keys of the Java clients of 4.4 that the clients here take and do nothing with; a warning says so."""
 SECURITY_PREFIXES: Final = ("ssl.", "ssl_", "sasl.", "sasl_")
 """Keys that say nothing while security.protocol is PLAINTEXT."""
 PROXIES: Final = frozenset({"proxy_url", "socks5_proxy"})
@@ -102,7 +119,7 @@ class ClientConfigDef(ConfigDef):
             key = self.get(candidate)
             if key is not None:
                 return key
-        if name in self.without_effect or name.startswith(SECURITY_PREFIXES):
+        if name in self.without_effect or dotted in KAFKA_WITHOUT_EFFECT or name.startswith(SECURITY_PREFIXES):
             return None
         raise self.unknown_key(dotted, None)
 
@@ -177,6 +194,8 @@ class ClientConfig(Mapping[str, Any]):
             if name in PROXIES and raw is not None:
                 raise ConfigError(name, raw, "proxies are not supported")
             key = None if name in PROXIES else self._key_of(name, raw)
+            if key is None and name.replace("_", ".") in KAFKA_WITHOUT_EFFECT:
+                log.warning("The configuration key %s has no effect in this client", name)
             if key is None or raw is None:
                 continue
             if key.name in given:

@@ -327,13 +327,17 @@ class ConfigDef:
                 values[name] = key.parse(text, source=source)
         return values
 
+    def close_to(self, name: str, likeness: float) -> list[str]:
+        """At most three defined names that are alike, the closest first; 1.0 is equal."""
+        import difflib  # only when something is wrong: start-up does not pay for it
+
+        return difflib.get_close_matches(name, self._keys, n=3, cutoff=likeness)
+
     def unknown_key(
         self, name: str, value: object, line: int | None = None, source: str | None = None
     ) -> ConfigError:
         """The error for a key that is not defined, with the closest defined names."""
-        import difflib  # only when something is wrong: start-up does not pay for it
-
-        close = difflib.get_close_matches(name, self._keys, n=3, cutoff=0.75)
+        close = self.close_to(name, 0.75)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         # An unknown key may hold a misspelt password, so its value is shown only where that is out of the question.
         secret = any(word in name.lower() for word in ("password", "secret", "jaas", ".key"))

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker import BROKER_CONFIG_DEF
+from kafkapy.config.group import BROKER_KEYS, GROUP_CONFIG_DEF
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
@@ -48,7 +50,11 @@ def _in_families(name: str) -> bool:
     return any(name.startswith(family.removesuffix("*")) for family in NOTHING_READS)
 
 
-WITHOUT_EFFECT: Final = _SINGLE_KEYS | {key.name for key in BROKER_CONFIG_DEF if _in_families(key.name)}
+WITHOUT_EFFECT: Final = (
+    _SINGLE_KEYS
+    | {key.name for key in ACCEPTED_KEYS}
+    | {key.name for key in BROKER_CONFIG_DEF if _in_families(key.name)}
+)
 """Broker keys that nothing reads, or that are only checked."""
 
 AUTHORIZER_KEYS: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
@@ -64,11 +70,15 @@ LISTENER_LIMITS: Final = frozenset(("max.connections", "max.connection.creation.
 """Keys that may be set for one listener and are read there."""
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((
-    "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
-    "local.retention.ms", "message.format.version", "preallocate", "remote.log.copy.disable",
-    "remote.log.delete.on.disable", "remote.storage.enable",
+    "errors.deadletterqueue.group.enable", "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+    "max.decompressed.message.bytes", "message.format.version", "preallocate", "remote.copy.lag.bytes",
+    "remote.copy.lag.ms", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
 ))  # fmt: skip
 """Topic keys that nothing reads, or that are only checked."""
+
+GROUP_WITHOUT_EFFECT: Final = frozenset(GROUP_CONFIG_DEF.names) - BROKER_KEYS.keys()
+"""Group keys that nothing reads: those of share groups and streams groups, and of what is fixed here."""
 
 
 def has_effect(config: BrokerConfig, name: str) -> bool:
@@ -83,11 +93,17 @@ def has_effect(config: BrokerConfig, name: str) -> bool:
 
 
 def ineffective_keys(config: BrokerConfig) -> list[str]:
-    """The keys that a file, a command line or a stored configuration sets in vain, sorted."""
+    """The known keys that a file, a command line or a stored configuration sets in vain, sorted."""
     layers = (config.static, config.dynamic_default, config.dynamic)
-    return sorted({name for layer in layers for name in layer if not has_effect(config, name)})
+    unknown = set(config.unknown_keys)
+    return sorted({name for layer in layers for name in layer if name not in unknown and not has_effect(config, name)})
 
 
 def ineffective_topic_keys(names: Iterable[str]) -> list[str]:
     """Those of a topic's own keys that have no effect, sorted."""
     return sorted(TOPIC_WITHOUT_EFFECT.intersection(names))
+
+
+def ineffective_group_keys(names: Iterable[str]) -> list[str]:
+    """Those of a group's own keys that have no effect, sorted."""
+    return sorted(GROUP_WITHOUT_EFFECT.intersection(names))

@@ -8,13 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkapy.config.config_def import ConfigDef, ConfigKey, Importance, at_least, format_value
+from kafkapy.config.broker_keys import NO_EFFECT
+from kafkapy.config.config_def import (
+    ConfigDef,
+    ConfigKey,
+    Importance,
+    Validator,
+    at_least,
+    format_value,
+    matches,
+    one_of,
+)
 from kafkapy.config.entries import ConfigEntry, ConfigSynonym
 from kafkapy.errors import ConfigError
 from kafkapy.types import ConfigSource, ConfigType
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
+
+BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+_RESET = matches(r"(?i:latest|earliest|by_duration:P.+)", "latest, earliest or by_duration:PnDTnHnMn.nS")
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
@@ -41,6 +54,44 @@ BROKER_KEYS: Final[Mapping[str, _BrokerKeys]] = {
     ),
 }
 
+
+def _accepted(
+    name: str, type_: ConfigType, default: Any, validator: Validator | None = None, internal: bool = False
+) -> ConfigKey:
+    return ConfigKey(name, type_, default, validator, Importance.MEDIUM, NO_EFFECT, internal=internal)
+
+
+ACCEPTED: Final = (
+    _accepted("consumer.assignment.interval.ms", INT, 1000, at_least(0)),
+    _accepted("consumer.assignor.offload.enable", BOOLEAN, True, internal=True),
+    _accepted("errors.deadletterqueue.copy.record.enable", BOOLEAN, False),
+    _accepted("errors.deadletterqueue.topic.name", STRING, ""),
+    _accepted("share.assignment.interval.ms", INT, 1000, at_least(0)),
+    _accepted("share.assignor.offload.enable", BOOLEAN, True, internal=True),
+    _accepted("share.auto.offset.reset", STRING, "latest", _RESET),
+    _accepted("share.delivery.count.limit", INT, 5, at_least(2)),
+    _accepted("share.heartbeat.interval.ms", INT, 5000, at_least(1)),
+    _accepted("share.isolation.level", STRING, "read_uncommitted", one_of("read_committed", "read_uncommitted")),
+    _accepted("share.partition.max.record.locks", INT, 2000, at_least(100)),
+    _accepted("share.record.lock.duration.ms", INT, 30000, at_least(1000)),
+    _accepted("share.renew.acknowledge.enable", BOOLEAN, True),
+    _accepted("share.session.timeout.ms", INT, 45000, at_least(1)),
+    _accepted("streams.acceptable.recovery.lag", ConfigType.LONG, 10000, at_least(0), internal=True),
+    _accepted("streams.assignment.interval.ms", INT, 1000, at_least(0)),
+    _accepted("streams.assignor.name", STRING, None),
+    _accepted("streams.assignor.offload.enable", BOOLEAN, True, internal=True),
+    _accepted("streams.heartbeat.interval.ms", INT, 5000, at_least(1)),
+    _accepted("streams.initial.rebalance.delay.ms", INT, 3000, at_least(0)),
+    _accepted("streams.num.standby.replicas", INT, 0, at_least(0)),
+    _accepted("streams.num.warmup.replicas", INT, 2, at_least(0), internal=True),
+    _accepted("streams.rack.aware.assignment.tags", ConfigType.LIST, []),
+    _accepted("streams.session.timeout.ms", INT, 45000, at_least(1)),
+    _accepted("streams.task.offset.interval.ms", INT, 60000, at_least(1), internal=True),
+)
+"""Keys of Kafka 4.4 for what the group coordinator does not do."""
+
+_OTHER_DEFAULTS: Final = {"streams.assignor.name": "streams.assignors"}
+
 GROUP_CONFIG_DEF: Final = ConfigDef(
     [
         ConfigKey(
@@ -59,18 +110,29 @@ GROUP_CONFIG_DEF: Final = ConfigDef(
             Importance.MEDIUM,
             "Heartbeat interval in ms of the consumer protocol.",
         ),
+        *ACCEPTED,
     ]
 )
 
 
+def _broker_key(name: str, broker: BrokerConfig) -> str | None:
+    """The broker's key that gives a group's key its value; None for a key of groups alone."""
+    found = f"group.{_OTHER_DEFAULTS.get(name, name)}"
+    return found if found in broker.definition else None
+
+
 def parse_group(overrides: Mapping[str, str]) -> dict[str, int]:
-    """A group's own keys as numbers. ConfigError (INVALID_CONFIG) for one that is not known or not a number."""
+    """The group's own keys that have an effect. ConfigError (INVALID_CONFIG) for an unknown key and for a value that is
+    not allowed.
+    """
     values: dict[str, int] = {}
     for name, raw in overrides.items():
         key = GROUP_CONFIG_DEF.get(name)
         if key is None:
             raise ConfigError(name, raw, "is not a configuration of groups")
-        values[name] = key.parse(raw)
+        value = key.parse(raw)
+        if name in BROKER_KEYS:
+            values[name] = value
     return values
 
 
@@ -91,13 +153,23 @@ def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
 def describe_group(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """A group's entries for DescribeConfigs (None: all keys), whether there is such a group or not."""
-    wanted = GROUP_CONFIG_DEF.names if names is None else [name for name in names if name in GROUP_CONFIG_DEF]
+    """A group's entries for DescribeConfigs (None: all keys but internal ones that it does not set), whether there is
+    such a group or not.
+    """
+    if names is None:
+        wanted = [key.name for key in GROUP_CONFIG_DEF if not key.internal or key.name in overrides]
+    else:
+        wanted = [name for name in names if name in GROUP_CONFIG_DEF]
     entries = []
     for name in wanted:
         key = GROUP_CONFIG_DEF[name]
-        synonyms = list(broker.synonyms(BROKER_KEYS[name].default))
-        value = format_value(key.type, broker.get_int(BROKER_KEYS[name].default))
+        broker_key = _broker_key(name, broker)
+        if broker_key is None:
+            value = format_value(key.type, key.default)
+            synonyms = [ConfigSynonym(name, value, ConfigSource.DEFAULT_CONFIG)]
+        else:
+            value = format_value(key.type, broker[broker_key])
+            synonyms = list(broker.synonyms(broker_key))
         if name in overrides:
             value = overrides[name]
             synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.DYNAMIC_GROUP_CONFIG))

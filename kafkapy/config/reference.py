@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kafkapy.config.broker import KEY_GROUPS, SYNONYM_CHAINS
+from kafkapy.config.compatibility import TOPIC_REMOVED, is_removed
 from kafkapy.config.config_def import MAX_DOUBLE, MAX_INT, MAX_LONG, ConfigKey, format_value
 from kafkapy.config.effects import TOPIC_WITHOUT_EFFECT, WITHOUT_EFFECT
 from kafkapy.config.topic import BROKER_SYNONYMS, TOPIC_CONFIG_DEF
@@ -19,17 +20,21 @@ _HEAD = """\
 
 <!-- Written by `make docs` from kafkapy/config; changes belong there. -->
 
-The keys are those of Apache Kafka 3.9, with its defaults, and a few of kafkapy's own (`kafkapy.*` and
-`metrics.listeners`). The broker reads them from a properties file; `--override key=value` goes over the file:
+The keys are those of Apache Kafka 3.9 and 4.4, and a few of kafkapy's own (`kafkapy.*` and `metrics.listeners`). The
+broker reads them from a properties file; `--override key=value` goes over the file:
 
     kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override num.partitions=3
 
 Without a file it is a cluster by itself: it listens on 127.0.0.1:9092 only, keeps its data in `./data/kafkapy-logs`,
 its internal topics have one replica, and groups do not wait for more members (`group.initial.rebalance.delay.ms=0`).
 
-A key that does not exist, or a value that is not allowed, stops the start with one sentence: key, value, what is
-allowed, and the line of the file. Keys of plugins are known once the plugin is installed. A key that exists but has no
-effect in this version is named in a warning at the start; so is a topic's own key.
+A misspelt key, or a value that is not allowed, stops the start with one sentence: key, value, what is allowed, and the
+line of the file. A key that is like no other is named in a warning and left alone: files for Apache Kafka have keys of
+its plugins. Keys of kafkapy's plugins are known once the plugin is installed. A key that exists but has no effect in
+this version is named in a warning at the start; so is an own key of a topic or a group.
+
+*Compatibility* marks keys of Apache Kafka 3.9 that 4.4 does not have. They are taken as before, and shown by
+DescribeConfigs (`kafka-configs --describe --all`) only where they are set.
 
 **Update** says whether a broker key may change while the broker runs: *read-only* (no), for one broker (*per-broker*),
 or for all of them (*cluster-wide*). Keys of TLS and SASL, and the connection limits, may be set for one listener:
@@ -58,6 +63,8 @@ def _section(keys: Iterable[ConfigKey], broker: bool) -> Iterator[str]:
         yield f"{key.doc}\n"
         if key.name in (WITHOUT_EFFECT if broker else TOPIC_WITHOUT_EFFECT) and "no effect" not in key.doc:
             yield "Has no effect yet: the broker logs a warning when the key is set.\n"
+        if is_removed(key.name) if broker else key.name in TOPIC_REMOVED:
+            yield "Compatibility: Apache Kafka 4.4 has no such key.\n"
         facts = [f"Type: {key.type.label}", f"Default: {_default(key)}"]
         if key.allowed:
             facts.append(f"Allowed: {key.allowed}")

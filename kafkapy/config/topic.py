@@ -25,6 +25,7 @@ from kafkapy.config.broker_keys import (
     TIMESTAMP_TYPES,
     ZSTD_LEVEL,
 )
+from kafkapy.config.compatibility import TOPIC_REMOVED
 from kafkapy.config.config_def import (
     MAX_LONG,
     ConfigDef,
@@ -79,6 +80,7 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
              "How long in ms tombstones stay in a compacted log, so that a reader from the start still sees them."),
         _key("file.delete.delay.ms", LONG, 60000, at_least(0), MEDIUM,
              "Time in ms between taking a segment out of the log and deleting its file."),
+        _key("errors.deadletterqueue.group.enable", BOOLEAN, False, None, MEDIUM, NO_EFFECT),
         _key("flush.messages", LONG, MAX_LONG, at_least(1), MEDIUM,
              "Messages after which the log is flushed to disk. 1: after every batch."),
         _key("flush.ms", LONG, MAX_LONG, at_least(0), MEDIUM, "Most ms a message stays unflushed."),
@@ -93,6 +95,7 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
              "Ms that segments of a tiered log stay on local disk. -2: as long as retention.ms."),
         _key("max.compaction.lag.ms", LONG, MAX_LONG, at_least(1), MEDIUM,
              "Most ms a record may stay uncompacted. Compacted topics only."),
+        _key("max.decompressed.message.bytes", INT, 2147483639, between(1, 2147483639), MEDIUM, NO_EFFECT),
         _key("max.message.bytes", INT, 1024 * 1024 + 12, at_least(0), MEDIUM,
              "Largest record batch in bytes, after compression, that is accepted."),
         _key("message.downconversion.enable", BOOLEAN, True, None, LOW,
@@ -115,6 +118,8 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
              "Replicas that must be in sync for a produce with acks=all to be taken."),
         _key("preallocate", BOOLEAN, False, None, MEDIUM,
              "Whether the space of a segment is reserved at its creation."),
+        _key("remote.copy.lag.bytes", LONG, -1, at_least(-1), MEDIUM, NO_EFFECT),
+        _key("remote.copy.lag.ms", LONG, 0, at_least(-1), MEDIUM, NO_EFFECT),
         _key("remote.log.copy.disable", BOOLEAN, False, None, MEDIUM,
              "Whether a tiered topic stops copying segments to remote storage."),
         _key("remote.log.delete.on.disable", BOOLEAN, False, None, MEDIUM,
@@ -150,6 +155,7 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
         ("log.retention.minutes", MS_PER_MINUTE),
         ("log.retention.hours", MS_PER_HOUR),
     ),
+    "max.decompressed.message.bytes": (("max.decompressed.message.bytes", 1),),
     "max.message.bytes": (("message.max.bytes", 1),),
     "index.interval.bytes": (("log.index.interval.bytes", 1),),
     "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
@@ -171,6 +177,8 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
     "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
     "message.downconversion.enable": (("log.message.downconversion.enable", 1),),
+    "remote.copy.lag.bytes": (("log.remote.copy.lag.bytes", 1),),
+    "remote.copy.lag.ms": (("log.remote.copy.lag.ms", 1),),
     "local.retention.ms": (("log.local.retention.ms", 1),),
     "local.retention.bytes": (("log.local.retention.bytes", 1),),
     "kafkapy.storage.backend": (("kafkapy.storage.backend", 1),),
@@ -192,6 +200,7 @@ class LogConfig(NamedTuple):
     compression_type: str
     compression_zstd_level: int
     delete_retention_ms: int
+    errors_deadletterqueue_group_enable: bool
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
@@ -201,6 +210,7 @@ class LogConfig(NamedTuple):
     local_retention_bytes: int
     local_retention_ms: int
     max_compaction_lag_ms: int
+    max_decompressed_message_bytes: int
     max_message_bytes: int
     message_downconversion_enable: bool
     message_format_version: str
@@ -212,6 +222,8 @@ class LogConfig(NamedTuple):
     min_compaction_lag_ms: int
     min_insync_replicas: int
     preallocate: bool
+    remote_copy_lag_bytes: int
+    remote_copy_lag_ms: int
     remote_log_copy_disable: bool
     remote_log_delete_on_disable: bool
     remote_storage_enable: bool
@@ -372,9 +384,13 @@ def broker_defaults(broker: BrokerConfig) -> dict[str, Any]:
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """A topic's entries for DescribeConfigs (None: all keys), with sources and synonyms as Kafka reports them."""
+    """A topic's entries for DescribeConfigs, with sources and synonyms as Kafka reports them. None: all keys but those
+    that Kafka 4 has no more, which are there where the topic sets them."""
     config = LogConfig.create(broker, {name: raw for name, raw in overrides.items() if name in TOPIC_CONFIG_DEF})
-    wanted = TOPIC_CONFIG_DEF.names if names is None else [name for name in names if name in TOPIC_CONFIG_DEF]
+    if names is None:
+        wanted = [name for name in TOPIC_CONFIG_DEF.names if name not in TOPIC_REMOVED or name in overrides]
+    else:
+        wanted = [name for name in names if name in TOPIC_CONFIG_DEF]
     entries = []
     for name in wanted:
         key = TOPIC_CONFIG_DEF[name]

@@ -71,6 +71,30 @@ def test_an_unknown_key_names_its_line_and_a_close_key() -> None:
         BrokerConfig(parse_properties("# x\nnum.patitions=3", "server.properties"))
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["log.retention.hour", "listener", "broker_id", "retention.ms", "auto.create.topic.enable",
+     "default.replication.factors", "listener.name.sasl_ssl.ssl.keystore.locaton"],
+)  # fmt: skip
+def test_a_misspelt_key_stops_the_start(key: str) -> None:
+    assert "did you mean" in refusal({key: "1"})
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["confluent.license.topic.replication.factor", "cruise.control.metrics.reporter.bootstrap.servers",
+     "kafka.http.metrics.port", "opa.authorizer.url", "my.company.password", "port",
+     "listener.name.sasl_ssl.opa.authorizer.url"],
+)  # fmt: skip
+def test_a_key_that_is_like_no_other_is_left_alone(key: str) -> None:
+    subject = BrokerConfig(parse_properties(f"{key}=hunter2\nnum.partitions=3", "f"))
+    assert (subject.unknown_keys, subject["num.partitions"], subject[key]) == ([key], 3, "hunter2")
+    assert key not in {entry.name for entry in subject.describe()}
+    assert "hunter2" not in repr(subject.plain())
+    with pytest.raises(ConfigError, match="not a configuration key"):
+        subject.with_dynamic({key: "1"})
+
+
 def test_a_bad_override_is_blamed_on_the_command_line() -> None:
     properties = parse_properties("num.partitions=3", "f").override(["num.partitions=0"])
     with pytest.raises(ConfigError) as caught:
@@ -183,10 +207,6 @@ def test_a_listener_prefix_goes_over_the_plain_key() -> None:
     assert subject.for_listener("SASL_SSL", "sasl.jaas.config") is None
 
 
-def test_a_listener_prefix_needs_a_key_behind_it() -> None:
-    assert "not a configuration key" in refusal({"listener.name.x.no.such.key": "1"})
-
-
 # --- keys that depend on each other -------------------------------------------------------------------------------
 
 
@@ -295,6 +315,34 @@ def test_entries_of_all_keys_have_sources_types_and_no_secrets() -> None:
     assert all(synonym.value is None for synonym in entries["ssl.key.password"].synonyms)
     assert entries["log.retention.hours"].value == "168"
     assert "unstable.api.versions.enable" not in entries
+
+
+@pytest.mark.parametrize(
+    ("static", "key", "synonyms"),
+    [
+        ({}, "log.retention.ms", []),
+        ({}, "log.retention.minutes", []),
+        ({}, "log.retention.hours", ["log.retention.hours=168"]),
+        ({"log.retention.ms": "5"}, "log.retention.hours", ["log.retention.hours=168"]),
+        ({"log.retention.minutes": "5"}, "log.retention.ms", []),
+        ({}, "log.flush.interval.ms", []),
+        ({}, "log.flush.scheduler.interval.ms", ["log.flush.scheduler.interval.ms=9223372036854775807"]),
+        ({"log.flush.interval.ms": "5"}, "log.flush.scheduler.interval.ms",
+         ["log.flush.scheduler.interval.ms=9223372036854775807"]),
+        ({}, "log.roll.ms", []),
+        ({"log.roll.hours": "2"}, "log.roll.hours", ["log.roll.hours=2", "log.roll.hours=168"]),
+    ],
+)  # fmt: skip
+def test_synonyms_begin_with_the_key_itself(static: dict[str, str], key: str, synonyms: list[str]) -> None:
+    (entry,) = BrokerConfig(static).describe([key])
+    assert [f"{each.name}={each.value}" for each in entry.synonyms] == synonyms
+
+
+def test_keys_that_kafka_4_has_no_more_are_listed_where_they_are_set() -> None:
+    removed = {"zookeeper.connect", "log.message.format.version", "password.encoder.iterations", "super.users"}
+    assert not removed & {entry.name for entry in BrokerConfig({}).describe()}
+    assert removed & {entry.name for entry in config(super_users="User:a").describe()} == {"super.users"}
+    assert {entry.name for entry in BrokerConfig({}).describe(list(removed))} == removed
 
 
 def test_update_modes_are_kafkas() -> None:

@@ -18,6 +18,7 @@ from kafkapy.config.effects import (
     NOTHING_READS,
     TOPIC_WITHOUT_EFFECT,
     WITHOUT_EFFECT,
+    ineffective_group_keys,
     ineffective_keys,
     ineffective_topic_keys,
 )
@@ -26,7 +27,16 @@ from kafkapy.config.properties import Properties
 from kafkapy.config.topic import BROKER_SYNONYMS, TOPIC_CONFIG_DEF
 
 ROOT = Path(kafkapy.__file__).parent
-TABLES = {"broker_keys.py", "coordinator_keys.py", "security_keys.py", "effects.py", "reference.py", "single_node.py"}
+TABLES = {
+    "accepted_keys.py",
+    "broker_keys.py",
+    "compatibility.py",
+    "coordinator_keys.py",
+    "effects.py",
+    "reference.py",
+    "security_keys.py",
+    "single_node.py",
+}
 CLIENT_KEYS = {"admin.py", "clients.py", "consumer.py", "producer.py"}
 """Files that name keys and do nothing with their values, and keys of clients that have the same names."""
 NO_BROKER = {"clients", "tools", "testing"}
@@ -177,3 +187,14 @@ def test_only_the_limits_of_a_listener_have_an_effect_for_one_listener() -> None
 
 def test_topic_keys() -> None:
     assert ineffective_topic_keys({"remote.storage.enable": "true", "retention.ms": "1"}) == ["remote.storage.enable"]
+
+
+def test_unknown_keys_of_a_file_are_told_apart_from_keys_without_effect() -> None:
+    given = config(my__plugin__bucket="b", num__replica__fetchers="2", num__partitions="3")
+    assert given.unknown_keys == ["my.plugin.bucket"]
+    assert ineffective_keys(given) == ["num.replica.fetchers"]
+
+
+def test_group_keys_of_what_is_not_served_are_named() -> None:
+    given = {"share.session.timeout.ms": "50000", "consumer.session.timeout.ms": "50000"}
+    assert ineffective_group_keys(given) == ["share.session.timeout.ms"]

@@ -41,13 +41,30 @@ def test_a_session_is_longer_than_a_heartbeat_interval() -> None:
 
 def test_where_a_value_comes_from() -> None:
     set_for_all = broker("group.consumer.heartbeat.interval.ms=6000")
-    session, heartbeat = describe_group(set_for_all, {"consumer.session.timeout.ms": "50000"})
+    described = {each.name: each for each in describe_group(set_for_all, {"consumer.session.timeout.ms": "50000"})}
+    session, heartbeat = described["consumer.session.timeout.ms"], described["consumer.heartbeat.interval.ms"]
     assert (session.value, session.source) == ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG)
     assert [each.name for each in session.synonyms] == [
         "consumer.session.timeout.ms",
         "group.consumer.session.timeout.ms",
     ]
     assert (heartbeat.value, heartbeat.source) == ("6000", ConfigSource.STATIC_BROKER_CONFIG)
+
+
+def test_keys_of_kafka_4_4_without_effect_are_taken_and_described() -> None:
+    keys = {"share.heartbeat.interval.ms": "6000", "streams.num.warmup.replicas": "1"}
+    validate_group(keys, broker())
+    with pytest.raises(ConfigError, match="at least 1"):
+        validate_group({"share.heartbeat.interval.ms": "0"}, broker())
+    described = {each.name: each for each in describe_group(broker("group.share.session.timeout.ms=50000"), keys)}
+    assert described["share.heartbeat.interval.ms"].source is ConfigSource.DYNAMIC_GROUP_CONFIG
+    assert described["share.session.timeout.ms"].value == "50000"
+    assert described["streams.assignor.name"].value == "sticky"
+    assert [(each.name, each.value) for each in described["share.isolation.level"].synonyms] == [
+        ("share.isolation.level", "read_uncommitted")
+    ]
+    assert "streams.num.warmup.replicas" in described
+    assert "streams.task.offset.interval.ms" not in described
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkapy.config.broker import BROKER_CONFIG_DEF, BrokerConfig
+from kafkapy.config.compatibility import TOPIC_REMOVED
 from kafkapy.config.topic import (
     BROKER_SYNONYMS,
     TOPIC_CONFIG_DEF,
@@ -105,21 +106,57 @@ def test_the_storage_backend_is_fixed_at_creation() -> None:
 def test_described_values_say_where_they_come_from() -> None:
     broker = BrokerConfig({"log.retention.minutes": "10"}).with_dynamic({"log.cleanup.policy": "compact"})
     entries = {entry.name: entry for entry in describe_topic(broker, {"segment.bytes": "1000"})}
-    assert set(entries) == set(TOPIC_CONFIG_DEF.names)
+    assert set(entries) == set(TOPIC_CONFIG_DEF.names) - TOPIC_REMOVED
     assert entries["segment.bytes"].source is ConfigSource.DYNAMIC_TOPIC_CONFIG
     assert [(s.name, s.value, s.source) for s in entries["segment.bytes"].synonyms] == [
         ("segment.bytes", "1000", ConfigSource.DYNAMIC_TOPIC_CONFIG),
         ("log.segment.bytes", "1073741824", ConfigSource.DEFAULT_CONFIG),
     ]
     assert entries["retention.ms"].value == "600000"
-    assert [(s.name, s.value) for s in entries["retention.ms"].synonyms] == [
-        ("log.retention.minutes", "10"),
-        ("log.retention.hours", "168"),
-    ]
+    assert entries["retention.ms"].synonyms == ()
+    assert entries["retention.ms"].is_default
     assert entries["cleanup.policy"].value == "compact"
     assert entries["cleanup.policy"].source is ConfigSource.DYNAMIC_BROKER_CONFIG
     assert entries["remote.storage.enable"].is_default
     assert entries["flush.messages"].value == "9223372036854775807"
+
+
+@pytest.mark.parametrize(
+    ("static", "dynamic", "key", "source", "synonyms"),
+    [
+        ({"log.retention.hours": "5"}, {}, "retention.ms", "DEFAULT_CONFIG", []),
+        ({"log.roll.hours": "5"}, {}, "segment.ms", "DEFAULT_CONFIG", []),
+        ({"log.flush.scheduler.interval.ms": "5"}, {}, "flush.ms", "DEFAULT_CONFIG", []),
+        (
+            {"log.retention.ms": "5", "log.retention.hours": "6"},
+            {},
+            "retention.ms",
+            "STATIC_BROKER_CONFIG",
+            ["log.retention.ms=5", "log.retention.hours=6", "log.retention.hours=168"],
+        ),
+        (
+            {"log.retention.hours": "6"},
+            {"log.retention.ms": "7"},
+            "retention.ms",
+            "DYNAMIC_BROKER_CONFIG",
+            ["log.retention.ms=7", "log.retention.hours=6", "log.retention.hours=168"],
+        ),
+        ({"log.roll.jitter.ms": "1"}, {}, "segment.jitter.ms", "STATIC_BROKER_CONFIG",
+         ["log.roll.jitter.ms=1", "log.roll.jitter.hours=0"]),
+    ],
+)  # fmt: skip
+def test_keys_of_several_units_have_the_sources_that_kafka_tells(
+    static: dict[str, str], dynamic: dict[str, str], key: str, source: str, synonyms: list[str]
+) -> None:
+    (entry,) = describe_topic(BrokerConfig(static).with_dynamic(dynamic), {}, [key])
+    assert entry.source.name == source
+    assert [f"{each.name}={each.value}" for each in entry.synonyms] == synonyms
+
+
+def test_keys_that_kafka_4_has_no_more_are_shown_where_they_are_set() -> None:
+    shown = {entry.name for entry in describe_topic(BrokerConfig({}), {"message.downconversion.enable": "false"})}
+    assert shown & TOPIC_REMOVED == {"message.downconversion.enable"}
+    assert len(describe_topic(BrokerConfig({}), {}, list(TOPIC_REMOVED))) == len(TOPIC_REMOVED)
 
 
 def test_only_the_keys_asked_for_are_described() -> None:

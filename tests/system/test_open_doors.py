@@ -14,6 +14,8 @@ from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
 from kafkapy.types import SecurityProtocol
 
 IGNORED = re.compile(r"have no effect in this broker: ([^\"]*)")
+UNKNOWN = re.compile(r"are unknown here and are left alone: ([^\"]*)")
+GROUP_IGNORED = re.compile(r"Configuration of group (\S+) has no effect in this broker: ([^\"]*)")
 TOPIC_IGNORED = re.compile(r"Topic configuration (\S+) is set but has no effect in this broker: ([^\"]*)")
 
 
@@ -44,10 +46,13 @@ def test_a_listener_with_a_protocol_that_is_not_enforced_keeps_the_broker_from_s
 
 def test_keys_without_effect_are_named_at_start_and_when_they_are_set_later(tmp_path: Path) -> None:
     keys = {"super.users": "User:root", "client.quota.callback.class": "a.B", "num.partitions": "2"}
+    keys["cruise.control.metrics.topic"] = "hidden"
     broker = BrokerProcess(tmp_path, keys)
     with broker:
         client = RawClient(broker.bootstrap)
         assert IGNORED.findall(broker.log_tail()) == ["client.quota.callback.class, super.users"]
+        assert UNKNOWN.findall(broker.log_tail()) == ["cruise.control.metrics.topic"]
+        assert "hidden" not in broker.log_tail(100_000)
         topic = CreateTopicsRequest.Topic
         configs = [topic.Config(name="preallocate", value="true")]
         made = client.call(
@@ -64,10 +69,17 @@ def test_keys_without_effect_are_named_at_start_and_when_they_are_set_later(tmp_
             1,
         )
         assert answer.responses[0].error_code == 0
+        change = resource.Config(name="share.session.timeout.ms", config_operation=0, value="50000")
+        answer = client.call(
+            IncrementalAlterConfigsRequest(resources=[resource(resource_type=32, resource_name="g", configs=[change])]),
+            1,
+        )
+        assert answer.responses[0].error_code == 0
         broker.restart()
         assert IGNORED.findall(broker.log_tail(100_000)) == [
             "client.quota.callback.class, super.users",
             "log.preallocate",
             "client.quota.callback.class, log.preallocate, super.users",
         ]
+        assert GROUP_IGNORED.findall(broker.log_tail(100_000)) == [("g", "share.session.timeout.ms")] * 2
         assert TOPIC_IGNORED.findall(broker.log_tail(100_000)) == [("preallocate", "t")] * 2

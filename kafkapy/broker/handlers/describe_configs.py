@@ -1,7 +1,8 @@
 """DescribeConfigs, API key 32: versions 0 to 4.
 
 Topics, groups, this broker, the cluster-wide broker defaults (an empty broker name) and this broker's loggers; each key
-with its value, source, and where asked for its synonyms and documentation. Sensitive values are null.
+with its value, source, and where asked for its synonyms and documentation. Sensitive values are null,
+and the error message of a success is empty, as in Kafka.
 
 Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST until its part exists.
 """
@@ -34,7 +35,7 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
     async for resource in in_slices(request.resources):
         result = Result(
             error_code=ErrorCode.NONE,
-            error_message=None,
+            error_message="",
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=[],

@@ -33,6 +33,7 @@ async def handle(context: RequestContext, request: DescribeQuorumRequest) -> Des
     if len(request.topics) == 1 and _is_quorum(request.topics[0]):
         return await _quorum(context)
     return DescribeQuorumResponse(
+        error_message="",
         topics=[
             Topic(
                 topic_name=topic.topic_name,
@@ -55,6 +56,7 @@ async def _quorum(context: RequestContext) -> DescribeQuorumResponse:
     node = snapshot.node(leader, context.listener_name)
     partition = Topic.Partition(
         partition_index=0,
+        error_message="",
         leader_id=leader,
         leader_epoch=snapshot.controller_epoch,
         high_watermark=end,
@@ -67,6 +69,7 @@ async def _quorum(context: RequestContext) -> DescribeQuorumResponse:
     )
     listeners = [Node.Listener(name=context.listener_name, host=node.host, port=node.port)] if node else []
     return DescribeQuorumResponse(
+        error_message="",
         topics=[Topic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
         nodes=[Node(node_id=leader, listeners=listeners)] if context.api_version >= FIRST_WITH_NODES else [],
     )

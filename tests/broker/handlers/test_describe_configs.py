@@ -19,7 +19,7 @@ def ask(client: Any, kind: int, name: str, version: int = 4, keys: list[str] | N
 
 
 def entries(result: Any) -> dict[str, Any]:
-    assert result.error_code == ErrorCode.NONE, result.error_message
+    assert (result.error_code, result.error_message) == (ErrorCode.NONE, "")
     return {each.name: each for each in result.configs}
 
 

@@ -1,0 +1,40 @@
+"""Keys of Apache Kafka 3.9 that Apache Kafka 4.4 does not list: a broker takes them, so that files and scripts of 3.x
+go on working.
+
+DescribeConfigs shows such a key only where it is set, or asked for by its name, as it does with internal keys.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_REMOVED_FAMILIES: Final = ("zookeeper.", "authorizer.zookeeper.", "password.encoder.")
+_REMOVED: Final = frozenset((
+    "auto.include.jmx.reporter", "broker.id.generation.enable", "control.plane.listener.name",
+    "controlled.shutdown.max.retries", "controlled.shutdown.retry.backoff.ms", "delegation.token.master.key",
+    "eligible.leader.replicas.enable", "group.coordinator.new.enable", "group.share.enable", "group.share.max.groups",
+    "inter.broker.protocol.version", "leader.imbalance.per.broker.percentage", "log.message.downconversion.enable",
+    "log.message.format.version", "log.message.timestamp.difference.max.ms", "metadata.log.segment.min.bytes",
+    "offsets.commit.required.acks", "reserved.broker.max.id", "sasl.oauthbearer.header.urlencode",
+))  # fmt: skip
+
+LISTED_NOWHERE: Final = frozenset((
+    "allow.everyone.if.no.acl.found", "follower.replication.throttled.rate", "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second", "super.users",
+))  # fmt: skip
+"""Broker keys that Kafka has outside of its table of keys: an authorizer's, and those that are only dynamic."""
+
+TOPIC_REMOVED: Final = frozenset((
+    "message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms",
+))  # fmt: skip
+"""Topic keys that Kafka 4 has no more."""
+
+
+def is_removed(name: str) -> bool:
+    """Whether Kafka 4.4 has no such broker key any more."""
+    return name in _REMOVED or name.startswith(_REMOVED_FAMILIES)
+
+
+def is_listed(name: str) -> bool:
+    """Whether Kafka 4.4 lists the broker key when nobody has set it."""
+    return name not in LISTED_NOWHERE and not is_removed(name)
