@@ -416,7 +416,7 @@ class BrokerConfig:
                 return raw
             listener = LISTENER_KEY.fullmatch(name)
             unknown = name if listener is None else listener["base"]
-            if source is ConfigSource.STATIC_BROKER_CONFIG and not self.definition.close_to(unknown, NEAR):
+            if source is ConfigSource.STATIC_BROKER_CONFIG and not self.definition.has_near(unknown, NEAR):
                 # Kafka's users have keys of their plugins in the file; a misspelt key is another matter.
                 return raw
             raise self.definition.unknown_key(unknown, raw, line, where)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from kafkapy.config.suggestions import did_you_mean, nearest
 from kafkapy.errors import ConfigError
 from kafkapy.types import ConfigType
 
@@ -327,18 +328,14 @@ class ConfigDef:
                 values[name] = key.parse(text, source=source)
         return values
 
-    def close_to(self, name: str, likeness: float) -> list[str]:
-        """At most three defined names that are alike, the closest first; 1.0 is equal."""
-        import difflib  # only when something is wrong: start-up does not pay for it
+    def has_near(self, name: str, likeness: float) -> bool:
+        """Whether a defined name is that much like `name`; 1.0 is equal."""
+        return bool(nearest(name, self._keys, likeness))
 
-        return difflib.get_close_matches(name, self._keys, n=3, cutoff=likeness)
-
-    def unknown_key(
-        self, name: str, value: object, line: int | None = None, source: str | None = None
-    ) -> ConfigError:
+    def unknown_key(self, name: str, value: object, line: int | None = None, source: str | None = None) -> ConfigError:
         """The error for a key that is not defined, with the closest defined names."""
-        close = self.close_to(name, 0.75)
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        question = did_you_mean(name, self._keys)
+        hint = f"; {question}" if question else ""
         # An unknown key may hold a misspelt password, so its value is shown only where that is out of the question.
         secret = any(word in name.lower() for word in ("password", "secret", "jaas", ".key"))
         return ConfigError(name, None if secret else value, f"not a configuration key{hint}", line, source)

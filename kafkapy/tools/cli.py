@@ -37,10 +37,10 @@ class _GroupWithPlugins(LazyGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, cmd_name) or _plugin_commands().get(cmd_name)
 
-    def command_lines(self) -> list[tuple[str, str]]:
+    def command_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Plugins' commands come last."""
         plugins = _listed_plugin_commands()
-        return [*super().command_lines(), *((name, plugins[name].get_short_help_str()) for name in sorted(plugins))]
+        return [*super().command_lines(ctx), *((name, plugins[name].get_short_help_str()) for name in sorted(plugins))]
 
 
 def _plugin_commands() -> Mapping[str, click.Command]:

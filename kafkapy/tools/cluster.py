@@ -6,6 +6,7 @@ from __future__ import annotations
 import click
 
 from kafkapy.errors import KafkaError
+from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.options import cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output, time_text
 from kafkapy.tools.terminal import echo
@@ -22,7 +23,7 @@ BROKER_COLUMNS = (
 )
 
 
-@click.group("cluster")
+@click.group("cluster", cls=CommandGroup)
 def cluster() -> None:
     """Show the cluster, its brokers and features."""
 

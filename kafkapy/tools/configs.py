@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkapy.errors import KafkaError
+from kafkapy.config.suggestions import did_you_mean
+from kafkapy.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from kafkapy.tools.lazy_group import CommandGroup
+from kafkapy.tools.missing_names import no_topic, topic_problem
 from kafkapy.tools.options import cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output
 
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from kafkapy.clients.admin.configs import ConfigResource
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
 
 __all__ = ["configs"]
 
@@ -40,7 +45,7 @@ type_argument = click.argument("kind", metavar="TYPE", type=click.Choice(TYPES))
 name_argument = click.argument("name", metavar="NAME", type=_ResourceName())
 
 
-@click.group("configs")
+@click.group("configs", cls=CommandGroup)
 def configs() -> None:
     """Describe, set and delete configurations.
 
@@ -70,17 +75,22 @@ def describe(
 ) -> None:
     """Show the configuration of one resource: what it was given, the KEYs named, or --all."""
     shown = "all" if everything or keys else "modified"
-    with connected(settings) as admin:
+    with connected(settings) as admin, _topic_known(admin, kind, name):
         found = admin.describe_configs(
             [_resource(kind, name, list(keys) or None)],
             include_synonyms=synonyms,
             config_filter=shown,
             include_documentation=documentation,
         )
-    rows = [{"key": key} | row for key, row in sorted(_only(found).items())]
-    missing = sorted(set(keys) - {row["key"] for row in rows})
-    if missing:
-        raise KafkaError(f"{kind.capitalize()} {name} has no configuration {', '.join(missing)}.")
+        rows = [{"key": key} | row for key, row in sorted(_only(found).items())]
+        missing = sorted(set(keys) - {row["key"] for row in rows})
+        if missing:
+            known = _only(admin.describe_configs([_resource(kind, name, None)], config_filter="all"))
+            question = did_you_mean(missing[0], known)
+            raise KafkaError(
+                f"{kind.capitalize()} {name} has no configuration {', '.join(missing)}"
+                + (f"; {question}" if question else ". --all shows every key.")
+            )
     columns = [Column("key"), Column("value"), Column("config_source", "source"), Column("read_only", "read-only")]
     if synonyms:
         columns.append(Column("synonyms"))
@@ -91,7 +101,8 @@ def describe(
     for row in rows:
         if row["is_sensitive"] and row["value"] is None and not as_json:
             row["value"] = "[hidden]"
-    Output(as_json).rows(rows, columns)
+    empty = f"{kind.capitalize()} {name} has only defaults. --all shows them, kafkapy configs set changes one."
+    Output(as_json).rows(rows, columns, empty)
 
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
@@ -132,7 +143,7 @@ def _alter(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    with connected(settings) as admin:
+    with connected(settings) as admin, _topic_known(admin, kind, name):
         result = _only(admin.alter_configs([_resource(kind, name, changes)], validate_only=dry_run))
     if result != "OK":
         # "InvalidConfigError: ..." is for programs.
@@ -162,6 +173,17 @@ def _resource(kind: str, name: str, keys: Any) -> ConfigResource:
     if kind.startswith("broker") and name and not name.isdecimal():
         raise click.UsageError(f"{name!r} is no broker: its id, or {ALL_BROKERS} for all brokers, is expected.")
     return ConfigResource(kind, name, keys)
+
+
+@contextmanager
+def _topic_known(admin: KafkaAdminClient, kind: str, name: str) -> Iterator[None]:
+    """A topic that is not there, or that the client may not see, is an error that says so."""
+    try:
+        yield
+    except UnknownTopicOrPartitionError:
+        raise no_topic(admin, name) from None
+    except TopicAuthorizationFailedError as error:
+        raise KafkaError(topic_problem(name, error.code)) from None
 
 
 def _only(found: Mapping[str, Mapping[str, Any]]) -> Any:

@@ -11,7 +11,7 @@ import click
 
 from kafkapy.errors import KafkaTimeoutError
 from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, settings_of_admin
-from kafkapy.tools.output import Progress, progress
+from kafkapy.tools.output import INTERRUPTED, Progress, counted, is_regular_file, progress, tell
 from kafkapy.tools.record_format import FormatError, as_json_line, compile_format
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
 
@@ -126,6 +126,10 @@ def _from_partitions(
         starts = {partition: offset for partition, offset in starts.items() if offset < ends[partition]}
     if not starts:
         output.write(b"")  # an older file of that name does not stay as it is
+        tell(
+            "There are no records in that range. --follow waits for new ones, kafkapy topics describe --offsets shows "
+            "what is there."
+        )
         return
     total = None if ends is None else sum(ends[partition] - offset for partition, offset in starts.items())
     consumer = KafkaConsumer(configs=configs)
@@ -134,7 +138,7 @@ def _from_partitions(
         for partition, offset in starts.items():
             consumer.seek(partition, offset)
         with _shown(total if count is None else min(count, total or count), output) as bar:
-            _until_interrupted(ends is None, lambda: _copy(consumer, ends, count, lines, output, bar, {}))
+            _until_interrupted(ends is None, bar, lambda: _copy(consumer, ends, count, lines, output, bar, {}))
     finally:
         consumer.close()
 
@@ -159,12 +163,17 @@ def _from_group(
         while not consumer.assignment():
             early = consumer.poll(POLL_MS, AT_ONCE if count is None else min(AT_ONCE, count))
         ends = None if follow else dict(consumer.end_offsets(list(consumer.assignment())))
-        with _shown(count, output) as bar:
-            _copy(consumer, ends, count, lines, output, bar, printed, early)
+        _copy(consumer, ends, count, lines, output, bar, printed, early)
 
     try:
         consumer.subscribe(list(topics))
-        _until_interrupted(follow, copy)
+        with _shown(count, output) as bar:
+            _until_interrupted(follow, bar, copy)
+        if not bar.done and not follow:
+            tell(
+                f"Group {configs['group.id']} has read all records. --follow waits for new ones, kafkapy groups "
+                "reset-offsets goes back."
+            )
         # Not the positions: of what the last poll gave, some may have come after the end, or after Ctrl-C.
         mine = consumer.assignment()
         consumer.commit({each: OffsetAndMetadata(offset) for each, offset in printed.items() if each in mine})
@@ -252,19 +261,23 @@ def _at_the_end(consumer: KafkaConsumer, polled: Polled, ends: Offsets) -> set[T
     }
 
 
-def _until_interrupted(follows: bool, copy: Callable[[], None]) -> None:
-    """Ctrl-C is how to end what goes on for ever; otherwise it is an interruption."""
+def _until_interrupted(follows: bool, bar: Progress, copy: Callable[[], None]) -> None:
+    """Ctrl-C is how to end what goes on for ever; otherwise it is an interruption, with exit code 130."""
+    if follows:
+        tell("Waiting for records; Ctrl-C ends.")
     try:
         copy()
     except KeyboardInterrupt:
         if not follows:
-            raise
+            click.echo(f"Interrupted: {counted(bar.done)} printed.", err=True)
+            raise SystemExit(INTERRUPTED) from None
+        tell(f"{counted(bar.done)} printed.")
 
 
 @contextmanager
 def _shown(total: int | None, output: BinaryIO) -> Iterator[Progress]:
-    """A bar where the records themselves do not run over the terminal."""
-    with progress("consumed", total, shown=not output.isatty()) as bar:
+    """A bar where neither the records nor the other end of a pipe write to the terminal."""
+    with progress("consumed", total, shown=is_regular_file(output)) as bar:
         yield bar
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkapy.errors import ErrorCode, KafkaError, NoError
+from kafkapy.tools.lazy_group import CommandGroup
+from kafkapy.tools.missing_names import check_groups, group_problem, no_group
 from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, json_option, yes_option
 from kafkapy.tools.output import Column, Output
 from kafkapy.tools.reset_offsets import reset_offsets
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["groups"]
 
 Row = dict[str, Any]
+NO_GROUPS = "There are no groups of consumers. kafkapy consume TOPIC --group NAME makes one."
 
 LIST_COLUMNS = (Column("group"), Column("type"), Column("protocol"), Column("state"))
 OFFSET_COLUMNS = (
@@ -56,7 +59,7 @@ STATE_COLUMNS = (
 )
 
 
-@click.group("groups")
+@click.group("groups", cls=CommandGroup)
 def groups() -> None:
     """List, describe, reset and delete groups."""
 
@@ -89,7 +92,10 @@ def list_(
     if quiet:
         output.names([row["group"] for row in rows])
     else:
-        output.rows(rows, LIST_COLUMNS)
+        empty = "No group has members or offsets. kafkapy consume TOPIC --group NAME makes one."
+        if states or types:
+            empty = "No group is of these states and types. kafkapy groups list shows all groups."
+        output.rows(rows, LIST_COLUMNS, empty)
 
 
 @groups.command("describe")
@@ -113,15 +119,19 @@ def describe(
         lags = {} if shown == "members" else _lag_rows(admin, described)
     output = Output(as_json)
     if shown == "members":
-        output.rows([row for group in described.values() for row in _member_rows(group)], MEMBER_COLUMNS)
+        rows = [row for group in described.values() for row in _member_rows(group)]
+        output.rows(rows, MEMBER_COLUMNS, "No member is in the group now." if described else NO_GROUPS)
     elif shown == "state":
-        output.rows([_state_row(group, lags[name]) for name, group in described.items()], STATE_COLUMNS)
+        output.rows([_state_row(group, lags[name]) for name, group in described.items()], STATE_COLUMNS, NO_GROUPS)
     elif as_json:
         output.json([_state_row(group, lags[name]) | {"offsets": lags[name]} for name, group in described.items()])
     elif output.terminal:
+        if not described:
+            output.say(NO_GROUPS)
         for name, group in described.items():
             output.heading(name, *_summary(group, lags[name]))
-            output.rows(lags[name], OFFSET_COLUMNS[1:])
+            empty = "The group has no offsets and no partitions: it has not read anything yet."
+            output.rows(lags[name], OFFSET_COLUMNS[1:], empty)
     else:
         output.rows([row for rows in lags.values() for row in rows], OFFSET_COLUMNS)
 
@@ -136,9 +146,10 @@ def delete(settings: dict[str, object], names: tuple[str, ...], yes: bool, as_js
 
     Their offsets go with them. Asks first on a terminal.
     """
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} with all offsets?", abort=True, err=True)
     with connected(settings) as admin:
+        check_groups(admin, names)
+        if not yes and sys.stdin.isatty():
+            click.confirm(f"Delete {', '.join(names)} with all offsets?", abort=True, err=True)
         results = admin.delete_groups(names)
     _report("group", {name: None if text == "OK" else text for name, text in results.items()}, "deleted", as_json)
 
@@ -156,10 +167,12 @@ def delete_offsets(settings: dict[str, object], name: str, places: tuple[str, ..
     """
     from kafkapy.tools.topics import partitions_of
 
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete the offsets of {name} for {', '.join(places)}?", abort=True, err=True)
     with connected(settings) as admin:
-        results = admin.delete_group_offsets(name, partitions_of(admin, places))
+        check_groups(admin, [name])
+        partitions = partitions_of(admin, places)
+        if not yes and sys.stdin.isatty():
+            click.confirm(f"Delete the offsets of {name} for {', '.join(places)}?", abort=True, err=True)
+        results = admin.delete_group_offsets(name, partitions)
     outcomes = {str(partition): _error_name(error) for partition, error in sorted(results.items())}
     _report("offset of", outcomes, "deleted", as_json)
 
@@ -212,7 +225,7 @@ def _described(admin: KafkaAdminClient, names: Iterable[str], everything: bool) 
     for name, group in admin.describe_consumer_groups(wanted).items():
         if isinstance(group, KafkaError):
             gone = group.code == ErrorCode.GROUP_ID_NOT_FOUND
-            raise KafkaError(f"There is no group {name}." if gone else f"Group {name}: {group}")
+            raise no_group(admin, name) if gone else KafkaError(group_problem(name, group))
         described[name] = group
     return described
 

@@ -1,4 +1,5 @@
-"""Groups of commands whose modules are imported when a command is used, so that help and completion start fast."""
+"""Groups of commands: a misspelt command is answered with the closest one, and with `LazyGroup` a command's module is
+imported when the command is used, so that help and completion start fast."""
 
 from __future__ import annotations
 
@@ -8,10 +9,41 @@ from typing import Any
 
 import click
 
-__all__ = ["LazyGroup"]
+from kafkapy.config.suggestions import did_you_mean
+
+__all__ = ["CommandGroup", "LazyGroup"]
 
 
-class LazyGroup(click.Group):
+WHOLE = 200
+"""Characters of a command's first sentence in the list of commands: lines are wrapped, not cut."""
+
+
+class CommandGroup(click.Group):
+    """Names the closest command for one that does not exist."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """click.UsageError with the closest commands, or with where the list of them is."""
+        name = args[0]
+        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            question = did_you_mean(name, self.list_commands(ctx))
+            rest = question[:1].upper() + question[1:] or f"{ctx.command_path} --help lists the commands."
+            raise click.UsageError(f"There is no command {ctx.command_path} {name}. {rest}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands' section of the help, in the order of definition, with whole sentences."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.command_lines(ctx))
+
+    def command_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """(name, line) of each command in the help."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        return [(name, command.get_short_help_str(WHOLE)) for name, command in found if command is not None]
+
+
+class LazyGroup(CommandGroup):
     """Knows its commands by name. `places`: {name: ("module:attribute", line in the help)}."""
 
     def __init__(self, *args: Any, places: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
@@ -31,11 +63,6 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), name)
         return command
 
-    def command_lines(self) -> list[tuple[str, str]]:
+    def command_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
         """(name, line) of each command in the help, without an import."""
         return [(name, line) for name, (_, line) in self._places.items()]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands' section of the help."""
-        with formatter.section("Commands"):
-            formatter.write_dl(self.command_lines())

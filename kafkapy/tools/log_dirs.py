@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.options import cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output, size_text
 from kafkapy.types import TopicPartition, TopicPartitionReplica
@@ -38,7 +39,7 @@ PARTITION_COLUMNS = (
 MOVE_COLUMNS = (Column("partition"), Column("broker", right=True), Column("log_dir", "to"), Column("outcome"))
 
 
-@click.group("log-dirs")
+@click.group("log-dirs", cls=CommandGroup)
 def log_dirs() -> None:
     """Show the log directories of brokers, and move partitions between those of one broker."""
 

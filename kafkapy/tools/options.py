@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kafkapy.errors import ConfigError, KafkaError
+from kafkapy.errors import ConfigError, ErrorCode, KafkaError
 from kafkapy.tools.terminal import PrintableFormatter, printable
 
 if TYPE_CHECKING:
@@ -54,6 +54,12 @@ DEFAULTS: Settings = {
 }
 """A person is waiting: five seconds without any broker are enough."""
 COMPLETION_TIMEOUT_MS = 1500
+NOT_AUTHORIZED = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 
 bootstrap_option = click.option(
     "--bootstrap-server",
@@ -91,7 +97,7 @@ def cluster_options(command: F) -> F:
         try:
             command(settings=_settings(bootstrap, command_config, properties), **arguments)
         except (KafkaError, ValueError) as error:
-            raise click.ClickException(one_sentence(error)) from None
+            raise click.ClickException(one_sentence(error) + _remedy(error)) from None
 
     return run  # type: ignore[return-value]
 
@@ -170,6 +176,12 @@ def log_to_stderr(verbose: bool) -> None:
         logging.basicConfig(level=logging.DEBUG, handlers=[handler])
     elif not logging.root.handlers:
         logging.getLogger("kafkapy").addHandler(logging.NullHandler())
+
+
+def _remedy(error: Exception) -> str:
+    """What helps against errors whose own sentence does not say it."""
+    code = error.code if isinstance(error, KafkaError) else None
+    return " The client's principal needs an ACL that allows this operation." if code in NOT_AUTHORIZED else ""
 
 
 def one_sentence(error: Exception | str) -> str:

@@ -6,6 +6,8 @@ rich is imported only for a terminal, so that a command in a pipe starts fast.
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +19,10 @@ from kafkapy.tools.terminal import echo, json_without_controls, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Column", "Output", "Progress", "progress", "size_text", "time_text"]
+__all__ = ["Column", "Output", "Progress", "counted", "is_regular_file", "progress", "size_text", "tell", "time_text"]
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 NOTHING = "-"
 """Stands for None in tables and lines."""
 
@@ -43,6 +47,9 @@ class Column:
 
 
 WIDE = 120
+GAP = 3
+NARROW_GAP = 2
+"""Characters between two columns, and where the headings have no room for that."""
 
 
 class Output:
@@ -68,10 +75,15 @@ class Output:
         text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, default=_jsonable, ensure_ascii=False)
         print(json_without_controls(text))
 
-    def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
-        """A table: JSON is an array of the rows with all their keys; lines begin with one that names the columns."""
+    def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], empty: str = "") -> None:
+        """A table: JSON is an array of the rows with all their keys; lines begin with one that names the columns.
+
+        `empty` is what a person reads in place of a table without rows: that there is nothing, and what to do next.
+        """
         if self.as_json:
             self.json(rows)
+        elif self.terminal and not rows and empty:
+            self.say(empty)
         elif self.terminal:
             self._table(rows, columns)
         else:
@@ -115,20 +127,71 @@ class Output:
 
         narrow = self.console.width < WIDE
         shown = [column for column in columns if not (narrow and column.quiet)]
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False)
-        for column in shown:
-            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-        for row in rows:
-            cells = (printable(_cell_text(row.get(column.key)), one_line=True) for column in shown)
-            table.add_row(*(Text(cell, style=column.style or "") for cell, column in zip(cells, shown, strict=True)))
+        cells = [[printable(_cell_text(row.get(column.key)), one_line=True) for column in shown] for row in rows]
+        fitted = _fit(shown, cells, self.console.width)
+        if fitted is None:
+            self._records(shown, cells)
+            return
+        gap, widths = fitted
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            header_style="bold",
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, gap - NARROW_GAP),
+        )
+        for column, width in zip(shown, widths, strict=True):
+            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold", width=width)
+        for row in cells:
+            table.add_row(*(Text(cell, style=column.style or "") for cell, column in zip(row, shown, strict=True)))
         self.console.print(table)
+
+    def _records(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+        """Rows one below the other, a line per column: for a terminal that has no room for the headings."""
+        from rich.text import Text
+
+        width = max(len(column.title) for column in columns)
+        for number, row in enumerate(cells):
+            if number:
+                self.console.print()
+            for column, cell in zip(columns, row, strict=True):
+                line = Text(f"{column.title:{width}}  ", style="bold")
+                line.append(cell, style="not bold")
+                self.console.print(line, soft_wrap=True)
+
+
+def _fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> tuple[int, list[int]] | None:
+    """(gap, width of each column) of a table that is no wider than the terminal; None where there is no room.
+
+    Long values are folded, the widest columns first; a heading breaks between words only.
+    """
+    from rich.cells import cell_len
+
+    least = [max(map(len, column.title.split())) for column in columns]
+    widths = [
+        min(width, max(len(column.title), *(cell_len(row[at]) for row in cells)) if cells else len(column.title))
+        for at, column in enumerate(columns)
+    ]
+    gaps = len(columns) - 1
+    gap = GAP if sum(widths) + GAP * gaps <= width else NARROW_GAP
+    room = width - gap * gaps
+    if sum(least) > room:
+        return None
+    while sum(widths) > room:
+        widest = max((at for at in range(len(widths)) if widths[at] > least[at]), key=widths.__getitem__)
+        widths[widest] -= 1
+    return gap, widths
 
 
 class Progress:
-    """How far long work is; a no-op where stderr is no terminal."""
+    """How far long work is: counted, and shown where stderr is a terminal that nothing else is written to."""
+
+    def __init__(self) -> None:
+        self.done = 0
 
     def advance(self, count: int = 1) -> None:
         """So many more are done."""
+        self.done += count
 
     def say_total(self, total: int) -> None:
         """How many there will be, once that is known."""
@@ -136,10 +199,12 @@ class Progress:
 
 class _Bar(Progress):
     def __init__(self, bar: Any, task: Any) -> None:
+        super().__init__()
         self._bar = bar
         self._task = task
 
     def advance(self, count: int = 1) -> None:
+        super().advance(count)
         self._bar.advance(self._task, count)
 
     def say_total(self, total: int) -> None:
@@ -148,7 +213,11 @@ class _Bar(Progress):
 
 @contextmanager
 def progress(what: str, total: int | None = None, shown: bool = True) -> Iterator[Progress]:
-    """A bar with count and rate on stderr while the block runs; `total` None: it is not known how much there is."""
+    """A bar with count and rate on stderr while the block runs; `total` None: it is not known how much there is.
+
+    `shown`: that nothing else is written to the terminal meanwhile, neither by this program nor at the other end of a
+    pipe.
+    """
     if not shown or not sys.stderr.isatty():
         yield Progress()
         return
@@ -176,6 +245,25 @@ def progress(what: str, total: int | None = None, shown: bool = True) -> Iterato
     columns += [BarColumn(), CountColumn(), RateColumn(), TimeElapsedColumn()]
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         yield _Bar(bars, bars.add_task(what, total=total))
+
+
+def is_regular_file(stream: Any) -> bool:
+    """Whether a stream is a file on disk, and neither a terminal nor a pipe, whose other end may have the terminal."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # closed, or no file at all
+        return False
+
+
+def tell(text: str) -> None:
+    """A line on stderr for the person at the terminal; nothing where stderr is none."""
+    if sys.stderr.isatty():
+        print(printable(text, one_line=True), file=sys.stderr)
+
+
+def counted(count: int) -> str:
+    """1 record, 2,000 records."""
+    return "1 record" if count == 1 else f"{count:,} records"
 
 
 def size_text(count: float | None) -> str:

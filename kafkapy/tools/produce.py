@@ -6,16 +6,18 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import click
 
-from kafkapy.errors import KafkaError
+from kafkapy.errors import KafkaError, KafkaTimeoutError
+from kafkapy.tools.missing_names import topics_by_name
 from kafkapy.tools.options import TOPIC, cluster_options, connected, settings_of_admin
-from kafkapy.tools.output import progress
+from kafkapy.tools.output import INTERRUPTED, counted, is_regular_file, progress, tell
 from kafkapy.tools.record_format import FormatError, from_json_line, unescape
+from kafkapy.tools.topics import no_partition
 
 __all__ = ["produce"]
 
@@ -25,6 +27,8 @@ Placed = tuple[str, Call]
 """A call, and where its records come from: of an error that one of them makes."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_BYTES = 1 << 17
+LAST_WAIT_S: Final = 10
+"""After Ctrl-C, for the cluster to confirm what was sent."""
 THROUGHPUT: dict[str, object] = {"linger.ms": 20, "batch.size": 262144}
 """For a pipe batches matter more than the milliseconds until the first one; -X says otherwise."""
 
@@ -84,52 +88,111 @@ def produce(
 
     every = _defaults(key, headers, partition)
     configs = THROUGHPUT | settings | {"compression.type": compression}
-    with connected(settings_of_admin(configs, PRODUCER)) as admin:
-        _check(admin.describe_topics([topic])[0], topic, partition)
+    partitions = _Partitions(settings_of_admin(configs, PRODUCER), topic)
+    partitions.check(0 if partition is None else partition)
+    sources = files or ("-",)
     if whole:
-        calls = _whole(files or ("-",), every)
+        calls = _whole(sources, every)
     elif as_json:
-        calls = _json_lines(files or ("-",), between, every, null)
+        calls = _json_lines(sources, between, every, null, partitions)
     else:
-        calls = _lines(files or ("-",), between, split, every, null)
+        calls = _lines(sources, between, split, every, null)
+    if not quiet and "-" in sources and sys.stdin.isatty():
+        what = (
+            "the value of one record" if whole else "one record per line, as JSON" if as_json else "one record per line"
+        )
+        tell(f"Type {what}. Ctrl-D at the beginning of a line ends.")
+    from_disk = all(is_regular_file(sys.stdin) if name == "-" else Path(name).is_file() for name in sources)
     started = time.monotonic()
-    count = _send(configs, topic, calls, quiet)
-    if not quiet and sys.stderr.isatty():
+    count = _send(configs, topic, calls, from_disk and not quiet)
+    if not quiet:
         rate = count / max(time.monotonic() - started, 0.001)
-        click.echo(f"{count:,} records sent, {rate:,.0f}/s", err=True)
+        tell(f"{counted(count)} sent, {rate:,.0f}/s" if from_disk else f"{counted(count)} sent")
 
 
-def _send(configs: dict[str, object], topic: str, calls: Iterator[Placed], quiet: bool) -> int:
+class _Partitions:
+    """How many partitions the topic has. Nothing is created by a typing error, and no record waits for a partition that
+    does not exist."""
+
+    def __init__(self, settings: dict[str, object], topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._count = 0
+
+    def check(self, partition: int) -> None:
+        """KafkaError where the topic or the partition is not there, as the cluster has it now."""
+        if partition < self._count:
+            return
+        with connected(self._settings) as admin:
+            self._count = len(topics_by_name(admin, [self._topic])[self._topic]["partitions"])
+        if partition >= self._count:
+            raise KafkaError(no_partition(self._topic, partition, self._count))
+
+
+class _Sent:
+    """What was handed to the producer, and how much of it the cluster has confirmed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.confirmed = 0
+        self.all_counted = True
+        """Not while a call hands records over: some may be on their way."""
+        self._futures: deque[tuple[Any, int]] = deque()
+
+    def add(self, future: Any, count: int) -> None:
+        """These are on their way."""
+        self._futures.append((future, count))
+        self.count += count
+
+    def collect(self) -> None:
+        """Count what is confirmed. KafkaError with the first failure."""
+        while self._futures and self._futures[0][0].is_done:
+            future, count = self._futures.popleft()
+            if future.exception is not None:
+                raise KafkaError(f"Not all of the first {self.count} records were sent: {future.exception}")
+            self.confirmed += count
+
+
+def _send(configs: dict[str, object], topic: str, calls: Iterator[Placed], shown: bool) -> int:
     """How many records were sent: each call is of one record (`value`) or of many (`values`). KafkaError with the first
-    failure."""
+    failure. Ctrl-C ends the program with exit code 130 and says how many records arrived."""
     from kafkapy.clients.producer.producer import KafkaProducer
 
-    count = 0
+    sent = _Sent()
     producer = KafkaProducer(configs)
     try:
-        with progress("sent", None, shown=not quiet) as bar:
-            sent: deque[Any] = deque()
+        with progress("sent", None, shown=shown) as bar:
             for where, call in calls:
                 more = len(call["values"]) if "values" in call else 1
+                sent.all_counted = False
                 try:
-                    sent.append(producer.send_many(topic, **call) if "values" in call else producer.send(topic, **call))
+                    sent.add(
+                        producer.send_many(topic, **call) if "values" in call else producer.send(topic, **call), more
+                    )
                 except (KafkaError, ValueError) as error:
                     raise KafkaError(f"{where}: {error}") from None
-                count += more
+                sent.all_counted = True
                 bar.advance(more)
-                while sent and sent[0].is_done:
-                    _raise_failure(sent.popleft(), count)
+                sent.collect()
             producer.flush()
-            for future in sent:
-                _raise_failure(future, count)
+            sent.collect()
+    except KeyboardInterrupt:
+        _interrupted(producer, sent)
     finally:
         producer.close()
-    return count
+    return sent.count
 
 
-def _raise_failure(future: Any, count: int) -> None:
-    if future.exception is not None:
-        raise KafkaError(f"Not all of the first {count} records were sent: {future.exception}")
+def _interrupted(producer: Any, sent: _Sent) -> NoReturn:
+    """Waits for what is on its way; another Ctrl-C ends the wait. SystemExit."""
+    with suppress(KeyboardInterrupt, KafkaTimeoutError):
+        producer.flush(LAST_WAIT_S)
+    sent.collect()
+    arrived = f"{'' if sent.all_counted else 'at least '}{counted(sent.confirmed)} arrived"
+    if sent.confirmed < sent.count:
+        arrived += f"; whether the other {sent.count - sent.confirmed:,} did is not known"
+    click.echo(f"Interrupted: {arrived}.", err=True)
+    raise SystemExit(INTERRUPTED)
 
 
 def _defaults(key: str | None, headers: tuple[str, ...], partition: int | None) -> Call:
@@ -140,14 +203,6 @@ def _defaults(key: str | None, headers: tuple[str, ...], partition: int | None) 
             raise click.UsageError(f"{text!r} is no NAME=VALUE.")
         pairs.append((name, value.encode()))
     return {"key": None if key is None else key.encode(), "headers": pairs, "partition": partition}
-
-
-def _check(topic: dict[str, Any], name: str, partition: int | None) -> None:
-    """KafkaError where the topic or the partition is not there: nothing is created by a typing error."""
-    if topic["error_code"]:
-        raise KafkaError(f"The cluster has no topic {name}.")
-    if partition is not None and partition >= len(topic["partitions"]):
-        raise KafkaError(f"Topic {name} has no partition {partition}; it has 0 to {len(topic['partitions']) - 1}.")
 
 
 def _whole(files: tuple[str, ...], every: Call) -> Iterator[Placed]:
@@ -180,13 +235,20 @@ def _lines(files: tuple[str, ...], between: bytes, split: bytes | None, every: C
         yield f"{numbers} of {where}", rest | {"values": values, "keys": keys}
 
 
-def _json_lines(files: tuple[str, ...], between: bytes, every: Call, null: bool) -> Iterator[Placed]:
+def _json_lines(
+    files: tuple[str, ...], between: bytes, every: Call, null: bool, partitions: _Partitions
+) -> Iterator[Placed]:
     for where, first, block in _blocks(files, between):
         for number, line in enumerate(block, first):
             try:
                 record = from_json_line(line)
             except FormatError as error:
                 raise KafkaError(f"Line {number} of {where}: {error}.") from None
+            if record.get("partition") is not None:
+                try:
+                    partitions.check(record["partition"])
+                except KafkaError as error:
+                    raise KafkaError(f"Line {number} of {where}: {error}") from None
             record["headers"] += every["headers"]
             if null:
                 record["value"] = record["value"] or None

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.tools.lazy_group import CommandGroup
+from kafkapy.tools.missing_names import NOT_AUTHORIZED, topics_by_name
 from kafkapy.tools.options import (
     TOPIC,
     cluster_options,
@@ -51,7 +53,7 @@ OFFSET_COLUMNS = (
 )
 
 
-@click.group("topics")
+@click.group("topics", cls=CommandGroup)
 def topics() -> None:
     """List, describe, create, alter and delete topics."""
 
@@ -70,7 +72,8 @@ def list_(settings: dict[str, object], exclude_internal: bool, quiet: bool, as_j
     if quiet:
         output.names([row["topic"] for row in rows])
     else:
-        output.rows(rows, LIST_COLUMNS)
+        empty = "There are no topics that you may see. kafkapy topics create NAME makes one."
+        output.rows(rows, LIST_COLUMNS, empty)
 
 
 @topics.command("describe")
@@ -92,6 +95,7 @@ def describe(
     with connected(settings) as admin:
         found = _known_topics(admin, names)
         rows = [row for topic in found for row in _partition_rows(topic)]
+        filtered = under_replicated or unavailable
         if under_replicated:
             rows = [row for row in rows if set(row["isr"]) < set(row["replicas"])]
         if unavailable:
@@ -103,9 +107,14 @@ def describe(
     if as_json:
         output.json([_described(topic, configs, rows) for topic in found])
     elif output.terminal:
+        if not found:
+            output.say("There are no topics that you may see. kafkapy topics create NAME makes one.")
+        elif filtered and not rows:
+            asked = (("under-replicated", under_replicated), ("unavailable", unavailable))
+            output.say(f"No partition is {' and '.join(word for word, given in asked if given)}.")
         for topic in found:
             its = [row for row in rows if row["topic"] == topic["name"]]
-            if its or not (under_replicated or unavailable):
+            if its or not filtered:
                 output.heading(topic["name"], *_summary(topic, configs[topic["name"]]))
                 output.rows(its, (*PARTITION_COLUMNS[1:], *(OFFSET_COLUMNS if offsets else ())))
     else:
@@ -175,10 +184,13 @@ def alter(settings: dict[str, object], name: str, partitions: int, dry_run: bool
 @cluster_options
 def delete(settings: dict[str, object], names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool) -> None:
     """Delete topics with all their records. Asks first on a terminal."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
+    wanted = list(dict.fromkeys(names))
     with connected(settings) as admin:
-        deleted = admin.delete_topics(list(dict.fromkeys(names)), raise_errors=False)["topics"]
+        if not yes and sys.stdin.isatty():
+            there = _there(admin, wanted) if if_exists else topics_by_name(admin, wanted)
+            if there:
+                click.confirm(f"Delete {', '.join(there)} with all records?", abort=True, err=True)
+        deleted = admin.delete_topics(wanted, raise_errors=False)["topics"]
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else ErrorCode.NONE
     _report([_outcome(topic, "deleted", ignored=missing, ignored_text="is not there") for topic in deleted], as_json)
 
@@ -193,11 +205,13 @@ def delete_records(settings: dict[str, object], places: tuple[str, ...], before:
     """Delete the records of partitions below an offset."""
     if before != "end" and not before.isdecimal():
         raise click.UsageError(f"--before {before!r} is no offset: a number or end is expected.")
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete records of {', '.join(places)}?", abort=True, err=True)
     offset = -1 if before == "end" else int(before)
     with connected(settings) as admin:
-        deleted = admin.delete_records(dict.fromkeys(partitions_of(admin, places), offset))
+        partitions = partitions_of(admin, places)
+        if not yes and sys.stdin.isatty():
+            which = "all records" if before == "end" else f"the records below offset {before}"
+            click.confirm(f"Delete {which} of {', '.join(places)}?", abort=True, err=True)
+        deleted = admin.delete_records(dict.fromkeys(partitions, offset))
     rows = [
         {"topic": partition.topic, "partition": partition.partition, "first_offset": answer["low_watermark"]}
         for partition, answer in sorted(deleted.items())
@@ -218,25 +232,32 @@ def partitions_of(admin: KafkaAdminClient, places: Iterable[str]) -> list[TopicP
         known = sorted(each["partition_index"] for each in found[name]["partitions"])
         for number in known if numbers is None else numbers:
             if number not in known:
-                raise KafkaError(f"Topic {name} has no partition {number}; it has {known[0]} to {known[-1]}.")
+                raise KafkaError(no_partition(name, number, len(known)))
             partitions[TopicPartition(name, number)] = None
     return list(partitions)
+
+
+def no_partition(topic: str, number: int, count: int) -> str:
+    """The sentence about a partition that a topic of so many partitions does not have."""
+    there = "only partition 0" if count == 1 else f"partitions 0 to {count - 1}"
+    return f"Topic {topic} has no partition {number}: it has {there}."
 
 
 def _known_topics(admin: KafkaAdminClient, names: Iterable[str]) -> list[Mapping[str, Any]]:
     """Topics in the order named, all that are not internal when none is. KafkaError for one that is not there."""
     wanted = list(names)
-    found = {topic["name"]: topic for topic in admin.describe_topics(wanted or None)}
-    if not wanted:
-        return [found[name] for name in sorted(found) if not found[name]["is_internal"]]
-    unknown = [name for name in wanted if found[name]["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    if unknown:
-        what = f"no topic {unknown[0]}" if len(unknown) == 1 else f"none of the topics {', '.join(unknown)}"
-        raise KafkaError(f"The cluster has {what}.")
-    for name in wanted:
-        if found[name]["error_code"]:
-            raise KafkaError(f"Topic {name}: {error_for(found[name]['error_code'])}")
-    return [found[name] for name in wanted]
+    if wanted:
+        found = topics_by_name(admin, wanted)
+        return [found[name] for name in wanted]
+    every = sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
+    return [topic for topic in every if not topic["is_internal"]]
+
+
+def _there(admin: KafkaAdminClient, names: Sequence[str]) -> list[str]:
+    """Those of the topics that are there, or that the client may not see."""
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    codes = {topic["name"]: topic["error_code"] for topic in admin.describe_topics(names)}
+    return [name for name in names if codes[name] != missing]
 
 
 def _listed(topic: Mapping[str, Any]) -> Row:
@@ -320,7 +341,9 @@ def _outcome(answer: Mapping[str, Any], done: str, ignored: int = 0, ignored_tex
     code = answer["error_code"]
     error = None
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and code != ignored:
-        error = "there is no such topic"
+        error = "the cluster has no such topic"
+    elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        error = NOT_AUTHORIZED
     elif code and code != ignored:
         error = str(answer.get("error_message") or error_for(code))
     return {

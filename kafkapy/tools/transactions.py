@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkapy.errors import KafkaError
+from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.options import TOPIC, cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output, time_text
 from kafkapy.types import TopicPartition
@@ -60,7 +61,7 @@ HANGING_COLUMNS = (
 )
 
 
-@click.group("transactions")
+@click.group("transactions", cls=CommandGroup)
 def transactions() -> None:
     """List, describe, find and abort transactions."""
 
@@ -104,7 +105,9 @@ def list_(
         for broker, listings in found.items()
         for each in listings
     ]
-    Output(as_json).rows(sorted(rows, key=lambda row: str(row["transactional_id"])), LIST_COLUMNS)
+    filtered = bool(states or producers or duration or pattern)
+    empty = "No transactional id is like that." if filtered else "No producer of the cluster uses transactions."
+    Output(as_json).rows(sorted(rows, key=lambda row: str(row["transactional_id"])), LIST_COLUMNS, empty)
 
 
 @transactions.command("describe")
@@ -146,7 +149,10 @@ def describe_producers(
     place = TopicPartition(topic, partition)
     with connected(settings) as admin:
         found = admin.describe_producers([place], broker)[place].active_producers
-    Output(as_json).rows([_producer_row(each) for each in sorted(found)], PRODUCER_COLUMNS)
+    empty = (
+        f"Partition {place} remembers no producer: none that is idempotent or transactional has written to it lately."
+    )
+    Output(as_json).rows([_producer_row(each) for each in sorted(found)], PRODUCER_COLUMNS, empty)
 
 
 @transactions.command("find-hanging")
@@ -194,7 +200,7 @@ def find_hanging(
         }
         for each in found
     ]
-    Output(as_json).rows(rows, HANGING_COLUMNS)
+    Output(as_json).rows(rows, HANGING_COLUMNS, "No transaction hangs.")
 
 
 @transactions.command("abort")
@@ -277,4 +283,7 @@ def _spec_at(admin: KafkaAdminClient, place: TopicPartition, start_offset: int) 
             # Where no marker was written yet the leader does not know the coordinator's epoch: 0, as Kafka's tool.
             epoch = max(each.coordinator_epoch, 0)
             return AbortTransactionSpec(place, each.producer_id, each.producer_epoch, epoch)
-    raise KafkaError(f"No open transaction begins at offset {start_offset} in {place}.")
+    raise KafkaError(
+        f"No open transaction begins at offset {start_offset} in {place}. kafkapy transactions find-hanging shows "
+        "those that hang, with their start offsets."
+    )

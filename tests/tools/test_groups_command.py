@@ -71,8 +71,8 @@ def test_members_are_shown_and_removed(kafkapy: CommandLine, broker: Broker, top
 
 def test_groups_that_are_not_there(kafkapy: CommandLine, name: Name) -> None:
     missing = name()
-    assert kafkapy.failure("groups", "describe", missing) == f"There is no group {missing}."
-    assert kafkapy.failure("groups", "delete", missing, "-y") == f"Group {missing}: There is no such group."
+    assert kafkapy.failure("groups", "describe", missing).startswith(f"There is no group {missing}")
+    assert kafkapy.failure("groups", "delete", missing, "-y").startswith(f"There is no group {missing}")
 
 
 def test_groups_and_their_offsets_are_deleted(
@@ -136,7 +136,7 @@ def test_offsets_are_shifted_and_kept_in_files(
         "groups", "reset-offsets", "nobody", "--topic", topic, "--shift-by", "1"
     )
     assert "has no offsets" in kafkapy.failure("groups", "reset-offsets", "nobody", "--all-topics", "--to-earliest")
-    assert "it has 0 to 1" in kafkapy.failure(*reset, "--topic", f"{topic}:7", "--to-earliest")
+    assert "it has partitions 0 to 1" in kafkapy.failure(*reset, "--topic", f"{topic}:7", "--to-earliest")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,8 @@ def test_transactions_are_listed_described_and_ended(
     assert (state["producer_id"], state["start_offset"]) == (str(shown["producer_id"]), "0")
     assert kafkapy.rows("transactions", "find-hanging", "--topic", topic) == []
     assert kafkapy.failure("transactions", "abort", topic, "0", "--start-offset", "7") == (
-        f"No open transaction begins at offset 7 in {topic}-0."
+        f"No open transaction begins at offset 7 in {topic}-0. kafkapy transactions find-hanging shows those that "
+        "hang, with their start offsets."
     )
     said = kafkapy.done("transactions", "abort", topic, "0", "--start-offset", "0")
     assert said == f"The transaction of producer {shown['producer_id']} in {topic}-0 is aborted.\n"

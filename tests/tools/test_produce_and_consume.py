@@ -250,11 +250,11 @@ def test_a_slow_pipe_is_sent_line_by_line(kafkapy: CommandLine, topic: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("consume", "nowhere"), "The cluster has no topic nowhere."),
-        (("consume", "nowhere", "-G", "g"), "The cluster has no topic nowhere."),
-        (("consume", "{topic}:5"), "Topic {topic} has no partition 5; it has 0 to 1."),
-        (("produce", "nowhere"), "The cluster has no topic nowhere."),
-        (("produce", "{topic}", "-p", "2"), "Topic {topic} has no partition 2; it has 0 to 1."),
+        (("consume", "nowhere"), "The cluster has no topic nowhere. kafkapy topics list"),
+        (("consume", "nowhere", "-G", "g"), "The cluster has no topic nowhere. kafkapy topics list"),
+        (("consume", "{topic}:5"), "Topic {topic} has no partition 5: it has partitions 0 to 1."),
+        (("produce", "nowhere"), "The cluster has no topic nowhere. kafkapy topics list"),
+        (("produce", "{topic}", "-p", "2"), "Topic {topic} has no partition 2: it has partitions 0 to 1."),
         (("produce", "{topic}", "-K", "="), "Line 1 of stdin: there is no '=' between a key and a value."),
         (("produce", "{topic}", "--json"), "Line 1 of stdin: it is no JSON"),
     ],

@@ -31,9 +31,9 @@ def test_topics_that_exist_and_that_do_not(kafkapy: CommandLine, topic: str, nam
     assert kafkapy.failure("topics", "create", topic) == f"Topic {topic}: Topic '{topic}' already exists."
     assert kafkapy.done("topics", "create", topic, "--if-not-exists") == f"Topic {topic} is there already.\n"
     missing = name()
-    assert kafkapy.failure("topics", "delete", missing, "-y") == f"Topic {missing}: there is no such topic."
+    assert kafkapy.failure("topics", "delete", missing, "-y") == f"Topic {missing}: the cluster has no such topic."
     assert kafkapy.done("topics", "delete", missing, "--if-exists") == f"Topic {missing} is not there.\n"
-    assert kafkapy.failure("topics", "describe", topic, missing) == f"The cluster has no topic {missing}."
+    assert kafkapy.failure("topics", "describe", topic, missing).startswith(f"The cluster has no topic {missing}")
     other = name()
     result = kafkapy("topics", "create", topic, other)
     assert (result.exit_code, result.stdout) == (1, f"Topic {other} created.\n")
@@ -130,12 +130,16 @@ def test_configurations_are_set_added_to_and_deleted(kafkapy: CommandLine, topic
 
 def test_configurations_that_are_not_there(kafkapy: CommandLine, topic: str) -> None:
     assert kafkapy.failure("configs", "set", "topic", topic, "retentionms=7") == (
-        f"Topic {topic} has no configuration retentionms that can be set."
+        f"Topic {topic} has no configuration retentionms that can be set; "
+        "did you mean retention.ms or retention.bytes or local.retention.ms?"
     )
     assert kafkapy.failure("configs", "set", "topic", topic, "retention.ms=x") == (
         f"Topic {topic}: Invalid value 'x' for configuration retention.ms: must be a whole number (long)."
     )
-    assert kafkapy.failure("configs", "describe", "topic", topic, "nope") == f"Topic {topic} has no configuration nope."
+    assert (
+        kafkapy.failure("configs", "describe", "topic", topic, "nope")
+        == f"Topic {topic} has no configuration nope. --all shows every key."
+    )
     assert kafkapy.failure("configs", "describe", "broker", "7") == "The cluster has no broker 7; it has 1."
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kafkapy.clients.admin.routing import AdminRouting, raise_first
 from kafkapy.clients.admin.shapes import OK, as_dict, error_of, error_text, member_of
+from kafkapy.config.suggestions import did_you_mean
 from kafkapy.errors import ErrorCode, UnsupportedVersionError, error_for
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest
@@ -260,7 +261,11 @@ class ConfigAdmin(AdminRouting):
             unknown = sorted(set(resource.configs or ()) - set(known))
             if unknown:
                 kind = resource.resource_type.name.lower().replace("_", " ")
-                raise ValueError(f"{kind} {resource.name} has no configuration {', '.join(unknown)} that can be set")
+                question = did_you_mean(unknown[0], known)
+                raise ValueError(
+                    f"{kind} {resource.name} has no configuration {', '.join(unknown)} that can be set"
+                    + (f"; {question}" if question else "")
+                )
 
     async def _serves_incremental(self) -> bool:
         deadline = self.deadline()

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.options import cluster_options, json_option, yes_option
 from kafkapy.tools.output import Column, Output, time_text
 
@@ -29,7 +30,7 @@ TRANSACTION_COLUMNS = (
 TASK_ID = re.compile(r"(.+)-[0-9]+-[0-9]+-[0-9]+", re.DOTALL)
 
 
-@click.group("txn")
+@click.group("txn", cls=CommandGroup)
 def txn() -> None:
     """Show and end transactions of exactly-once sinks."""
 

@@ -1,0 +1,78 @@
+"""Topics and groups that the cluster does not have or does not show: the sentence says which name was meant perhaps,
+or what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafkapy.config.suggestions import did_you_mean
+from kafkapy.errors import ErrorCode, KafkaError, error_for
+
+if TYPE_CHECKING:
+    from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
+
+__all__ = ["NOT_AUTHORIZED", "check_groups", "group_problem", "no_group", "no_topic", "topic_problem", "topics_by_name"]
+
+NOT_AUTHORIZED = "not authorized, the client's principal needs an ACL that allows this operation on it"
+
+
+def topics_by_name(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    """The description of each topic. KafkaError for one that is not there, or that the client may not see."""
+    wanted = list(dict.fromkeys(names))
+    found = {topic["name"]: topic for topic in admin.describe_topics(wanted)}
+    missing = [name for name in wanted if found[name]["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    if missing:
+        raise no_topic(admin, *missing)
+    for name in wanted:
+        if found[name]["error_code"]:
+            raise KafkaError(topic_problem(name, found[name]["error_code"]))
+    return {name: found[name] for name in wanted}
+
+
+def topic_problem(name: str, code: int, message: str | None = None) -> str:
+    """What is wrong with a topic, in a sentence."""
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return f"Topic {name}: {NOT_AUTHORIZED}."
+    return f"Topic {name}: {message or error_for(code)}"
+
+
+def no_topic(admin: KafkaAdminClient, *names: str) -> KafkaError:
+    """The error for topics that are not there."""
+    if len(names) > 1:
+        return KafkaError(
+            f"The cluster has none of the topics {', '.join(names)}. kafkapy topics list shows those that it has."
+        )
+    known = [topic for topic in admin.list_topics() if not topic.startswith("__")]
+    question = did_you_mean(names[0], known)
+    if not question:
+        question = "kafkapy topics list shows those that it has, kafkapy topics create makes one."
+        return KafkaError(f"The cluster has no topic {names[0]}. {question}")
+    return KafkaError(f"The cluster has no topic {names[0]}; {question}")
+
+
+def no_group(admin: KafkaAdminClient, name: str) -> KafkaError:
+    """The error for a group that is not there."""
+    question = did_you_mean(name, (group["group_id"] for group in admin.list_groups()))
+    if not question:
+        return KafkaError(f"There is no group {name}. kafkapy groups list shows those that there are.")
+    return KafkaError(f"There is no group {name}; {question}")
+
+
+def check_groups(admin: KafkaAdminClient, names: Iterable[str]) -> None:
+    """KafkaError for a group that is not there, of whatever type."""
+    known = {group["group_id"] for group in admin.list_groups()}
+    for name in names:
+        if name in known:
+            continue
+        found = admin.describe_consumer_groups([name])[name]
+        if isinstance(found, KafkaError) and found.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            raise KafkaError(group_problem(name, found))
+        raise no_group(admin, name)
+
+
+def group_problem(name: str, error: KafkaError) -> str:
+    """What is wrong with a group, in a sentence."""
+    if error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        return f"Group {name}: {NOT_AUTHORIZED}."
+    return f"Group {name}: {error}"
