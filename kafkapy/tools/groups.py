@@ -11,7 +11,7 @@ import click
 
 from kafkapy.errors import ErrorCode, KafkaError, NoError
 from kafkapy.tools.lazy_group import CommandGroup
-from kafkapy.tools.missing_names import check_groups, group_problem, no_group
+from kafkapy.tools.missing_names import NOT_AUTHORIZED, check_groups, group_problem, no_group
 from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, json_option, yes_option
 from kafkapy.tools.output import Column, Output
 from kafkapy.tools.reset_offsets import reset_offsets
@@ -354,4 +354,6 @@ def _explained(name: str) -> str:
     """An error's own sentence, from its class's name."""
     from kafkapy import errors
 
+    if name in ("GroupAuthorizationFailedError", "TopicAuthorizationFailedError"):
+        return NOT_AUTHORIZED
     return str(getattr(errors, name)()).rstrip(".")

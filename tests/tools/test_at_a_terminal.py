@@ -49,6 +49,8 @@ class Terminal:
             stdout=theirs if stdout is None else stdout,
             stderr=theirs,
             preexec_fn=_own_terminal,
+            # readline writes the size of this program's terminal into the environment.
+            env={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
         )
         os.close(theirs)
         self.raw = ""
