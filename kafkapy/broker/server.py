@@ -81,6 +81,7 @@ from kafkapy.plugins import PluginManager
 from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.replica_manager import ReplicaManager
 from kafkapy.types import Endpoint, TopicPartition
+from kafkapy.version import __version__
 
 if TYPE_CHECKING:
     from kafkapy.broker.metrics_listener import MetricsListener
@@ -236,9 +237,20 @@ class KafkaServer:
             await self._stop_parts()
             raise
         self.state = BrokerState.RUNNING
-        logger.info("started", extra={"seconds": f"{time.monotonic() - began:.3f}", "broker_id": self.context.node_id})
-        for endpoint in self.endpoints:
-            logger.info("listening on %s", endpoint.connection_string)
+        listeners = [endpoint.connection_string for endpoint in self.endpoints]
+        for listener in listeners:
+            logger.info("listening on %s", listener)
+        logger.info(
+            "started",
+            extra={
+                "version": __version__,
+                "seconds": f"{time.monotonic() - began:.3f}",
+                "broker_id": self.context.node_id,
+                "cluster_id": self.context.cluster_id,
+                "listeners": ",".join(listeners),
+                "log_dirs": ",".join(str(each.path) for each in self.context.log_manager.dirs),
+            },
+        )
         self._plugins_loaded.notify("broker_started", broker=self)
 
     async def _startup(self) -> None:

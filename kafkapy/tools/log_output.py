@@ -115,6 +115,11 @@ class LogOutput(logging.Handler):
         # Its number may be a partition's file by now where it was closed at the start.
         return logging.NullHandler() if stream is None else cls(stream.fileno(), limit)
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person reads the lines as they come."""
+        return self._descriptor >= 0 and os.isatty(self._descriptor)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record's line, when its kind is not too frequent."""
         if self._descriptor < 0:

@@ -5,7 +5,7 @@ A logging file is a properties file (config/logging.properties shows all keys):
     root=INFO                              level of every logger that is not named
     logger.kafka.request.logger=DEBUG      level of one logger and those below it; the names are Kafka's
     output=stderr                          stderr, stdout, or the path of a file that is appended to
-    format=keyvalue                        keyvalue or json
+    format=auto                            auto (short lines on a terminal, keyvalue elsewhere), keyvalue or json
     repeated=1000                          lines of a kind (INFO and above) that are written at once; then one a second
 """
 
@@ -25,6 +25,8 @@ from kafkapy.tools.terminal import json_without_controls, printable
 LOGGING_ENVIRONMENT: Final = "KAFKAPY_LOGGING"
 """The environment variable that names a logging file where --logging is not given."""
 
+SERVER_LOGGER: Final = "kafka.server.KafkaServer"
+
 LEVELS: Final = {
     "TRACE": 5,
     "DEBUG": logging.DEBUG,
@@ -37,7 +39,7 @@ LEVELS: Final = {
 }
 """Kafka's level names and the numbers of Python's logging."""
 
-FORMATS: Final = ("keyvalue", "json")
+FORMATS: Final = ("auto", "keyvalue", "json")
 
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
@@ -79,6 +81,51 @@ class KeyValueFormatter(logging.Formatter):
         return line
 
 
+class TerminalFormatter(logging.Formatter):
+    """Short lines for a person: time of day, level where it is not INFO, message, key=value; the start is a block of
+    its own. Used by the handler's thread."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, or the block."""
+        if _is_start(record):
+            return _start_block(fields_of(record))
+        parts = [time.strftime("%H:%M:%S", time.localtime(record.created))]
+        if record.levelno != logging.INFO:
+            parts.append("WARN" if record.levelno == logging.WARNING else record.levelname)
+        parts.append(printable(record.getMessage(), one_line=True))
+        parts += [f"{key}={_quoted(value)}" for key, value in fields_of(record).items()]
+        line = " ".join(parts)
+        if record.exc_info:
+            line += "\n" + printable(self.formatException(record.exc_info))
+        return line
+
+
+class _StartInOneBlock(logging.Filter):
+    """Leaves out the steps of a start, which are in its block; warnings and errors are shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        self._started = self._started or _is_start(record)
+        return self._started or record.levelno > logging.INFO
+
+
+def _is_start(record: logging.LogRecord) -> bool:
+    return record.name == SERVER_LOGGER and record.msg == "started"
+
+
+def _start_block(fields: Mapping[str, Any]) -> str:
+    listeners, directories = (str(fields[key]).split(",") for key in ("listeners", "log_dirs"))
+    lines = [f"kafkapy {fields['version']} is ready after {float(fields['seconds']):.2f} s. Ctrl-C stops it."]
+    lines += [f"  listening on {each}" for each in listeners]
+    lines += [f"  data in      {each}" for each in directories]
+    lines.append(f"  broker       {fields['broker_id']} of cluster {fields['cluster_id']}")
+    return printable("\n".join(lines))
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object for each record, tracebacks inside. Used by the handler's thread."""
 
@@ -105,7 +152,7 @@ def configure_logging(path: str | None = None, environment: Mapping[str, str] | 
     """
     path = path or (os.environ if environment is None else environment).get(LOGGING_ENVIRONMENT)
     levels: dict[str, int] = {"": logging.INFO}
-    output, form, repeated = "stderr", "keyvalue", REPEATED
+    output, form, repeated = "stderr", "auto", REPEATED
     if path:
         properties = load_properties(path)
         for key, value in properties.items():
@@ -129,7 +176,12 @@ def configure_logging(path: str | None = None, environment: Mapping[str, str] | 
                 known = "root, logger.<name>, output, format, repeated"
                 raise ConfigError(key, value, f"not a logging key ({known})", line, path)
     handler = _handler(output, path, LineLimit(repeated))
-    handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
+    if form == "auto" and isinstance(handler, LogOutput) and handler.is_terminal:
+        handler.setFormatter(TerminalFormatter())
+        if not path:
+            handler.addFilter(_StartInOneBlock())
+    else:
+        handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
     logging.addLevelName(LEVELS["TRACE"], "TRACE")
     root = logging.getLogger()
     for old in list(root.handlers):

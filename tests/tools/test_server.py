@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -189,3 +190,32 @@ def test_a_logging_file_sets_levels_and_format(run: Run, tmp_path: Path) -> None
     assert all(line.startswith("{") for line in lines)
     assert not any("kafka.controller" in line for line in lines)
     assert program.text == ""
+
+
+def test_the_start_says_version_listeners_data_and_time(run: Run, tmp_path: Path) -> None:
+    program = run(*overrides(tmp_path / "logs"))
+    port = program.port()
+    program.process.terminate()
+    assert program.code() == 0
+    (started,) = (line for line in program.text.splitlines() if "msg=started" in line)
+    assert re.search(
+        rf"version=\S+ seconds=\d+\.\d+ broker_id=\d+ cluster_id=\S+ listeners=PLAINTEXT://\S+:{port} ", started
+    )
+    assert started.endswith(f"log_dirs={tmp_path / 'logs'}")
+
+
+def test_a_start_on_a_terminal_is_a_short_block(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "kafkapy.tools.server", *overrides(tmp_path / "logs")]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = ""
+        while "of cluster" not in shown:
+            shown += os.read(ours, 65536).decode()  # OSError: it has ended
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    os.close(ours)
+    first, *_ = shown.splitlines()
+    assert re.fullmatch(r"kafkapy \S+ is ready after \d+\.\d\d s\. Ctrl-C stops it\.", first)
+    assert f"data in      {tmp_path / 'logs'}" in shown
+    assert re.search(r"listening on PLAINTEXT://127\.0\.0\.1:\d+", shown)
