@@ -19,8 +19,10 @@ from kafkapy import hookspecs
 from kafkapy.config.broker import BROKER_CONFIG_DEF, BrokerConfig
 from kafkapy.config.config_def import ConfigDef, ConfigKey
 from kafkapy.config.listeners import split_list
-from kafkapy.errors import ConfigError, PluginError
+from kafkapy.config.suggestions import did_you_mean
+from kafkapy.errors import ConfigError, KafkaError, PluginError
 from kafkapy.installed_plugins import InstalledPlugin, installed_plugins
+from kafkapy.plugin_contracts import check_factories, make
 
 if TYPE_CHECKING:
     from click import Command
@@ -71,6 +73,8 @@ class PluginManager:
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
+        self._owners: dict[tuple[str, str], str] = {}
+        """The plugin that registered a name, by (hook, name)."""
 
     @classmethod
     def load(cls, disabled: Iterable[str] = (), builtins: Iterable[str] = BUILTIN_PLUGINS) -> PluginManager:
@@ -166,16 +170,34 @@ class PluginManager:
         """The configured authorizer, configured. ConfigError when authorizer.class.name names none."""
         key = "authorizer.class.name"
         name = config.get_str(key)
-        factory = self._lookup(key, AUTHORIZER_ALIASES.get(name, name), self.authorizers, name)
-        authorizer: Authorizer = factory()
-        authorizer.configure(config)
+        hook = "register_authorizers"
+        authorizer: Authorizer = self._make(hook, key, AUTHORIZER_ALIASES.get(name, name), self.authorizers, name)
+        try:
+            authorizer.configure(config)
+        except KafkaError:
+            raise
+        except Exception as error:
+            plugin = self._owners[hook, AUTHORIZER_ALIASES.get(name, name)]
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"plugin {plugin}: configure of the authorizer {name!r} failed: {reason}") from error
         return authorizer
 
     def create_storage_backend(self, config: BrokerConfig, name: str | None = None) -> Any:
         """A storage backend by name (None: the broker's default). ConfigError when no plugin registered the name."""
         key = "kafkapy.storage.backend"
         name = config.get_str(key) if name is None else name
-        return self._lookup(key, name, self.storage_backends, name)(config)
+        return self._make("register_storage_backends", key, name, self.storage_backends, name, config)
+
+    def create_storage_backends(self, config: BrokerConfig) -> dict[str, Any]:
+        """All storage backends by name: a topic may name any of them. PluginError."""
+        return {name: self.create_storage_backend(config, name) for name in self.storage_backends}
+
+    def create_partition_assignor(self, key: str, name: str, configured: str) -> ConsumerPartitionAssignor:
+        """A consumer's assignor by name. ConfigError for `key` when no plugin registered the name."""
+        made: ConsumerPartitionAssignor = self._make(
+            "register_partition_assignors", key, name, self.partition_assignors, configured
+        )
+        return made
 
     def create_group_assignors(self, config: BrokerConfig) -> list[GroupAssignor]:
         """The configured server-side assignors; the first is what members get that ask for none.
@@ -186,17 +208,22 @@ class PluginManager:
         names = [ASSIGNOR_ALIASES.get(name, name) for name in config.get_list(key)]
         if not names or len(set(names)) < len(names):
             raise ConfigError(key, ",".join(names), "must name one assignor or several different ones")
-        assignors: list[GroupAssignor] = [self._lookup(key, name, self.group_assignors, name)() for name in names]
+        hook = "register_group_assignors"
+        assignors: list[GroupAssignor] = [self._make(hook, key, name, self.group_assignors, name) for name in names]
         for name, assignor in zip(names, assignors, strict=True):
-            if not callable(getattr(assignor, "assign", None)) or assignor.name != name:
-                raise ConfigError(key, name, "must be a server-side assignor that has the name it is registered under")
+            if assignor.name != name:
+                raise PluginError(
+                    f"plugin {self._owners[hook, name]}: {name!r} of {hook} makes an assignor with the name "
+                    f"{assignor.name!r}; both names have to be the same"
+                )
         return assignors
 
     def create_metrics_reporters(self, config: BrokerConfig) -> list[Any]:
         """The configured metrics reporters. ConfigError when metric.reporters names one that is not registered."""
         key = "metric.reporters"
+        hook, table = "register_metrics_reporters", self.metrics_reporters
         names = [name for name in config.get_list(key) if name != JMX_REPORTER]
-        return [self._lookup(key, name, self.metrics_reporters, name)(config) for name in names]
+        return [self._make(hook, key, name, table, name, config) for name in names]
 
     # --- events -----------------------------------------------------------------------------------------------
 
@@ -234,27 +261,39 @@ class PluginManager:
 
     def _items(self, hook: str) -> Iterator[tuple[str, Any]]:
         for plugin, result in self._results(hook):
+            if isinstance(result, str) or not isinstance(result, Iterable):
+                raise PluginError(f"plugin {plugin}: {hook} gave {result!r}, not a list")
             for item in result:
                 yield plugin, item
 
     def _table(self, hook: str) -> dict[str, Any]:
-        items = ((name, value, plugin) for plugin, result in self._results(hook) for name, value in result.items())
+        items = (
+            (name, value, plugin)
+            for plugin, result in self._results(hook)
+            for name, value in check_factories(plugin, hook, result).items()
+        )
         return self._unique(hook, items)
 
     def _unique(self, hook: str, items: Iterable[tuple[str, Any, str]]) -> dict[str, Any]:
         table: dict[str, Any] = {}
-        owners: dict[str, str] = {}
         for name, value, plugin in items:
             if name in table:
-                raise PluginError(f"plugin {plugin}: {hook} gave the name {name!r}, which {owners[name]} has already")
+                owner = self._owners[hook, name]
+                raise PluginError(f"plugin {plugin}: {hook} gave the name {name!r}, which {owner} has already")
             table[name] = value
-            owners[name] = plugin
+            self._owners[hook, name] = plugin
         return table
 
-    def _lookup(self, key: str, name: str, table: Mapping[str, Any], configured: str) -> Any:
+    def _make(
+        self, hook: str, key: str, name: str, table: Mapping[str, Any], configured: str, *arguments: Any
+    ) -> Any:
+        """What the factory of that name makes. ConfigError when there is none, PluginError when it breaks the hook's
+        contract."""
         if name not in table:
-            raise ConfigError(key, configured, f"must be one of {', '.join(sorted(table))}")
-        return table[name]
+            question = did_you_mean(name, table)
+            allowed = f"must be one of {', '.join(sorted(table))}" if table else "no plugin registered any"
+            raise ConfigError(key, configured, f"{allowed}; {question}" if question else allowed)
+        return make(self._owners[hook, name], hook, name, table[name], *arguments)
 
 
 def _load(plugin: InstalledPlugin) -> object:

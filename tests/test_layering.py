@@ -17,7 +17,18 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "kafkapy"
 
 LAYERS = (
-    ("errors", "types", "version", "config", "hookspecs", "installed_plugins", "plugins", "serializer", "slices"),
+    (
+        "errors",
+        "types",
+        "version",
+        "config",
+        "hookspecs",
+        "installed_plugins",
+        "plugin_contracts",
+        "plugins",
+        "serializer",
+        "slices",
+    ),
     ("_speedups",),
     ("protocol", "records"),
     ("log", "network", "security"),

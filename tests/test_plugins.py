@@ -10,17 +10,25 @@ import re
 import shutil
 import subprocess
 import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kafkapy import hookspecs
+from kafkapy import KafkaProducer, hookspecs
+from kafkapy.admin import KafkaAdminClient
+from kafkapy.broker.context import decide
+from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BROKER_CONFIG_DEF, BrokerConfig
 from kafkapy.config.config_def import ConfigKey, Importance, at_least
+from kafkapy.config.single_node import SINGLE_NODE
 from kafkapy.errors import ConfigError, ErrorCode, PluginError, SecurityDisabledError
 from kafkapy.installed_plugins import installed_plugins
 from kafkapy.plugins import BUILTIN_PLUGINS, PluginManager, hookimpl
+from kafkapy.security.authorizer.allow_all import AllowAllAuthorizer
 from kafkapy.security.authorizer.base import (
     ALLOW_ALL_EPOCH,
     AclBindingFilter,
@@ -28,7 +36,7 @@ from kafkapy.security.authorizer.base import (
     AuthorizationResult,
     Authorizer,
 )
-from kafkapy.types import AclOperation, ConfigType, ResourceType
+from kafkapy.types import AclOperation, ConfigType, ListOffsetsTimestamp, ResourceType, TopicPartition
 
 ROOT = Path(__file__).parent.parent
 HOOKS = {name: hook for name, hook in vars(hookspecs).items() if hasattr(hook, "kafkapy_spec")}
@@ -52,7 +60,18 @@ class Numbered:
 
     @hookimpl
     def register_metrics_reporters(self):
-        return {"numbers": lambda config: ("reporter", config["numbered.n"])}
+        return {"numbers": lambda config: Reporter(config["numbered.n"])}
+
+
+class Reporter:
+    """A metrics reporter that reports nothing."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def start(self, collectors: object) -> None: ...
+
+    def close(self) -> None: ...
 
 
 # --- hooks --------------------------------------------------------------------------------------------------------
@@ -136,9 +155,143 @@ def test_reporters_are_made_by_name() -> None:
     manager = manager_with(numbered=Numbered())
     definition = manager.broker_config_def()
     config = BrokerConfig({"metric.reporters": "numbers", "numbered.n": "3"}, definition=definition)
-    assert manager.create_metrics_reporters(config) == [("reporter", 3)]
+    assert [each.number for each in manager.create_metrics_reporters(config)] == [3]
     with pytest.raises(ConfigError, match=r"metric\.reporters: must be one of numbers"):
         manager.create_metrics_reporters(BrokerConfig({"metric.reporters": "x"}, definition=definition))
+
+
+# --- contracts ----------------------------------------------------------------------------------------------------
+
+
+class Lacking:
+    """An object that has a name, and nothing that a contract asks for."""
+
+    name = "mine"
+
+
+def registering(hook: str, value: object) -> PluginManager:
+    """A manager with a plugin `broken` whose hook gives the value."""
+    plugin = type("Plugin", (), {hook: hookimpl(lambda self: value)})()
+    return manager_with(broken=plugin)
+
+
+MAKERS: dict[str, Callable[[PluginManager, Any], object]] = {
+    "register_authorizers": lambda manager, name: manager.create_authorizer(
+        BrokerConfig({"authorizer.class.name": name})
+    ),
+    "register_storage_backends": lambda manager, name: manager.create_storage_backends(BrokerConfig({})),
+    "register_partition_assignors": lambda manager, name: manager.create_partition_assignor("key", name, name),
+    "register_group_assignors": lambda manager, name: manager.create_group_assignors(
+        BrokerConfig({"group.consumer.assignors": name})
+    ),
+    "register_metrics_reporters": lambda manager, name: manager.create_metrics_reporters(
+        BrokerConfig({"metric.reporters": name})
+    ),
+}
+MISSING = {
+    "register_authorizers": "decisions_epoch, configure, authorize, authorize_by_resource_type, create_acls, "
+    "delete_acls, acls and close",
+    "register_storage_backends": "persistent, open_log, list_logs, rename_log and delete_log",
+    "register_partition_assignors": "supported_protocols, subscription_user_data, assign and on_assignment",
+    "register_group_assignors": "assign",
+    "register_metrics_reporters": "start and close",
+}
+
+
+@pytest.mark.parametrize("hook", MAKERS)
+def test_what_breaks_its_contract_is_named_with_plugin_hook_and_what_is_missing(hook: str) -> None:
+    def said(value: object) -> str:
+        with pytest.raises(PluginError) as caught:
+            MAKERS[hook](registering(hook, value), "mine")
+        return str(caught.value)
+
+    def failing(*arguments: object) -> None:
+        raise RuntimeError("no luck")
+
+    lacking = f"plugin broken: 'mine' of {hook} makes a Lacking, which has no {MISSING[hook]}; the contract "
+    assert said({"mine": lambda *config: Lacking()}).startswith(lacking)
+    assert f"'mine' of {hook} makes None, which has no " in said({"mine": lambda *config: None})
+    assert said({"mine": failing}) == f"plugin broken: 'mine' of {hook} cannot be made: RuntimeError: no luck"
+    assert said({"mine": 5}) == f"plugin broken: {hook} gave an int for 'mine', which cannot be called"
+    wanted = "not a mapping from names to something that can be called"
+    assert said(["mine"]) == f"plugin broken: {hook} gave a list, {wanted}"
+    assert said(None) == f"plugin broken: {hook} gave None, {wanted}"
+
+
+@pytest.mark.parametrize("hook", ["register_commands", "register_config_keys"])
+def test_a_list_is_asked_for(hook: str) -> None:
+    manager = registering(hook, None)
+    with pytest.raises(PluginError, match=f"plugin broken: {hook} gave None, not a list"):
+        _ = manager.commands if hook == "register_commands" else manager.broker_config_def()
+
+
+def test_an_assignor_has_the_name_it_is_registered_under() -> None:
+    class Assignor:
+        name = "other"
+
+        def assign(self, spec: object, topics: object) -> dict[str, object]:
+            return {}
+
+    with pytest.raises(PluginError, match="plugin broken: 'mine' of register_group_assignors .* the name 'other'"):
+        MAKERS["register_group_assignors"](registering("register_group_assignors", {"mine": Assignor}), "mine")
+
+
+def test_an_authorizer_that_cannot_be_configured_is_named() -> None:
+    class Failing(AllowAllAuthorizer):
+        def configure(self, config: BrokerConfig) -> None:
+            raise KeyError("path")
+
+    with pytest.raises(PluginError, match="plugin broken: configure of the authorizer 'mine' failed: KeyError: 'path'"):
+        MAKERS["register_authorizers"](registering("register_authorizers", {"mine": Failing}), "mine")
+
+
+@pytest.mark.parametrize("answers", [[], None, [AuthorizationResult.ALLOWED] * 2])
+def test_an_authorizer_answers_every_question(answers: object) -> None:
+    authorizer = SimpleNamespace(decisions_epoch=1, authorize=lambda context, actions: answers)
+    questions = [(AclOperation.READ, ResourceType.TOPIC, "t")]
+    with pytest.raises(PluginError, match="authorizer SimpleNamespace: authorize gave .* to 1 actions"):
+        decide(authorizer, SimpleNamespace(), questions, True)  # type: ignore[arg-type]
+
+
+# --- the storage backend of the documentation ---------------------------------------------------------------------
+
+
+def test_the_storage_backend_of_the_documentation_keeps_what_retention_deletes(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"```python storage-backend\n(.*?)```", text, re.DOTALL)
+    module = types.ModuleType("archiving")
+    exec(source, vars(module))
+    keys = {
+        "broker.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(tmp_path / "logs"),
+        "archive.dir": str(tmp_path / "archive"),
+        "log.initial.task.delay.ms": "3600000",
+        **SINGLE_NODE,
+    }
+
+    def server() -> KafkaServer:
+        plugins = PluginManager.load()
+        plugins.register(module, "archiving")
+        return KafkaServer(BrokerConfig(keys, definition=plugins.broker_config_def()), plugins)
+
+    configs = {"kafkapy.storage.backend": "archiving", "segment.bytes": "2000", "retention.bytes": "3000"}
+    with server() as running:
+        bootstrap = f"127.0.0.1:{running.endpoints[0].port}"
+        with KafkaAdminClient(bootstrap_servers=bootstrap) as admin, KafkaProducer(bootstrap_servers=bootstrap) as out:
+            admin.create_topics({"orders": {"num_partitions": 1, "configs": configs}})
+            for number in range(10):
+                out.send("orders", b"%d" % number * 1500).get(30)
+        running.context.log_manager.apply_retention()
+        archived = sorted(each.name for each in (tmp_path / "archive" / "orders-0").iterdir())
+        assert archived[0] == f"{0:020d}.log" and 5 <= len(archived) < 10
+        assert (tmp_path / "logs" / "archiving" / "orders-0").is_dir()
+    with server() as running, KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{running.endpoints[0].port}") as admin:
+        place = TopicPartition("orders", 0)
+        ends = admin.list_partition_offsets({place: ListOffsetsTimestamp.LATEST})
+        starts = admin.list_partition_offsets({place: ListOffsetsTimestamp.EARLIEST})
+        assert ends[place].offset == 10
+        assert starts[place].offset == len(archived)
 
 
 # --- events -------------------------------------------------------------------------------------------------------
@@ -292,6 +445,7 @@ def test_the_template_is_installed_and_loaded(installed_template: Path) -> None:
     code = f"""
 import logging; logging.basicConfig(level="INFO")
 from types import SimpleNamespace
+from typing import Any
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.plugins import PluginManager
 from kafkapy.security.authorizer.base import Action

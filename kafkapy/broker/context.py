@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from kafkapy.errors import error_for
+from kafkapy.errors import PluginError, error_for
 from kafkapy.security.authorizer.base import ALLOW_ALL_EPOCH, Action, AuthorizationResult
 from kafkapy.security.principal import KafkaPrincipal
 from kafkapy.slices import in_chunks
@@ -235,7 +235,14 @@ def decide(
     if authorizer.decisions_epoch == ALLOW_ALL_EPOCH:
         return [True] * len(questions)
     actions = [Action(operation, kind, name, log_if_denied=log_if_denied) for operation, kind, name in questions]
-    return [answer is AuthorizationResult.ALLOWED for answer in authorizer.authorize(context, actions)]
+    answers = authorizer.authorize(context, actions)
+    if not isinstance(answers, list) or len(answers) != len(actions):
+        count = f"{len(answers)} answers" if isinstance(answers, list) else f"{answers!r}"
+        raise PluginError(
+            f"authorizer {type(authorizer).__name__}: authorize gave {count} to {len(actions)} actions, "
+            "and has to give a list with one for each"
+        )
+    return [answer is AuthorizationResult.ALLOWED for answer in answers]
 
 
 @lru_cache(1000)

@@ -370,7 +370,7 @@ class KafkaServer:
     def _make_log_manager(self, plugins: PluginManager, events: EventQueue, scheduler: KafkaScheduler) -> LogManager:
         return LogManager(
             self.config,
-            backends={name: make(self.config) for name, make in plugins.storage_backends.items()},
+            backends=plugins.create_storage_backends(self.config),
             events=events,
             scheduler=scheduler,
             topic_config=self._log_config,

@@ -308,6 +308,10 @@ class ConsumerRebalance:
         spec = GroupSpec(self._specs(group, members, after, topics), subscriptions.is_homogeneous(len(members)))
         try:
             assignment = assignor.assign(spec, topics)
+            if not isinstance(assignment, Mapping):
+                raise AssignorError(
+                    f"assign of the assignor {assignor.name} gave {assignment!r}, not a mapping from members to partitions"
+                )
         except AssignorError as error:
             message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
             logger.error("Group %s: %s", group.group_id, message)

@@ -58,7 +58,7 @@ def rebalance_protocol(assignors: Iterable[ConsumerPartitionAssignor]) -> Rebala
 
 def _create(given: Any) -> ConsumerPartitionAssignor:
     if isinstance(given, str):
-        return _factory(given)()
+        return _by_name(given)
     if is_of_kafka_python(given):
         return KafkaPythonAssignor(given() if isinstance(given, type) else given)
     assignor: ConsumerPartitionAssignor = given() if isinstance(given, type) else given
@@ -67,14 +67,15 @@ def _create(given: Any) -> ConsumerPartitionAssignor:
     return assignor
 
 
-def _factory(configured: str) -> Callable[[], ConsumerPartitionAssignor]:
+def _by_name(configured: str) -> ConsumerPartitionAssignor:
     name = ALIASES.get(configured, configured)
     if name in BUILTIN:
-        return BUILTIN[name]
+        return BUILTIN[name]()
     # Plugins are looked for only where one is named: a client without them starts in no time.
     from kafkapy.plugins import PluginManager
 
-    registered = PluginManager.load(builtins=()).partition_assignors
-    if name not in registered:
-        raise ConfigError(KEY, configured, f"must be one of {', '.join(sorted({*BUILTIN, *registered}))}")
-    return registered[name]
+    plugins = PluginManager.load(builtins=())
+    known = {*BUILTIN, *plugins.partition_assignors}
+    if name not in known:
+        raise ConfigError(KEY, configured, f"must be one of {', '.join(sorted(known))}")
+    return plugins.create_partition_assignor(KEY, name, configured)
