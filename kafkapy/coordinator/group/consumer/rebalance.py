@@ -310,7 +310,7 @@ class ConsumerRebalance:
             assignment = assignor.assign(spec, topics)
             if not isinstance(assignment, Mapping):
                 raise AssignorError(
-                    f"assign of the assignor {assignor.name} gave {assignment!r}, not a mapping from members to partitions"
+                    f"assign of the assignor {assignor.name} gave {assignment!r}, not members with partitions"
                 )
         except AssignorError as error:
             message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
