@@ -15,9 +15,9 @@ from typing import Final
 
 import re2
 
-from kafkapy.config.clients import ClientConfig, ClientConfigDef
+from kafkapy.config.clients import ClientConfig
 from kafkapy.config.consumer import CONSUMER
-from kafkapy.errors import ConfigError, IllegalArgumentError
+from kafkapy.errors import IllegalArgumentError
 from kafkapy.types import TopicPartition
 from kafkapy_spark.offsets import (
     EARLIEST,
@@ -33,6 +33,7 @@ from kafkapy_spark.offsets import (
     parse_partitions,
     parse_timestamps,
 )
+from kafkapy_spark.option_names import SINK, SOURCE, check_names, kafka_configs
 from kafkapy_spark.option_values import boolean, duration_ms, filled, not_negative, option, positive, whole_number
 
 logger = logging.getLogger("kafkapy.spark")
@@ -106,6 +107,7 @@ class SourceOptions:
 
         IllegalArgumentError for what is refused; ConfigError for values that a consumer does not take.
         """
+        check_names(given, SOURCE, SINK, "read")
         options = {name.lower(): value for name, value in given.items()}
         starting = _offset_limit(options, "starting", LatestOffsets() if streaming else EarliestOffsets())
         ending: OffsetLimit = LatestOffsets()
@@ -323,32 +325,6 @@ def _check_order(kind: str, start: Mapping[TopicPartition, int], end: Mapping[To
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
-
-
-def kafka_configs(
-    options: Mapping[str, str], definition: ClientConfigDef, refused: Mapping[str, str], client: str
-) -> dict[str, str]:
-    """The options that begin with kafka., without that, by the names of a client's keys. One that is no key is warned
-    about and left out, as by Kafka's own clients. IllegalArgumentError for those that are refused (with the text there
-    is for each), and where there are no bootstrap.servers.
-    """
-    configs = {}
-    for given, value in options.items():
-        name = given.lower().removeprefix("kafka.")
-        if name == given.lower():
-            continue
-        try:
-            key = definition.key_of(name)
-        except ConfigError:
-            logger.warning("The configuration '%s' is not a known config of the %s, and is ignored", name, client)
-            continue
-        configs[name if key is None else key.name] = value
-    for name, message in refused.items():
-        if name in configs:
-            raise IllegalArgumentError(message)
-    if not configs.get("bootstrap.servers"):
-        raise IllegalArgumentError(f"Option 'kafka.bootstrap.servers' must be specified for configuring {client}")
-    return configs
 
 
 def _consumer_configs(options: Mapping[str, str]) -> dict[str, str]:

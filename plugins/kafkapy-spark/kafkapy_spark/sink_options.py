@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalArgumentError
+from kafkapy_spark.option_names import SINK, SOURCE, check_names, kafka_configs
 from kafkapy_spark.option_values import boolean, one_of, option, positive_number, whole_number
-from kafkapy_spark.options import kafka_configs
 from kafkapy_spark.throttle import Rate
 
 Delivery = Literal["at-least-once", "exactly-once"]
@@ -66,6 +66,7 @@ class SinkOptions:
 
         IllegalArgumentError for what is refused; ConfigError for Kafka keys and values that a producer does not take.
         """
+        check_names(given, SINK, SOURCE, "write")
         options = {name.lower(): value for name, value in given.items()}
         out = cls(
             kafka=_producer_configs(options),

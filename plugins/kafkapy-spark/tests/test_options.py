@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
+from kafkapy_spark import option_names
 from kafkapy_spark.offsets import (
     EarliestOffsets,
     LatestOffsets,
@@ -195,3 +198,55 @@ def test_kafka_keys_that_are_not_known_are_warned_about(caplog: pytest.LogCaptur
     assert "The configuration 'no.such.key' is not a known config of the Kafka consumer" in caplog.text
     with pytest.raises(ConfigError, match="Invalid value 'many' for configuration fetch.min.bytes"):
         batch(**{"kafka.fetch.min.bytes": "many"})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("startingOfsets", "startingOffsets"),
+        ("STARTINGOFFSET", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("failOnDatLoss", "failOnDataLoss"),
+        ("includeHeader", "includeHeaders"),
+        ("minPartition", "minPartitions"),
+        ("kafkaConsumer.pollTimeout", "kafkaConsumer.pollTimeoutMs"),
+        ("segment.path", "segments.path"),
+        ("kafka.isolation.levl", "kafka.isolation.level"),
+        ("kafka.fetch.min.byte", "kafka.fetch.min.bytes"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+    ],
+)
+def test_a_misspelt_option_is_refused_with_the_nearest_name(name: str, meant: str) -> None:
+    for parse in (batch, stream):
+        with pytest.raises(IllegalArgumentError, match=f"There is no option '{name}'.*did you mean {meant}"):
+            parse(**{name: "1"})
+
+
+def test_a_misspelt_server_list_is_named() -> None:
+    with pytest.raises(
+        IllegalArgumentError, match=r"'kafka\.bootstap\.servers'.*did you mean kafka\.bootstrap\.servers"
+    ):
+        SourceOptions.parse({"kafka.bootstap.servers": "b:1", "subscribe": "t"}, streaming=False)
+
+
+@pytest.mark.parametrize("name", ["topic", "delivery", "transactionalIdPrefix"])
+def test_an_option_of_the_sink_is_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    batch(**{name: "x"})
+    assert f"Option '{name}' does not apply to a read, and is ignored" in caplog.text
+
+
+def test_what_is_like_no_option_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    batch(**{"inferSchema": "true", "kafka.acks": "all", "kafka.no.such.thing": "1"})
+    assert "Option 'inferSchema' is not known to a read, and is ignored" in caplog.text
+    assert "The configuration 'acks' is not a known config of the Kafka consumer" in caplog.text
+    assert "The configuration 'no.such.thing' is not a known config of the Kafka consumer" in caplog.text
+
+
+def test_every_option_that_is_read_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    """An option that is taken and not in the table of names would be warned about."""
+    source = (Path(option_names.__file__).parent / "options.py").read_text()
+    sink = (Path(option_names.__file__).parent / "sink_options.py").read_text()
+    for text, known in ((source, option_names.SOURCE), (sink, option_names.SINK)):
+        read = set(re.findall(r'option\(options, "([^"]+)"', text))
+        assert len(read) > 8
+        assert read <= set(known)

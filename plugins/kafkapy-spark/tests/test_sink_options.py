@@ -178,3 +178,18 @@ def test_columns_that_are_none_of_records(columns: str, message: str) -> None:
     with pytest.raises(IllegalArgumentError) as raised:
         check(columns)
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("topics", "topic"), ("txnApId", "txnAppId"), ("kafka.compresion.type", "kafka.compression.type")],
+)
+def test_a_misspelt_option_is_refused_with_the_nearest_name(name: str, meant: str) -> None:
+    with pytest.raises(IllegalArgumentError, match=f"There is no option '{name}'; did you mean {meant}"):
+        parsed({name: "x"})
+
+
+def test_an_option_of_the_source_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    parsed({"subscribe": "t", "startingOffsets": "earliest", "path": "ignored"})
+    assert "Option 'startingOffsets' does not apply to a write, and is ignored" in caplog.text
+    assert "path" not in caplog.text
