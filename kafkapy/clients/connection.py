@@ -74,6 +74,7 @@ class NodeConnection:
         "state",
         "task",
         "throttled_until_s",
+        "warned",
     )
 
     def __init__(self, node_id: int, host: str, port: int) -> None:
@@ -106,6 +107,8 @@ class NodeConnection:
         """The attempt to connect that is under way."""
         self.error: Exception | None = None
         """Why the last attempt failed."""
+        self.warned = ""
+        """What the log was told last since the connection was ready."""
 
     def __str__(self) -> str:
         who = f"broker {self.node_id}" if self.node_id >= 0 else "bootstrap server"
@@ -160,6 +163,7 @@ class NodeConnection:
         self.state = ConnectionState.READY
         self.attempts = self.setup_attempts = 0
         self.error = None
+        self.warned = ""
 
 
 async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_s: float) -> socket.socket:

@@ -297,7 +297,10 @@ class Connections:
         if isinstance(error, OSError):
             error = KafkaConnectionError(f"{connection} cannot be reached: {_why(error)}")
         connection.error = error
-        log.log(logging.DEBUG if self.closed else logging.WARNING, "%s", error)
+        # A broker that is away is tried again and again: each reason is a warning once.
+        level = logging.DEBUG if self.closed or connection.warned == str(error) else logging.WARNING
+        connection.warned = str(error)
+        log.log(level, "%s", error)
         if connection.channel:
             # The rest is done when the I/O thread says that it is gone.
             self.disconnect(connection)

@@ -10,11 +10,18 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from typing import Final, TypeVar
+from functools import wraps
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from kafkapy.clients.consumer.consumer import KafkaConsumer
-from kafkapy.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError, error_for
+from kafkapy.errors import (
+    IllegalArgumentError,
+    KafkaError,
+    NoBrokersAvailableError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
 from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 from kafkapy_spark.offsets import (
@@ -111,6 +118,19 @@ class _Lister(KafkaConsumer):
         self._topics = tuple(topics)
         if before is not None:
             before.__exit__(None, None, None)
+
+
+def without_frames(method: Callable[..., T]) -> Callable[..., T]:
+    """For what Spark calls: Spark shows each frame of a traceback, and that no broker can be reached needs none."""
+
+    @wraps(method)
+    def call(*arguments: Any) -> T:
+        try:
+            return method(*arguments)
+        except NoBrokersAvailableError as error:
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 class OffsetReader:
@@ -269,8 +289,8 @@ class OffsetReader:
         while True:
             try:
                 return ask()
-            except IllegalArgumentError:
-                raise
+            except (IllegalArgumentError, NoBrokersAvailableError):
+                raise  # the client has tried to reach a broker for bootstrap.timeout.ms
             except KafkaError as error:
                 left -= 1
                 if left <= 0:

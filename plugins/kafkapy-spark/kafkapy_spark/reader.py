@@ -15,7 +15,7 @@ from kafkapy.types import TopicPartition
 from kafkapy_spark.data_loss import report_data_loss
 from kafkapy_spark.executor_reader import ReadPlan, read_task
 from kafkapy_spark.filters import PushedFilters
-from kafkapy_spark.offset_reader import METADATA_MAX_AGE_S, OffsetReader
+from kafkapy_spark.offset_reader import METADATA_MAX_AGE_S, OffsetReader, without_frames
 from kafkapy_spark.offsets import PartitionOffsets
 from kafkapy_spark.options import SourceOptions
 from kafkapy_spark.planning import OffsetRange, Task, plan_tasks
@@ -97,6 +97,7 @@ class KafkapyReader(DataSourceReader):
         self._filters = PushedFilters()
         self.pushFilters: Any = self._filters
 
+    @without_frames
     def partitions(self) -> list[TaskPartition]:
         """The tasks. IllegalArgumentError, IllegalStateError, DataLossError, KafkaError."""
         offsets = OffsetReader(self._options)

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from kafkapy_spark.data_loss import report_data_loss
 from kafkapy_spark.group_offsets import GroupOffsets
-from kafkapy_spark.offset_reader import METADATA_MAX_AGE_S, OffsetReader
+from kafkapy_spark.offset_reader import METADATA_MAX_AGE_S, OffsetReader, without_frames
 from kafkapy_spark.offsets import OffsetJson, PartitionOffsets, from_json, names, to_json
 from kafkapy_spark.options import SourceOptions
 from kafkapy_spark.planning import OffsetRange, limit_rows
@@ -57,6 +57,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
+    @without_frames
     def initialOffset(self) -> OffsetJson:
         """Where a new query starts; the same at every call of this process."""
         if self._initial is None:
@@ -73,6 +74,7 @@ class KafkapyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query ends where the partitions end at its first batch."""
         self._available_now = True
 
+    @without_frames
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Where the next batch ends; `start` when there is none now."""
         known = from_json(start)

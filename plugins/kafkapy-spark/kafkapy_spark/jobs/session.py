@@ -11,9 +11,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -32,6 +34,7 @@ from kafkapy.tools.options import (
 from kafkapy.tools.output import Output
 from kafkapy_spark.jobs.progress import job_progress
 from kafkapy_spark.session import configure
+from kafkapy_spark.spark_version import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +49,15 @@ _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): +(\S.*)$", re
 """The last line of a Python traceback, many of which are in the texts of Spark's errors."""
 _CALLED: Final = re.compile(r"^An error occurred while calling \S+\n: (?:[\w.$]+: )?")
 """What py4j writes before the text of a Java exception."""
-_QUIET: Final[Mapping[str, str]] = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+_LOG4J: Final = Path(__file__).with_name("quiet-log4j2.properties")
+_QUIET: Final[Mapping[str, str]] = {
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+}
 """Unless --verbose or --conf say otherwise: the progress has the terminal to itself."""
+_NOTICES: Final = (b"WARNING: Using incubator modules", b"WARNING: package sun.security")
+"""How lines begin that a JVM writes about the options that Spark starts it with."""
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """spark-submit sets this variable for the programs that it runs."""
 
@@ -73,9 +83,11 @@ class Job:
     @contextmanager
     def _session(self, what: str) -> Iterator[SparkSession]:
         try:
-            from pyspark.sql import SparkSession
+            require_spark()
         except ImportError as error:
-            raise IllegalArgumentError(f"PySpark is needed to run a job: {error}") from None
+            raise IllegalArgumentError(str(error)) from None
+        from pyspark.sql import SparkSession
+
         active = SparkSession.getActiveSession()
         if active is not None:
             if self.master is not None:
@@ -97,11 +109,36 @@ class Job:
             builder = builder.master(self.master)
         for name, value in self.conf.items():
             builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        with nullcontext() if self.verbose else _without_notices():
+            spark = builder.getOrCreate()
         try:
             yield spark
         finally:
             spark.stop()
+
+
+@contextmanager
+def _without_notices() -> Iterator[None]:
+    """What programs that are started meanwhile write to stderr comes through, for as long as they run, but for what the
+    JVM says of its own options."""
+    read, write = os.pipe()
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(write, 2)
+    os.close(write)
+    Thread(target=_pass_on, args=(read, os.dup(kept)), daemon=True).start()
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _pass_on(source: int, target: int) -> None:
+    with open(source, "rb") as lines, open(target, "wb", buffering=0) as stderr:
+        for line in lines:
+            if not line.startswith(_NOTICES):
+                stderr.write(line)
 
 
 def job_options(command: F) -> F:
