@@ -51,7 +51,6 @@ _CALLED: Final = re.compile(r"^An error occurred while calling \S+\n: (?:[\w.$]+
 """What py4j writes before the text of a Java exception."""
 _LOG4J: Final = Path(__file__).with_name("quiet-log4j2.properties")
 _QUIET: Final[Mapping[str, str]] = {
-    "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
 }
