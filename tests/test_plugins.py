@@ -137,8 +137,10 @@ def test_keys_of_plugins_are_checked_like_kafkas() -> None:
     assert [entry.value for entry in config.describe(["numbered.n"])] == ["5"]
     with pytest.raises(ConfigError, match="at least 1"):
         BrokerConfig({"numbered.n": "0"}, definition=definition)
-    with pytest.raises(ConfigError, match="not a configuration key"):
-        BrokerConfig({"numbered.n": "5"})
+    assert config.unknown_keys == []
+    with pytest.raises(ConfigError, match="did you mean numbered.n"):
+        BrokerConfig({"number.n": "5"}, definition=definition)
+    assert BrokerConfig({"numbered.n": "5"}).unknown_keys == ["numbered.n"], "the plugin is not there"
 
 
 def test_a_register_hook_that_fails_names_its_plugin() -> None:
