@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import click
 
-from kafkapy.tools.server import run_broker
+from kafkapy.tools.broker_run import run_broker
 from kafkapy.version import __version__
 
 
