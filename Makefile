@@ -15,12 +15,13 @@ export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve test test-spark lint asan tsan soak perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
+.PHONY: help build serve test test-spark test-spark-tables lint asan tsan soak perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
 	@echo 'serve         build, then a broker on config/server.properties (CONFIG=, ARGS="--override k=v")'
 	@echo 'test          build, lint, and all tests but the long ones (ARGS=... goes to pytest)'
+	@echo 'test-spark-tables  archives of the engine spark in Delta tables, on a Spark that Delta has a jar for'
 	@echo 'test-spark    the Spark connector on a real Spark (plugins/kafkapy-spark)'
 	@echo 'lint          ruff, mypy, stubtest'
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
@@ -86,6 +87,14 @@ $(STAMPS)/spark: $(STAMPS)/install $(STAMPS)/test-venv plugins/kafkapy-spark/pyp
 
 test-spark: $(STAMPS)/spark
 	$(BIN)/python -m pytest -m 'not soak' plugins/kafkapy-spark/tests $(ARGS)
+
+# The Spark that Delta's newest jar is made for, beside the one of the other tests. The jar comes from Maven Central.
+SPARK_OF_TABLES = 4.2.1
+build/spark-$(SPARK_OF_TABLES): $(STAMPS)/spark
+	$(PIP) install -q --no-deps --target $@ pyspark==$(SPARK_OF_TABLES)
+
+test-spark-tables: build/spark-$(SPARK_OF_TABLES)
+	KAFKAPY_SPARK_TABLES=1 PYTHONPATH=$(CURDIR)/$< $(BIN)/python -m pytest plugins/kafkapy-spark/tests/test_table_jars.py $(ARGS)
 
 # All three speak, whatever the others found.
 lint: build $(STAMPS)/test-venv

@@ -48,7 +48,7 @@ Polled = dict[TopicPartition, list[Any]]
 @click.option(
     "--group", "-G", metavar="GROUP", type=GROUP, help="As a member of a group, from its offsets, which move on."
 )
-@click.option("--format", "-f", "format_", metavar="FORMAT", help=r"As kcat: '%p %o %k %s\n'; see below.")
+@click.option("--format", "-f", "format_", metavar="FORMAT", help=r"As kcat: '%p %o %k %s\n'; see above.")
 @click.option("--json", "-J", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--null", "-Z", "null", default="", metavar="TEXT", help="What stands for keys and values that are null.")
 @click.option("--committed", is_flag=True, help="Leave out records of transactions that are open or aborted.")

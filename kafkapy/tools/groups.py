@@ -356,4 +356,6 @@ def _explained(name: str) -> str:
 
     if name in ("GroupAuthorizationFailedError", "TopicAuthorizationFailedError"):
         return NOT_AUTHORIZED
+    if name == "NonEmptyGroupError":
+        return "the group has members; stop them, or remove them with kafkapy groups remove-members GROUP --all"
     return str(getattr(errors, name)()).rstrip(".")

@@ -148,7 +148,7 @@ def _brokers(admin: KafkaAdminClient, listed: str | None) -> list[int]:
     try:
         wanted = sorted({int(each) for each in listed.split(",")})
     except ValueError:
-        raise click.UsageError(f"{listed!r} is no list of broker ids.") from None
+        raise click.UsageError(f"{listed!r} is no list of broker ids, such as 1,2,3.") from None
     missing = [broker for broker in wanted if broker not in known]
     if missing:
         raise KafkaError(f"The cluster has no broker {_listed(missing)}; it has {_listed(known)}.")

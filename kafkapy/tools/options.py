@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kafkapy.errors import ConfigError, ErrorCode, KafkaError
+from kafkapy.errors import ConfigError, ErrorCode, KafkaError, NoBrokersAvailableError
 from kafkapy.tools.terminal import PrintableFormatter, printable
 
 if TYPE_CHECKING:
@@ -180,6 +180,8 @@ def log_to_stderr(verbose: bool) -> None:
 
 def _remedy(error: Exception) -> str:
     """What helps against errors whose own sentence does not say it."""
+    if isinstance(error, NoBrokersAvailableError):
+        return " --bootstrap-server (-b) says where brokers are."
     code = error.code if isinstance(error, KafkaError) else None
     return " The client's principal needs an ACL that allows this operation." if code in NOT_AUTHORIZED else ""
 

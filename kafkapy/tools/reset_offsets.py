@@ -50,7 +50,7 @@ SHORT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 @click.option("--all-topics", is_flag=True, help="Of all topics that the group has offsets of.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")
-@click.option("--to-current", is_flag=True, help="To where the group is (commits it anew).")
+@click.option("--to-current", is_flag=True, help="To where the group is (commits it again).")
 @click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="To that offset.")
 @click.option("--shift-by", type=int, metavar="N", help="By so many records; negative: back.")
 @click.option(
@@ -79,7 +79,7 @@ def reset_offsets(
     as_json: bool,
     **scenario: Any,
 ) -> None:
-    """Set where a group goes on reading. Shows what would be done; --execute does it. The group may have no members.
+    """Set where a group goes on reading. Shows what would be done; --execute does it, once its members are stopped.
 
     What lies outside of the log is taken to its nearer end. Example: kafkapy groups reset-offsets billing --topic
     orders --to-datetime 2024-05-01T00:00:00 --execute

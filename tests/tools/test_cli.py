@@ -227,4 +227,4 @@ def test_an_unreachable_broker_is_one_sentence() -> None:
     assert (run.returncode, run.stdout) == (1, "")
     (sentence,) = run.stderr.splitlines()
     assert sentence.startswith(f"Error: No broker at {address} has answered within 300 ms")
-    assert "connection refused" in sentence
+    assert "connection refused. --bootstrap-server (-b) says where brokers are." in sentence
