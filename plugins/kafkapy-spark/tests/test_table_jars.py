@@ -18,7 +18,10 @@ from kafkapy import KafkaProducer, testing
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
-pytestmark = pytest.mark.skipif(not os.environ.get("KAFKAPY_SPARK_TABLES"), reason="run by make test-spark-tables")
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("KAFKAPY_SPARK_TABLES"), reason="run by make test-spark-tables"),
+    pytest.mark.timeout(0),  # the first run downloads the jar
+]
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +39,7 @@ def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.jars.packages", DELTA)
+        .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .getOrCreate()
