@@ -20,6 +20,7 @@ from kafkapy.records.control import build_end_transaction_marker
 from kafkapy.types import TopicPartition
 
 ANY_LEADER_EPOCH: Final = -1
+NO_EPOCH: Final = -1
 
 _NOT_READY: Final = frozenset(
     {
@@ -83,7 +84,12 @@ class LocalMarkerWriter:
         self._waiting.clear()
 
     def write(self, partition: TopicPartition, marker: Marker) -> Later[None]:
-        """See MarkerWriter."""
+        """See MarkerWriter. UNKNOWN_SERVER_ERROR, as in Kafka, for a marker that is no producer's."""
+        if marker.producer_id < 0 or marker.producer_epoch == NO_EPOCH:
+            said = f"A marker needs a producer, not {marker.producer_id} with epoch {marker.producer_epoch}"
+            return Later.failure(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, said))
+        if marker.producer_epoch < 0:
+            return Later.failure(error_for(ErrorCode.INVALID_PRODUCER_EPOCH))
         if partition.topic == GROUP_METADATA_TOPIC:
             later: Later[None] = Later()
             self._complete_offsets(partition.partition, marker).then(lambda done: _pass_on(done, later))

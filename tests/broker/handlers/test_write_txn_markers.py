@@ -9,6 +9,7 @@ import pytest
 from broker.handlers.transactions import read_committed
 
 from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest
 from kafkapy.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
 Marker = WriteTxnMarkersRequest.Marker
@@ -86,6 +87,31 @@ def test_old_epochs_and_replaced_coordinators_are_refused(client: Any, topic_nam
     assert error == ErrorCode.NONE
     [(*_, error)] = write(client, marker(900_003, 4, True, 4, (topic_name, 0)))
     assert error == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "error"),
+    [
+        (-1, 4, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (-(2**63), 4, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (900_004, -1, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (900_004, -(2**15), ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_a_marker_of_no_producer_is_refused_beside_a_good_one(
+    client: Any, topic_name: str, producer_id: int, epoch: int, error: ErrorCode
+) -> None:
+    client.create_topic(topic_name)
+    answers = write(
+        client,
+        marker(producer_id, epoch, True, 1, (topic_name, 0)),
+        marker(900_005, 4, True, 1, (topic_name, 0)),
+    )
+    assert [answer[3] for answer in answers] == [error, ErrorCode.NONE]
+    newest = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-1)
+    topic = ListOffsetsRequest.Topic(name=topic_name, partitions=[newest])
+    answer = client(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5)
+    assert answer.topics[0].partitions[0].offset == 1, "only the good one is in the log"
 
 
 def test_no_markers_are_no_work(client: Any) -> None:

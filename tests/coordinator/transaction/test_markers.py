@@ -104,3 +104,11 @@ def test_a_group_coordinator_that_is_not_ready_is_asked_again(bench: Any, error:
     failed = bench.markers.write(OFFSETS, COMMIT).error
     assert isinstance(failed, errors.KafkaError)
     assert failed.code is shown
+
+
+@pytest.mark.parametrize("partition", [A, OFFSETS])
+def test_a_marker_of_no_producer_goes_nowhere(bench: Any, partition: TopicPartition) -> None:
+    for producer_id, epoch in ((-1, 2), (9, -1), (9, -2)):
+        refused = bench.markers.write(partition, COMMIT._replace(producer_id=producer_id, producer_epoch=epoch))
+        assert refused.error is not None
+    assert not bench.log.batches and not bench.offsets
