@@ -96,7 +96,7 @@ class AIOKafkaClient:
 
     async def fetch_all_metadata(self) -> ClusterView:
         """All topics of the cluster as they are now. KafkaError when no broker tells."""
-        cluster = ClusterMetadata(self._network)
+        cluster = ClusterMetadata(self._network.config, self._network.send_metadata)
         cluster.want_all(True)
         await cluster.refresh()
         return ClusterView(cluster)
