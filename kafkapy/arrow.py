@@ -16,13 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
-try:
-    import pyarrow as pa
-except ModuleNotFoundError as error:
-    if error.name != "pyarrow":
-        raise
-    raise ModuleNotFoundError("Arrow tables need pyarrow: pip install 'kafkapy[arrow]'", name="pyarrow") from error
-
+from kafkapy.clients.arrow import pyarrow as pa
 from kafkapy.clients.arrow.rows import append, checksum, send
 from kafkapy.clients.arrow.tables import COLUMNS, MAX_TABLE_BYTES, SCHEMA, TableBuilder, array_of
 from kafkapy.clients.consumer.consumer import KafkaConsumer

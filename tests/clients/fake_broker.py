@@ -19,7 +19,7 @@ VERSIONS = {
     ApiKeys.PRODUCE: (3, 11),
     ApiKeys.METADATA: (0, 13),
     ApiKeys.FIND_COORDINATOR: (0, 6),
-    ApiKeys.API_VERSIONS: (0, 4),
+    ApiKeys.API_VERSIONS: (0, 5),
     ApiKeys.LIST_GROUPS: (0, 5),
 }
 

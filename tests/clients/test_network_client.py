@@ -128,7 +128,7 @@ def test_brokers_that_know_older_api_versions_only(run: Run, newest: int, names_
             async with client(cluster.bootstrap) as network:
                 assert await list_groups(network) == ["g"]
                 tried = [version for key, version, _ in broker.requests if key == ApiKeys.API_VERSIONS]
-                assert tried == [4, newest if names_it else 0]
+                assert tried == [5, newest if names_it else 0]
 
     run(scenario())
 

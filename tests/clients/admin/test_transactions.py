@@ -86,13 +86,15 @@ def test_a_hanging_transaction_is_found_and_aborted(
     place = TopicPartition(topic, 0)
     slack = -6 * 60_000  # takes the five minutes that are granted away, so that a new transaction is old enough
     with open_transaction(broker, transactional_id, topic):
+        pass  # the next one has a higher epoch
+    with open_transaction(broker, transactional_id, topic):
         found = admin.find_hanging_transactions(max_transaction_timeout_ms=slack)
         (mine,) = [each for each in found if each["transactional_id"] == transactional_id]
         assert (mine["state"], mine["topic_partitions"], mine["coordinator_id"]) == ("Ongoing", [place], 1)
         # Its coordinator knows of it and will end it: it does not hang.
         assert admin.find_hanging_producers([place], max_transaction_timeout_ms=slack) == []
         (state,) = admin.describe_producers([place])[place].active_producers
-        spec = AbortTransactionSpec(place, state.producer_id, state.producer_epoch)
+        spec = AbortTransactionSpec(place, state.producer_id, state.producer_epoch, state.coordinator_epoch)
         with pytest.raises(InvalidProducerEpochError):
             admin.abort_transaction(spec._replace(producer_epoch=state.producer_epoch - 1))
         admin.abort_transaction(spec)
