@@ -20,7 +20,7 @@ from libcpp.string cimport string
 from kafkapy._speedups.append_checks cimport CHECK_BY_WORKER, CheckedBatch, check_all, refuse
 from kafkapy._speedups.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.error_codes cimport ERROR_INVALID_TXN_STATE
-from kafkapy._speedups.file_records cimport open_file
+from kafkapy._speedups.file_records cimport SCAN_FOUND, BatchScan, open_file, scan_next, scan_start
 from kafkapy._speedups.log_recovery cimport epochs_assign
 from kafkapy._speedups.log_state cimport (
     ERROR_KAFKA_STORAGE_ERROR,
@@ -92,7 +92,6 @@ from kafkapy._speedups.segment cimport (
     NEWEST_NOT_KNOWN,
     SegmentState,
     segment_after_append,
-    segment_first_timestamp,
     segment_grow,
     segment_open,
     segment_ref,
@@ -301,6 +300,25 @@ cdef void take_stamps_back(uint8_t* data, const vector[CheckedBatch]* batches) n
         batch_refresh_crc(batch, batches[0][i].header.size)
 
 
+cdef void open_active(LogState* log, SegmentState* active, int64_t size) noexcept nogil:
+    """Opens the active segment, which has `size` bytes, and finds out when its first batch was written, which may take its time."""
+    cdef BatchScan scan
+    cdef int64_t timestamp = -1
+    cdef NetworkThread* thread = blocking_begin(NULL)
+    cdef int fd = segment_open(active)
+    if fd >= 0 and size > 0:
+        scan_start(&scan, fd, 0, size)
+        if scan_next(&scan) == SCAN_FOUND:
+            timestamp = scan.header.max_timestamp
+    blocking_end(thread)
+    pthread_mutex_lock(&log.mutex)
+    # A truncation may have emptied it meanwhile.
+    if not log.own.writing and not log.own.rolling and active.first_batch_timestamp < 0 and active.size >= size:
+        active.first_batch_timestamp = timestamp
+    pthread_mutex_unlock(&log.mutex)
+    segment_unref(active)
+
+
 cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter, int origin,
                                  AppendResult* result) noexcept nogil:
     cdef LogConfigState config
@@ -311,7 +329,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     cdef NetworkThread* thread
     cdef Turn turn
     cdef bint index_waits = False
-    cdef int64_t messages = 0, first_offset, last_offset, max_timestamp = -1
+    cdef int64_t messages = 0, first_offset, last_offset, max_timestamp = -1, active_size = 0
     cdef size_t i
     cdef int verdict
     cdef AppendStatus status = LOG_APPENDED
@@ -327,21 +345,21 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     result.leader_epoch = log.leader_epoch
     result.log_start_offset = log.log_start_offset
     verdict = check_state_locked(log, options.current_leader_epoch, origin != ORIGIN_REPLICATION)
-    if verdict == ERROR_NONE and not log.segments.empty():
+    # Whose turn it is changes the active segment without the mutex; what is left undone here is done by a later append.
+    if verdict == ERROR_NONE and not log.segments.empty() and not log.own.writing and not log.own.rolling:
         active = log.segments.back()
-        segment_ref(active)
+        if active.fd < 0 or (active.first_batch_timestamp < 0 and active.size > 0):
+            active_size = active.size
+            segment_ref(active)
+        else:
+            active = NULL
     pthread_mutex_unlock(&log.mutex)
     if verdict:
         refuse(result, verdict, NULL)
         return append_refused(log, size)
     # A loaded log's file is opened by the first request that needs it, here where nobody waits for the mutex.
     if active != NULL:
-        if active.fd < 0 or (active.first_batch_timestamp < 0 and active.size > 0):
-            thread = blocking_begin(NULL)
-            segment_open(active)
-            segment_first_timestamp(active)
-            blocking_end(thread)
-        segment_unref(active)
+        open_active(log, active, active_size)
     verdict = check_all(data, size, &config, options, origin, &batches, result)
     if verdict < 0:
         return LOG_PARK_WORK if verdict == CHECK_BY_WORKER else LOG_PARK_VALIDATE

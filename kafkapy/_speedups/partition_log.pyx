@@ -254,7 +254,12 @@ cdef class PartitionLog:
     @property
     def offline_errno(self):
         """0, or the errno of the failure that took the log offline."""
-        return self.state.offline_errno
+        cdef int error
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            error = self.state.offline_errno
+            pthread_mutex_unlock(&self.state.mutex)
+        return error
 
     @property
     def unflushed_messages(self):

@@ -131,7 +131,15 @@ def test_connections_on_many_threads_share_logs_and_sessions(broker: Any) -> Non
         for turn in range(each):
             request = broker.produce_request({"t": [(turn % partitions, broker.batch(b"x" * 50))]}, version=9, acks=-1)
             exchange = driver.handle(0, 9, 1, None, request.encode(9))
+            finish(exchange)  # it may have to wait for its turn at the log
             assert exchange.kind == "reply", exchange.message
+
+    def finish(exchange: Any) -> None:
+        while exchange.kind == "parked":
+            while not exchange.wakes:
+                assert not failures, "another thread has failed"
+                time.sleep(0.0005)
+            exchange.resume()
 
     def consume() -> None:
         driver = RequestDriver(broker.plane)
@@ -143,10 +151,7 @@ def test_connections_on_many_threads_share_logs_and_sessions(broker: Any) -> Non
                 changed, version=12, session_id=session, session_epoch=epoch, max_wait_ms=1000, partition_max_bytes=2000
             )
             exchange = driver.handle(1, 12, 1, None, request.encode(12))
-            while exchange.kind == "parked":
-                while not exchange.wakes:
-                    time.sleep(0.0005)
-                exchange.resume()
+            finish(exchange)
             reply = FetchResponse.decode(exchange.reply[9:], 12)
             assert reply.error_code == 0
             session, epoch = reply.session_id, epoch + 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
+import os
+import pty
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,15 +78,20 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, line: str) -> None
 
 
 def test_on_a_terminal_a_start_is_one_block_and_lines_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = Terminal()
-    monkeypatch.setattr("sys.stderr", shown)
-    configure_logging(None, {})
-    server = logging.getLogger("kafka.server.KafkaServer")
-    server.info("starting")
-    logging.getLogger("kafka.log.LogManager").warning("Recovering", extra={"logs": 3})
-    server.info("started", extra=START)
-    logging.getLogger("kafka.controller").info("Topic orders\x1b[2J created")
-    warning, *block, after = shown.getvalue().splitlines()
+    screen, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        configure_logging(None, {})
+        server = logging.getLogger("kafka.server.KafkaServer")
+        server.info("starting")
+        logging.getLogger("kafka.log.LogManager").warning("Recovering", extra={"logs": 3})
+        server.info("started", extra=START)
+        logging.getLogger("kafka.controller").info("Topic orders\x1b[2J created")
+        said = ""
+        while not said.endswith("created\r\n"):
+            said += os.read(screen, 65_536).decode()
+    os.close(screen)
+    warning, *block, after = said.splitlines()
     assert re.fullmatch(r"\d\d:\d\d:\d\d WARN Recovering logs=3", warning)
     assert block == [
         "kafkapy 1.2 is ready after 0.25 s. Ctrl-C stops it.",
@@ -97,14 +103,18 @@ def test_on_a_terminal_a_start_is_one_block_and_lines_are_short(monkeypatch: pyt
     assert re.fullmatch(r"\d\d:\d\d:\d\d Topic orders\\x1b\[2J created", after)
 
 
-def test_in_a_file_a_start_is_one_structured_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = io.StringIO()
-    monkeypatch.setattr("sys.stderr", shown)
-    configure_logging(None, {})
-    logging.getLogger("kafka.server.KafkaServer").info("started", extra=START)
-    assert shown.getvalue().endswith(
-        "msg=started version=1.2 seconds=0.251 broker_id=1 cluster_id=abc "
-        "listeners=PLAINTEXT://127.0.0.1:9092,SSL://127.0.0.1:9093 log_dirs=/data/kafka\n"
+def test_in_a_file_a_start_is_one_structured_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with (tmp_path / "stderr").open("w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        configure_logging(None, {})
+        logging.getLogger("kafka.server.KafkaServer").info("started", extra=START)
+    assert (
+        (tmp_path / "stderr")
+        .read_text()
+        .endswith(
+            "msg=started version=1.2 seconds=0.251 broker_id=1 cluster_id=abc "
+            "listeners=PLAINTEXT://127.0.0.1:9092,SSL://127.0.0.1:9093 log_dirs=/data/kafka\n"
+        )
     )
 
 
@@ -116,10 +126,3 @@ START = {
     "listeners": "PLAINTEXT://127.0.0.1:9092,SSL://127.0.0.1:9093",
     "log_dirs": "/data/kafka",
 }
-
-
-class Terminal(io.StringIO):
-    """Says that it is one."""
-
-    def isatty(self) -> bool:
-        return True

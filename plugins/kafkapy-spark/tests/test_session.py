@@ -38,6 +38,7 @@ class Noted:
     ],
 )
 def test_a_micro_batch_is_written_with_its_number(given: dict[str, Any], options: dict[str, str]) -> None:
+    pytest.importorskip("pyspark")
     from kafkapy_spark import foreach_batch
 
     batch = Noted()
@@ -87,6 +88,7 @@ def test_small_rows_are_all_written(spark: Any, broker: Any, topic: Any) -> None
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_read_has_as_many_tasks_as_run_at_a_time(streaming: bool) -> None:
+    pytest.importorskip("pyspark")
     from kafkapy_spark import read, read_stream
 
     start = read_stream if streaming else read

@@ -30,10 +30,10 @@ PROTOCOLS = {
     "consumer": {"group_protocol": "consumer"},
 }
 SERVER = """
-from kafkapy.coordinator.group import consumer_patterns
+from kafkapy.coordinator.group.consumer import patterns
 from kafkapy.tools.server import main
 
-consumer_patterns.LEAST_REFRESH_INTERVAL_MS = 500
+patterns.LEAST_REFRESH_INTERVAL_MS = 500
 main()
 """
 """The broker, but for the ten seconds that expressions are not looked at again."""
