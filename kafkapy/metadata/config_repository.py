@@ -174,10 +174,10 @@ class ConfigRepository:
                 try:
                     await self._store.commit([write, announcement])
                     break
-                except (BadVersionError, NodeExistsError, NoNodeError):
+                except (BadVersionError, NodeExistsError, NoNodeError) as error:
                     # Another broker or a tool of Kafka has written it meanwhile.
                     if attempt == MOST_ATTEMPTS - 1:
-                        raise
+                        raise StoreUnavailableError(path, f"others keep changing {path}") from error
         try:
             await self.process_changes()
         except StoreUnavailableError:

@@ -12,8 +12,8 @@ from kafkapy.errors import ErrorCode, code_of
 from kafkapy.metadata import config_repository
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.memory import MemoryStore
-from kafkapy.metadata.store import Stat, StoreUnavailableError
-from kafkapy.metadata.znodes import CONFIG, CONFIG_CHANGES, CONFIG_GROUPS
+from kafkapy.metadata.store import SetData, Stat, StoreUnavailableError
+from kafkapy.metadata.znodes import CONFIG, CONFIG_CHANGES, CONFIG_GROUPS, config_path, encode_config
 
 GROUP = "g"
 WAIT_S = 60
@@ -142,6 +142,30 @@ def test_a_change_that_cannot_be_read_is_read_again(monkeypatch: pytest.MonkeyPa
         assert code_of(failure.value).retriable
         assert await heard.get() == {"a": "1"}
         assert repository.entity(CONFIG_GROUPS, GROUP) == {"a": "1"}
+        await repository.stop()
+
+    run(work)
+
+
+def test_a_change_that_others_always_overtake_can_be_asked_for_again() -> None:
+    async def work(store: Store) -> None:
+        repository = await repository_on(store)
+        await repository.change(CONFIG_GROUPS, GROUP, setting("a", "1"))
+        path = config_path(CONFIG_GROUPS, GROUP)
+        reads = store.get_many
+
+        async def overtaken(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+            found = await reads(paths)
+            if path in paths:
+                await store.commit([SetData(path, encode_config({"a": "others"}))])
+            return found
+
+        store.get_many = overtaken  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailableError) as failure:
+            await repository.change(CONFIG_GROUPS, GROUP, setting("a", "2"))
+        assert code_of(failure.value) is ErrorCode.REQUEST_TIMED_OUT
+        store.get_many = reads  # type: ignore[method-assign]
+        assert await repository.fetch(CONFIG_GROUPS, GROUP) == {"a": "others"}
         await repository.stop()
 
     run(work)
