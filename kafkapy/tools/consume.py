@@ -205,20 +205,21 @@ def _copy(
                 for partition, records in polled.items()
                 if partition in ends
             }
-        for records in polled.values():
-            output.write(b"".join(map(lines, records)))
-            written += len(records)
-            bar.advance(len(records))
         if polled:
-            now = {partition: records[-1].offset + 1 for partition, records in polled.items() if records}
+            handed: Polled = {}
             try:
+                for partition, records in polled.items():
+                    text = b"".join(map(lines, records))
+                    handed[partition] = records
+                    output.write(text)
                 output.flush()
-                printed |= now
             except KeyboardInterrupt:
-                # It may come behind the flush: somebody has read the records already.
+                # It may come behind a write: somebody has read the records already.
                 output.flush()
-                printed |= now
+                _tally(handed, bar, printed)
                 raise
+            _tally(handed, bar, printed)
+            written += sum(map(len, handed.values()))
         elif ends is None:
             printed |= _positions(consumer)
         if ends is not None:
@@ -232,6 +233,11 @@ def _copy(
         if count is not None and written >= count:
             return
         polled = consumer.poll(POLL_MS, AT_ONCE if count is None else min(AT_ONCE, count - written))
+
+
+def _tally(handed: Polled, bar: Progress, printed: Offsets) -> None:
+    bar.advance(sum(map(len, handed.values())))
+    printed |= {partition: records[-1].offset + 1 for partition, records in handed.items() if records}
 
 
 def _before(records: list[Any], end: int) -> list[Any]:
