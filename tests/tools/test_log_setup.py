@@ -7,12 +7,14 @@ import logging
 import os
 import pty
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kafkapy.errors import ConfigError
+from kafkapy.tools.log_output import LogOutput
 from kafkapy.tools.log_setup import JsonFormatter, KeyValueFormatter, configure_logging
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +31,13 @@ def _logging_as_it_was() -> Iterator[None]:
     root.setLevel(level)
     for name, each in levels.items():
         logging.getLogger(name).setLevel(each)
+
+
+def only_of_this_thread() -> None:
+    """Keeps what brokers of other tests still say out of what is compared."""
+    mine = threading.get_ident()
+    (handler,) = (each for each in logging.getLogger().handlers if isinstance(each, LogOutput))
+    handler.filters.insert(0, lambda record: record.thread == mine)
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -82,6 +91,7 @@ def test_on_a_terminal_a_start_is_one_block_and_lines_are_short(monkeypatch: pyt
     with os.fdopen(terminal, "w") as stream:
         monkeypatch.setattr("sys.stderr", stream)
         configure_logging(None, {})
+        only_of_this_thread()
         server = logging.getLogger("kafka.server.KafkaServer")
         server.info("starting")
         logging.getLogger("kafka.log.LogManager").warning("Recovering", extra={"logs": 3})
@@ -107,6 +117,7 @@ def test_in_a_file_a_start_is_one_structured_line(monkeypatch: pytest.MonkeyPatc
     with (tmp_path / "stderr").open("w") as stream:
         monkeypatch.setattr("sys.stderr", stream)
         configure_logging(None, {})
+        only_of_this_thread()
         logging.getLogger("kafka.server.KafkaServer").info("started", extra=START)
     assert (
         (tmp_path / "stderr")
