@@ -20,6 +20,7 @@ CACHE = ROOT / ".cache" / "perf"
 
 BROKER_CORE = 0
 LOAD_CORE = 1
+LIBRARIES = {"limit": ["-llz4", "-lzstd"]}
 CPU_LATENCY = Path("/dev/cpu_dma_latency")
 GB = 1e9
 
@@ -40,6 +41,7 @@ def native(name: str) -> Path:
         CACHE.mkdir(parents=True, exist_ok=True)
         unfinished = CACHE / f"{name}-{stamp}.{os.getpid()}"
         command = ["gcc", "-O2", "-Wall", "-std=gnu11", "-msse4.2", "-o", str(unfinished), str(sources[0])]
+        command += LIBRARIES.get(name, [])
         try:
             built = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError:

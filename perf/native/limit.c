@@ -3,8 +3,9 @@
  *   limit DIRECTORY BATCH_BYTES      prints its port and how many batches can be fetched; serves until killed
  *
  * Produce (api key 0): receive the frame, CRC-32C over it (three interleaved streams of the CPU's instruction), write it to the page cache
- * with pwrite at the end of a growing file (fresh pages), answer a Produce version 7 reply with error 0. The file is emptied when no connection is
- * left, so outside of what is measured.
+ * with pwrite at the end of a growing file (fresh pages), answer a Produce version 7 reply with error 0. Batches of lz4 and zstd are decompressed
+ * before that, each in one call of the codec's library into one buffer that is used again: their records cannot be looked at without it, and no
+ * record is. The file is emptied when no connection is left, so outside of what is measured.
  * Fetch (api key 1): a Fetch version 11 reply header, then whole batches of a file, up to max_bytes, with sendfile. Two files are filled at start
  * with 256 MiB of empty batches of BATCH_BYTES that the load generator can walk, base offsets counting up by one. The second one is eight
  * partitions, an eighth of it each, and is read when the topic's name ends in 8: or eight consumers would find each other's pages in the CPU's caches.
@@ -13,10 +14,13 @@
 #define _GNU_SOURCE
 #include "wire.h"
 #include <fcntl.h>
+#include <lz4frame.h>
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
+#include <zstd.h>
 
-enum { RECEIVE = 2 << 20, READABLE_FILE = 256 << 20, EVENTS = 1024, PARTS_OF_FILE = 8 };
+enum { RECEIVE = 2 << 20, READABLE_FILE = 256 << 20, EVENTS = 1024, PARTS_OF_FILE = 8, DECOMPRESSED = 32 << 20 };
+enum { CODEC_MASK = 7, LZ4 = 3, ZSTD = 4 };
 
 typedef struct {
     int fd;
@@ -48,6 +52,41 @@ static uint32_t crc32c_cost(const uint8_t *p, size_t n) {
     }
     for (size_t i = 3 * third; i < n; i++) a = _mm_crc32_u8((uint32_t)a, p[i - third]);
     return (uint32_t)(a ^ b ^ c);
+}
+
+static void decompress(int codec, const uint8_t *p, size_t n) {
+    static uint8_t *into;
+    static LZ4F_dctx *lz4;
+    static ZSTD_DCtx *zstd;
+    if (into == NULL) {
+        into = malloc(DECOMPRESSED);
+        zstd = ZSTD_createDCtx();
+        if (LZ4F_isError(LZ4F_createDecompressionContext(&lz4, LZ4F_VERSION))) fail("no lz4", 0);
+    }
+    if (codec == ZSTD) {
+        size_t written = ZSTD_decompressDCtx(zstd, into, DECOMPRESSED, p, n);
+        if (ZSTD_isError(written)) fail(ZSTD_getErrorName(written), (long long)n);
+        return;
+    }
+    const LZ4F_decompressOptions_t stable = {.stableDst = 1};
+    for (size_t at = 0, taken = n, left = 1; left; p += taken, n -= taken, taken = n) {
+        size_t written = DECOMPRESSED - at;
+        left = LZ4F_decompress(lz4, into + at, &written, p, &taken, &stable);
+        if (LZ4F_isError(left) || (taken == 0 && written == 0)) fail("lz4 does not decompress", (long long)n);
+        at += written;
+    }
+}
+
+/* Batch by batch, those that are compressed. */
+static void decompress_batches(const uint8_t *p, size_t n) {
+    while (n > BATCH_HEADER) {
+        size_t size = BATCH_LOG_OVERHEAD + (size_t)get32(p + BATCH_LENGTH_AT);
+        int codec = get16(p + BATCH_ATTRIBUTES_AT) & CODEC_MASK;
+        if (size > n) fail("a batch longer than the request", (long long)size);
+        if (codec == LZ4 || codec == ZSTD) decompress(codec, p + BATCH_HEADER, size - BATCH_HEADER);
+        p += size;
+        n -= size;
+    }
 }
 
 /* Watches for room in the socket only while a reply is stuck. */
@@ -83,7 +122,9 @@ static void serve(client *c, size_t size) {
         const uint8_t *p = f + 10 + client_id;               /* transactional id (null: 2 bytes), acks 2, timeout 4, count 4 */
         p += 2 + 2 + 4 + 4;
         size_t topic = (size_t)get16(p);
+        const uint8_t *records = p + 2 + topic + 4 + 4;      /* partitions, index */
         checksum ^= crc32c_cost(f, size);
+        decompress_batches(records + 4, (size_t)get32(records));
         if (pwrite(log_fd, f, size, log_end) != (ssize_t)size) exit(1);
         log_end += (off_t)size;
         uint8_t *w = h + 8;
