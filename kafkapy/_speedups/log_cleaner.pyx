@@ -21,7 +21,7 @@ from kafkapy._speedups.cleaner_throttle cimport CleanerThrottle, throttle
 from kafkapy._speedups.file_records cimport SCAN_FOUND, BatchScan, file_append, file_read, legacy_check_crc, scan_next, scan_start
 from kafkapy._speedups.index cimport offset_index_append, offset_index_lookup, time_index_append
 from kafkapy._speedups.log_state cimport segment_stem
-from kafkapy._speedups.log_swap cimport cleaned_segment, final_name, still_current, swap_begin, swap_end, swap_pin
+from kafkapy._speedups.log_swap cimport cleaned_segment, final_name, let_close, still_current, swap_begin, swap_end, swap_pin
 from kafkapy._speedups.offset_map cimport OffsetMap, offset_map_put, offset_map_reset
 from kafkapy._speedups.partition_log cimport LogState, PartitionLog
 from kafkapy._speedups.posix cimport atomic_load, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
@@ -312,6 +312,7 @@ cdef class LogCleaning:
                         if scan.header.base_offset + scan.header.last_offset_delta >= start:
                             # How many there are in a message of format v0 or v1 is not known: no more than bytes.
                             records += scan.header.record_count if scan.header.magic == 2 else scan.header.size
+                    let_close(self.log.state, s)
             if offset_map_reset(self.map.state, records):
                 self.failure = ENOMEM
                 status = WALK_ERROR
@@ -336,6 +337,7 @@ cdef class LogCleaning:
                                 status = result
                             elif last >= start:
                                 self.map.state.latest_offset = last
+                    let_close(self.log.state, s)
                     if status != WALK_END:
                         break
                 # The segment is in the map to its end, also where compaction has left a hole.
@@ -494,6 +496,7 @@ cdef class LogCleaning:
                     since += <int64_t>(self.out.size - before)
                     if self.out.size >= WRITE_PIECE:
                         status = self.write_out(fresh)
+            let_close(self.log.state, self.held[i])
             if status != WALK_END:
                 return status
         status = self.write_out(fresh)

@@ -16,6 +16,8 @@ from kafkapy._speedups.segment cimport SegmentState
 
 # Opens and maps what a reader of the segment may need. 0 or an errno.
 cdef int swap_pin(SegmentState* segment) noexcept nogil
+# Closes the segment's file, unless somebody besides the log and the caller may use it. The next use opens it again.
+cdef void let_close(LogState* log, SegmentState* segment) noexcept nogil
 # Replaces segments (consecutive ones) by `fresh`, which the log references from then on, and the index entries of aborted transactions in their
 # offsets by `aborted`. False, and nothing is changed, when they are not (all) in the log any more, or the log is closed, deleted or offline.
 cdef bint swap_begin(LogState* log, const vector[SegmentState*]* replaced, SegmentState* fresh,

@@ -3,11 +3,13 @@
 from libc.stdint cimport int64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
+from posix.unistd cimport close
 
+from kafkapy._speedups.file_records cimport file_records_take, segment_file_closed
 from kafkapy._speedups.index cimport offset_index_lookup, time_index_lookup
 from kafkapy._speedups.log_cut cimport resume_appends
-from kafkapy._speedups.log_state cimport forget_batches_locked, lock_settled
-from kafkapy._speedups.posix cimport pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.log_state cimport floor_segment, forget_batches_locked, lock_settled
+from kafkapy._speedups.posix cimport atomic_load, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.segment cimport segment_new, segment_open, segment_ref, segment_unref
 
 
@@ -18,6 +20,22 @@ cdef int swap_pin(SegmentState* segment) noexcept nogil:
     offset_index_lookup(segment.offset_index, segment.base_offset)
     time_index_lookup(segment.time_index, 0)
     return 0
+
+
+cdef void let_close(LogState* log, SegmentState* segment) noexcept nogil:
+    cdef int64_t at
+    cdef int fd = -1
+    pthread_mutex_lock(&log.mutex)
+    at = floor_segment(log, segment.base_offset)
+    if at >= 0 and log.segments[<size_t>at] == segment and atomic_load(&segment.references) == 2 and segment.fd >= 0 and not segment.path.empty():
+        # While files are renamed, the path may be that of another one.
+        if not (log.own.rolling or log.own.loading or log.deleted):
+            fd = file_records_take(segment.records)
+            segment.fd = -1
+    pthread_mutex_unlock(&log.mutex)
+    if fd >= 0:
+        close(fd)
+        segment_file_closed()
 
 
 cdef int64_t place_of(LogState* log, const vector[SegmentState*]* segments) noexcept nogil:

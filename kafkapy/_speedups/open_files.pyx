@@ -95,6 +95,11 @@ def set_limit(int64_t limit, int64_t slack):
     atomic_store(&open_files().limit, limit)
 
 
+def open_limit():
+    """How many segment files may be open; 0 for any number."""
+    return atomic_load(&open_files().limit)
+
+
 def open_count():
     """How many segment files are open."""
     return atomic_load(&open_files().count)

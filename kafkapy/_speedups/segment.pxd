@@ -101,7 +101,5 @@ cdef int segment_trim(SegmentState* s) noexcept nogil
 # The segment was taken out of its log, whose files are about to be renamed or removed: readers that still hold it keep an open file, and
 # nothing it does later touches files of a successor with the same name. Not under the log's mutex; `own` references are the caller's.
 cdef void segment_detach(SegmentState* s, int64_t own) noexcept nogil
-# Timestamp of the first batch, read from the file when not known yet; -1 when empty.
-cdef int64_t segment_first_timestamp(SegmentState* s) noexcept nogil
 # Sets max_timestamp and offset_of_max_timestamp from the time index and the batches behind its last entry.
 cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil

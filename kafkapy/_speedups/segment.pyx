@@ -328,12 +328,3 @@ cdef void segment_detach(SegmentState* s, int64_t own) noexcept nogil:
         segment_open(s)
     index_detach(&s.offset_index.file)
     index_detach(&s.time_index.file)
-
-
-cdef int64_t segment_first_timestamp(SegmentState* s) noexcept nogil:
-    cdef BatchScan scan
-    if s.first_batch_timestamp < 0 and s.size > 0 and segment_open(s) >= 0:
-        scan_start(&scan, s.fd, 0, s.size)
-        if scan_next(&scan) == SCAN_FOUND:
-            s.first_batch_timestamp = scan.header.max_timestamp
-    return s.first_batch_timestamp

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkapy._speedups.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.log_cleaner import CleaningStopped, LogCleaning
 from kafkapy._speedups.offset_map import OffsetMap
+from kafkapy._speedups.open_files import open_limit
 from kafkapy._speedups.partition_log import PartitionLog
 from kafkapy.errors import ConfigError
 from kafkapy.log.cleaned_files import CleanedFiles
@@ -45,6 +46,8 @@ logger = logging.getLogger("kafka.log.LogCleaner")
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 MAX_MAP_BYTES = (1 << 31) - 1
+OPEN_SHARE = 4
+"""One cleaning uses up to one in this many of the segment files that may be open."""
 
 
 @dataclass(slots=True)
@@ -65,17 +68,23 @@ class CleanerStats:
 
 
 def group_segments(
-    segments: Sequence[tuple[int, int, int, int, int, int]], end: int, max_bytes: int, max_index_bytes: int
+    segments: Sequence[tuple[int, int, int, int, int, int]],
+    end: int,
+    max_bytes: int,
+    max_index_bytes: int,
+    most: int,
 ) -> list[tuple[int, int]]:
-    """(first, count) of runs of segments below the offset `end` that are written as one: no larger than a segment and
-    its indexes may be, and no more offsets than a relative one can say. `segments` as LogCleaning.segments gives
-    them, the active one last."""
+    """(first, count) of runs of segments below the offset `end` that are written as one.
+
+    A run has at most `most` segments, no more bytes than a segment and its indexes may have, and no more offsets than
+    a relative offset can say. `segments` as LogCleaning.segments gives them, the active one last.
+    """
     groups: list[tuple[int, int]] = []
     first = 0
     while first + 1 < len(segments) and segments[first][0] < end:
         size, index, time_index = segments[first][1:4]
         count = 1
-        while first + count + 1 < len(segments) and segments[first + count][0] < end:
+        while count < most and first + count + 1 < len(segments) and segments[first + count][0] < end:
             _, more, more_index, more_time_index, _, _ = segments[first + count]
             last_offset = segments[first + count + 1][0] - 1
             size, index, time_index = size + more, index + more_index, time_index + more_time_index
@@ -114,19 +123,23 @@ class Cleaner:
         log = target.log
         stats = CleanerStats()
         log.seal_segments()
+        if log.recovery_point < target.first_uncleanable_offset:
+            # The records that make older ones superfluous must be on the disk before those go. Not beside a LogCleaning,
+            # which holds every segment, so that none could be closed again.
+            log.flush()
         cleaning = LogCleaning(
             log, self._map, self._pace, compress=compress, decompress=decompress, upgrade=upgrade_message
         )
         if on_cleaning is not None:
             on_cleaning(cleaning)
         end = cleaning.build_map(target.first_dirty_offset, target.first_uncleanable_offset)
-        if log.recovery_point < end:
-            # What makes older values superfluous must be on the disk before they go.
-            log.flush()
         stats.keys, stats.map_fullness = len(self._map), len(self._map) / max(self._map.max_entries, 1)
         cleaning.begin(now_ms, log.config.delete_retention_ms)
         segments = cleaning.segments()
-        for first, count in group_segments(segments, end, log.config.segment_bytes, log.config.segment_index_bytes):
+        # The swap holds the files of a whole run open.
+        most = max(open_limit() // OPEN_SHARE, 1) if open_limit() else len(segments)
+        sizes = log.config.segment_bytes, log.config.segment_index_bytes
+        for first, count in group_segments(segments, end, *sizes, most):
             self._clean_group(log, cleaning, segments, first, count)
             stats.groups += 1
         stats.figures = cleaning.stats()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafkapy._speedups import open_files
 from kafkapy._speedups.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.log_cleaner import CleaningStopped
 from kafkapy._speedups.memory_records import Record
@@ -254,12 +255,32 @@ def test_segments_are_joined_up_to_the_size_of_one() -> None:
     def segments(*sizes: int) -> list[tuple[int, int, int, int, int, int]]:
         return [(100 * n, size, 8, 12, 0, 0) for n, size in enumerate(sizes)]
 
-    assert group_segments(segments(10, 10, 10, 10, 1), 400, 20, 1000) == [(0, 2), (2, 2)]
-    assert group_segments(segments(10, 10, 10, 10, 1), 300, 25, 1000) == [(0, 2), (2, 1)]
-    assert group_segments(segments(50, 10, 10, 1), 300, 25, 1000) == [(0, 1), (1, 2)]
-    assert group_segments(segments(1, 1, 1, 1), 300, 25, 24) == [(0, 2), (2, 1)]
+    assert group_segments(segments(10, 10, 10, 10, 1), 400, 20, 1000, 9) == [(0, 2), (2, 2)]
+    assert group_segments(segments(10, 10, 10, 10, 1), 300, 25, 1000, 9) == [(0, 2), (2, 1)]
+    assert group_segments(segments(50, 10, 10, 1), 300, 25, 1000, 9) == [(0, 1), (1, 2)]
+    assert group_segments(segments(1, 1, 1, 1), 300, 25, 24, 9) == [(0, 2), (2, 1)]
     far = [(0, 1, 8, 12, 0, 0), (1 << 31, 1, 8, 12, 0, 0), ((1 << 31) + 5, 1, 8, 12, 0, 0)]
-    assert group_segments(far, 1 << 40, 100, 1000) == [(0, 1), (1, 1)]
+    assert group_segments(far, 1 << 40, 100, 1000, 9) == [(0, 1), (1, 1)]
+    assert group_segments(segments(1, 1, 1, 1, 1, 1), 500, 25, 1000, 2) == [(0, 2), (2, 2), (4, 1)]
+
+
+def test_a_log_of_more_segments_than_may_be_open_is_cleaned(logs: Any) -> None:
+    log = logs.open(cleanup_policy="compact", segment_bytes=200)
+    for number in range(200):
+        log.append_as_leader(keyed((b"%d" % (number % 5), b"x" * 30)))
+    log.roll()
+    assert len(log.segments()) > 50
+    open_files.close_idle(1 << 20)
+    before = open_files.open_count()
+    open_files.set_limit(before + 12, 4)
+    try:
+        for _ in range(2):
+            clean(log, roll=False)
+            assert open_files.open_count() <= before + 16
+        open_files.set_limit(0, 0)
+        assert [offset for offset, _, _ in contents(log)] == [195, 196, 197, 198, 199]
+    finally:
+        open_files.set_limit(0, 0)
 
 
 def test_the_memory_backend_is_cleaned_too(config: Callable[..., Any] | None = None) -> None:
