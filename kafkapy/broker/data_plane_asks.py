@@ -22,7 +22,7 @@ from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import AclOperation, CompressionType, ResourceType, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.network_request import NetworkRequest
+    from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy.coordinator.result import Later
     from kafkapy.coordinator.transaction.verification import Refusals
     from kafkapy.records.validator import RecordRules

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from kafkapy._speedups.network_request import NetworkRequest
+from kafkapy._speedups.network.network_request import NetworkRequest
 from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups.arrow_columns import COLUMN_NAMES, ArrowColumns
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
-from kafkapy._speedups.fetched_partition import FetchedPartition
+from kafkapy._speedups.clients.arrow.columns import COLUMN_NAMES, ArrowColumns
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
 from kafkapy.errors import CorruptMessageError, KafkaError
 from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import Record, RecordBatchBuilder

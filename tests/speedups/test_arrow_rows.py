@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.memory_records import iter_batches
-from kafkapy._speedups.produce_frame import ProduceRequestFrame
-from kafkapy._speedups.record_accumulator import RecordAccumulator
-from kafkapy._speedups.record_sender import RecordSender
+from kafkapy._speedups.clients.producer.produce_frame import ProduceRequestFrame
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.record_sender import RecordSender
+from kafkapy._speedups.records.memory_records import iter_batches
 from kafkapy.clients.network_client import request_header
 from kafkapy.errors import IllegalStateError, RecordTooLargeError
 from kafkapy.protocol.header import decode_request

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.batch_builder import RecordBatchBuilder, replace_payload
-from kafkapy._speedups.memory_records import Record, iter_batches
+from kafkapy._speedups.records import record_batch
+from kafkapy._speedups.records.batch_builder import RecordBatchBuilder, replace_payload
+from kafkapy._speedups.records.memory_records import Record, iter_batches
 
 _PATH = Path(__file__).parent.parent / "reference" / "record_batch.py"
 _SPEC = importlib.util.spec_from_file_location("reference_record_batch", _PATH)

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.client_frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
-from kafkapy._speedups.client_io import ClientIo
+from kafkapy._speedups.clients.io.client_io import ClientIo
+from kafkapy._speedups.clients.io.frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
 from kafkapy.errors import IllegalStateError
 
 WAIT_S = 20.0
@@ -398,8 +398,8 @@ def test_an_answer_that_nobody_asked_for_ends_the_channel(io: ClientIo, peer: Pe
 def test_a_lying_size_gets_little_memory() -> None:
     code = """
 import resource, socket, select, sys
-from kafkapy._speedups.client_frames import BytesFrame, BytesResponse
-from kafkapy._speedups.client_io import ClientIo
+from kafkapy._speedups.clients.io.frames import BytesFrame, BytesResponse
+from kafkapy._speedups.clients.io.client_io import ClientIo
 io = ClientIo(2**31 - 1)
 resource.setrlimit(resource.RLIMIT_AS, (int(open('/proc/self/statm').read().split()[0]) * 4096 + (200 << 20),) * 2)
 peers = []

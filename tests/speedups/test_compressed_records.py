@@ -14,9 +14,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups import compressed_records as kernel
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.batch_builder import RecordBatchBuilder
+from kafkapy._speedups.records import compressed_records as kernel
+from kafkapy._speedups.records import record_batch
+from kafkapy._speedups.records.batch_builder import RecordBatchBuilder
 from kafkapy.records.compression import compress
 
 _PATH = Path(__file__).parent.parent / "reference" / "compressed_records.py"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups.compression import (
+from kafkapy._speedups.records.compression import (
     CORRUPT,
     DEFAULT_LEVEL,
     LZ4_V0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkapy._speedups.connection_quotas import ConnectionQuotas
+from kafkapy._speedups.network.connection_quotas import ConnectionQuotas
 
 
 def test_listeners_are_checked():

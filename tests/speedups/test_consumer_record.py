@@ -11,8 +11,8 @@ from typing import Any
 import kafka.consumer.fetcher
 import pytest
 
-from kafkapy._speedups.consumer_record import ConsumerRecord
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
 from kafkapy.errors import RecordDeserializationError, SerializationError
 from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import RecordBatchBuilder

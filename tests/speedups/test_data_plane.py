@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.request_driver import RequestDriver
+from kafkapy._speedups.testing.request_driver import RequestDriver
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.fetch import FetchResponse
 

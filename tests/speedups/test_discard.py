@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from kafkapy._speedups.discard import discard
+from kafkapy._speedups.protocol.discard import discard
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
 
 

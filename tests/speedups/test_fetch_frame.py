@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
-from kafkapy._speedups.fetched_partition import FetchedPartition
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
 from kafkapy.errors import KafkaError, KafkaProtocolError
 from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import RecordBatchBuilder, iter_records

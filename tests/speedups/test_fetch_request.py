@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from kafkapy._speedups import fetch_decode
+from kafkapy._speedups.requests.fetch import decode as fetch_decode
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
 from kafkapy.records.control import build_end_transaction_marker

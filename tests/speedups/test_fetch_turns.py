@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kafkapy._speedups import fetch_decode
+from kafkapy._speedups.requests.fetch import decode as fetch_decode
 from kafkapy.protocol.messages.fetch import FetchRequest
 
 VERSIONS = range(4, 19)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkapy._speedups.file_records import append_bytes, walk_batches
+from kafkapy._speedups.records.file_records import append_bytes, walk_batches
 
 
 def header(base: int, count: int, payload: bytes) -> bytes:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups import future_log
-from kafkapy._speedups.cleaner_throttle import CleanerThrottle
-from kafkapy._speedups.future_log import FutureLogCopy
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log import future_log
+from kafkapy._speedups.log.cleaner_throttle import CleanerThrottle
+from kafkapy._speedups.log.future_log import FutureLogCopy
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.backends.memory import MemoryBackend

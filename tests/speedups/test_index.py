@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.loader import load_log

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kafkapy._speedups.memory_pool import MemoryPool
+from kafkapy._speedups.network.memory_pool import MemoryPool
 
 
 def test_an_unlimited_pool_counts_but_never_refuses():

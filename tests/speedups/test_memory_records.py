@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkapy._speedups.batch_builder import RecordBatchBuilder, replace_payload
-from kafkapy._speedups.memory_records import BatchIterator, BatchView, Record, iter_batches
+from kafkapy._speedups.records.batch_builder import RecordBatchBuilder, replace_payload
+from kafkapy._speedups.records.memory_records import BatchIterator, BatchView, Record, iter_batches
 from kafkapy.errors import CorruptMessageError, InvalidRecordError, KafkaError
 
 _PATH = Path(__file__).parent.parent / "reference" / "record_batch.py"

@@ -10,8 +10,8 @@ import pytest
 
 PROGRAM = """
 import resource, threading
-from kafkapy._speedups import memory_reserve
-from kafkapy._speedups.event_queue import EventQueue
+from kafkapy._speedups.base import memory_reserve
+from kafkapy._speedups.base.event_queue import EventQueue
 
 memory_reserve.install()
 queue = EventQueue()

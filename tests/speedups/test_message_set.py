@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups import message_set
+from kafkapy._speedups.records import message_set
 from kafkapy.errors import CorruptMessageError
 from kafkapy.records.batches import Record, RecordBatchBuilder, decode_records, iter_batches
 from kafkapy.records.legacy import (

@@ -5,7 +5,7 @@ import random
 import pytest
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from kafkapy._speedups.murmur2 import murmur2, partition_for_key
+from kafkapy._speedups.base.murmur2 import murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from kafkapy.log.backends.local import LocalBackend

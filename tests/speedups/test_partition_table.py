@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.partition_table import PartitionTable
-from kafkapy._speedups.request_driver import waiting_writer_keeps_readers_out
+from kafkapy._speedups.requests.partition_table import PartitionTable
+from kafkapy._speedups.testing.request_driver import waiting_writer_keeps_readers_out
 from kafkapy.errors import ErrorCode
 
 ID = bytes(range(16))

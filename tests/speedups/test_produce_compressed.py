@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups import record_batch, request_driver
+from kafkapy._speedups.records import record_batch
+from kafkapy._speedups.testing import request_driver
 from kafkapy.errors import ErrorCode
 from kafkapy.records.batches import RecordBatchBuilder, iter_batches
 from kafkapy.records.compression import compress

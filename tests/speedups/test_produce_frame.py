@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.memory_records import iter_batches
-from kafkapy._speedups.produce_frame import ProduceRequestFrame, ProduceResponseFrame
-from kafkapy._speedups.producer_batch import ProducerBatch
-from kafkapy._speedups.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.produce_frame import ProduceRequestFrame, ProduceResponseFrame
+from kafkapy._speedups.clients.producer.producer_batch import ProducerBatch
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
+from kafkapy._speedups.records.memory_records import iter_batches
 from kafkapy.clients.network_client import request_header
 from kafkapy.errors import IllegalStateError, KafkaError
 from kafkapy.protocol.header import decode_request, encode_response

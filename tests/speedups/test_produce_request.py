@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from kafkapy._speedups import produce_decode
-from kafkapy._speedups.event_queue import FLUSH_WANTED
+from kafkapy._speedups.base.event_queue import FLUSH_WANTED
+from kafkapy._speedups.requests.produce import decode as produce_decode
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.records.batches import iter_batches

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.request_driver import RequestDriver
+from kafkapy._speedups.testing.request_driver import RequestDriver
 from kafkapy.errors import ErrorCode
 from kafkapy.records.control import build_end_transaction_marker
 

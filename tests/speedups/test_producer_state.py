@@ -13,8 +13,8 @@ from typing import Any
 import crc32c
 import pytest
 
-from kafkapy._speedups.partition_log import PartitionLog
-from kafkapy._speedups.producer_state import read_snapshot
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.log.producer_state import read_snapshot
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
 from kafkapy.log.backends.local import LocalBackend

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkapy._speedups.purgatory import Purgatory
+from kafkapy._speedups.network.purgatory import Purgatory
 
 
 def test_the_earliest_deadline_comes_first():

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.memory_records import iter_batches
-from kafkapy._speedups.murmur2 import partition_for_key
-from kafkapy._speedups.produce_frame import ProduceRequestFrame
-from kafkapy._speedups.producer_batch import ProducerBatch, next_sequence
-from kafkapy._speedups.record_accumulator import RecordAccumulator
-from kafkapy._speedups.record_future import FutureRecordMetadata
+from kafkapy._speedups.base.murmur2 import partition_for_key
+from kafkapy._speedups.clients.producer.produce_frame import ProduceRequestFrame
+from kafkapy._speedups.clients.producer.producer_batch import ProducerBatch, next_sequence
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.record_future import FutureRecordMetadata
+from kafkapy._speedups.records.memory_records import iter_batches
 from kafkapy.clients.network_client import request_header
 from kafkapy.errors import IllegalStateError, KafkaError, RecordTooLargeError
 from kafkapy.protocol.header import decode_request

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups import record_batch as kernel
-from kafkapy._speedups.batch_builder import RecordBatchBuilder
+from kafkapy._speedups.records import record_batch as kernel
+from kafkapy._speedups.records.batch_builder import RecordBatchBuilder
 
 _PATH = Path(__file__).parent.parent / "reference" / "record_batch.py"
 _SPEC = importlib.util.spec_from_file_location("reference_record_batch", _PATH)

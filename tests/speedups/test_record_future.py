@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.producer_batch import ProducerBatch
-from kafkapy._speedups.record_accumulator import RecordAccumulator
-from kafkapy._speedups.record_future import FutureRecordMetadata, bulk_future, failed_future
-from kafkapy._speedups.record_spans import RecordSpans
+from kafkapy._speedups.clients.producer.producer_batch import ProducerBatch
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.record_future import FutureRecordMetadata, bulk_future, failed_future
+from kafkapy._speedups.clients.producer.record_spans import RecordSpans
 from kafkapy.errors import KafkaError, KafkaTimeoutError, NotEnoughReplicasError
 from kafkapy.types import RecordMetadata, TopicPartition
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from clients.consumer.fetched import batch, chunk
 
-from kafkapy._speedups.consumer_record import ConsumerRecord
-from kafkapy._speedups.record_iterator import FetchBuffer, PartitionBuffer, RecordIterator
+from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
+from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer, PartitionBuffer, RecordIterator
 from kafkapy.errors import KafkaError
 from kafkapy.types import TopicPartition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkapy._speedups.request_header import ApiTable
+from kafkapy._speedups.requests.request_header import ApiTable
 
 
 def test_tables_that_make_no_sense_are_refused():

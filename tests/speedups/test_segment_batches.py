@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from clients.consumer.fetched import batch, chunk
 
-from kafkapy._speedups.segment_batches import BAD, DONE, END, MORE, OLD, SegmentBatches
+from kafkapy._speedups.clients.consumer.segment_batches import BAD, DONE, END, MORE, OLD, SegmentBatches
 from kafkapy.errors import KafkaError
 from kafkapy.records.batches import Record, RecordBatchBuilder
 from kafkapy.records.legacy import build_message_set

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from clients.consumer.fetched import chunk
 
-from kafkapy._speedups.crc32c import crc32c
-from kafkapy._speedups.fetched_partition import FetchedPartition
+from kafkapy._speedups.base.crc32c import crc32c
+from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
 from kafkapy.errors import CorruptMessageError
 from kafkapy.records.batches import RecordBatchBuilder
 

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from kafkapy._speedups import spare_memory
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.base import spare_memory
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
 from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import RecordBatchBuilder
 

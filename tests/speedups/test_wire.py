@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups import primitives
+from kafkapy._speedups.testing import primitives
 
 INTEGERS = {
     "b": (-(2**7), 2**7 - 1),

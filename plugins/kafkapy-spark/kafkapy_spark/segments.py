@@ -31,9 +31,9 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from kafkapy._speedups import segment_batches
-from kafkapy._speedups.fetched_partition import FetchedPartition
-from kafkapy._speedups.segment_batches import SegmentBatches
+from kafkapy._speedups.clients.consumer import segment_batches
+from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
+from kafkapy._speedups.clients.consumer.segment_batches import SegmentBatches
 from kafkapy.errors import CorruptMessageError, IllegalArgumentError, KafkaError, UnsupportedCodecError
 from kafkapy.types import TopicPartition, uuid_from_string
 from kafkapy_spark.planning import OffsetRange, Task

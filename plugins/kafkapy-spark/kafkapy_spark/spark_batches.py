@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkapy._speedups.arrow_columns import ArrowColumns
+from kafkapy._speedups.clients.arrow.columns import ArrowColumns
 from kafkapy.arrow import array_of
 
 _NAMES: Final = {"timestampType": "timestamp_type"}

@@ -1,0 +1,27 @@
+from collections.abc import Iterable
+from typing import Any, Final, Self, final
+
+from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
+
+COLUMN_NAMES: Final[dict[str, int]]
+
+@final
+class ColumnBuffer: ...
+
+class ArrowColumns:
+    def __new__(cls, columns: Iterable[str], chunk_bytes: int = ..., spark: bool = ...) -> Self: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def topics(self) -> list[str]: ...
+    def append(
+        self,
+        partition: FetchedPartition,
+        max_records: int,
+        release_gil: bool = False,
+        end_offset: int = ...,
+        max_bytes: int = ...,
+    ) -> int: ...
+    def finish(self) -> list[tuple[int, dict[str, Any]]]: ...
