@@ -9,8 +9,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.segment cimport SegmentState, segment_ref, segment_unref
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_init
+from kafkapy._speedups.log.segment cimport SegmentState, segment_ref, segment_unref
 
 cdef struct Piece:
     uint8_t* data               # owned, malloc'ed, unless lent; NULL for a file region

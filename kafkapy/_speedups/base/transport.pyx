@@ -6,9 +6,9 @@ from libc.string cimport memset
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end
-from kafkapy._speedups.records.file_records cimport file_read
 from kafkapy._speedups.base.posix cimport recv, send, sendfile
 from kafkapy._speedups.base.send cimport Piece, Send
+from kafkapy._speedups.records.file_records cimport file_read
 
 cdef extern from "<sys/socket.h>" nogil:
     struct msghdr:

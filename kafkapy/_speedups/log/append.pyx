@@ -17,11 +17,61 @@ from posix.unistd cimport close, write
 
 from libcpp.string cimport string
 
-from kafkapy._speedups.log.append_checks cimport CHECK_BY_WORKER, CheckedBatch, check_all, refuse
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.base.error_codes cimport ERROR_INVALID_TXN_STATE
-from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, open_file, scan_next, scan_start
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_store,
+    is_shortage,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.base.wire cimport store_int16, store_int64
+from kafkapy._speedups.log.append_checks cimport CHECK_BY_WORKER, CheckedBatch, check_all, refuse
+from kafkapy._speedups.log.partition_log cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    LOG_PARK_VALIDATE,
+    LOG_PARK_VERIFY,
+    LOG_PARK_WORK,
+    LOG_REFUSED,
+    WAIT_SEGMENT,
+    WAIT_TURN,
+    AbortedWrite,
+    AppendOptions,
+    AppendResult,
+    AppendStatus,
+    LogConfigState,
+    LogState,
+    Waiter,
+)
+from kafkapy._speedups.log.producer_state cimport (
+    ORIGIN_CLIENT,
+    ORIGIN_REPLICATION,
+    SEQUENCE_DUPLICATE,
+    SEQUENCE_OK,
+    CompletedTransaction,
+    SequenceCheck,
+    SequenceVerdict,
+    producer_apply,
+    producer_check,
+    producer_in_transaction,
+    producer_is_verified,
+    producer_place_batch,
+    producer_start_verification,
+)
 from kafkapy._speedups.log.recovery cimport epochs_assign
+from kafkapy._speedups.log.segment cimport (
+    NEWEST_NOT_KNOWN,
+    SegmentState,
+    segment_after_append,
+    segment_grow,
+    segment_open,
+    segment_ref,
+    segment_should_roll,
+    segment_unref,
+    segment_write,
+)
 from kafkapy._speedups.log.state cimport (
     ERROR_KAFKA_STORAGE_ERROR,
     ERROR_NONE,
@@ -46,39 +96,7 @@ from kafkapy._speedups.log.state cimport (
     want_flush_locked,
     want_segment_locked,
 )
-from kafkapy._speedups.log.partition_log cimport (
-    LOG_APPENDED,
-    LOG_PARK_SEGMENT,
-    LOG_PARK_VALIDATE,
-    LOG_PARK_VERIFY,
-    LOG_PARK_WORK,
-    LOG_REFUSED,
-    WAIT_SEGMENT,
-    WAIT_TURN,
-    AbortedWrite,
-    AppendOptions,
-    AppendResult,
-    AppendStatus,
-    LogConfigState,
-    LogState,
-    Waiter,
-)
-from kafkapy._speedups.base.posix cimport atomic_count, atomic_store, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.log.producer_state cimport (
-    ORIGIN_CLIENT,
-    ORIGIN_REPLICATION,
-    SEQUENCE_DUPLICATE,
-    SEQUENCE_OK,
-    CompletedTransaction,
-    SequenceCheck,
-    SequenceVerdict,
-    producer_apply,
-    producer_check,
-    producer_in_transaction,
-    producer_is_verified,
-    producer_place_batch,
-    producer_start_verification,
-)
+from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, open_file, scan_next, scan_start
 from kafkapy._speedups.records.record_batch cimport (
     ATTRIBUTES_AT,
     CONTROL_FLAG,
@@ -88,18 +106,6 @@ from kafkapy._speedups.records.record_batch cimport (
     batch_refresh_crc,
     batch_stamp,
 )
-from kafkapy._speedups.log.segment cimport (
-    NEWEST_NOT_KNOWN,
-    SegmentState,
-    segment_after_append,
-    segment_grow,
-    segment_open,
-    segment_ref,
-    segment_should_roll,
-    segment_unref,
-    segment_write,
-)
-from kafkapy._speedups.base.wire cimport store_int16, store_int64
 
 cdef enum:
     ABORTED_PRODUCER_ID_AT = 2

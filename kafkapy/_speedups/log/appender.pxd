@@ -12,9 +12,9 @@ from libc.stdint cimport int64_t, uint8_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.event_queue cimport EventQueueState
-from kafkapy._speedups.log.workers cimport LogWorkersState
-from kafkapy._speedups.log.partition_log cimport AppendOptions, AppendResult, LogState
 from kafkapy._speedups.base.posix cimport pthread_cond_t, pthread_mutex_t
+from kafkapy._speedups.log.partition_log cimport AppendOptions, AppendResult, LogState
+from kafkapy._speedups.log.workers cimport LogWorkersState
 
 cdef cppclass AppenderState:
     pthread_mutex_t mutex

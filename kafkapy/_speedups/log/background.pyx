@@ -8,12 +8,12 @@ from libcpp.vector cimport vector
 from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDWR, O_TRUNC, open as posix_open
 from posix.unistd cimport unlink
 
+from kafkapy._speedups.base.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.log.cut cimport flush_if_due
+from kafkapy._speedups.log.partition_log cimport LogState, Waiter, log_unref
+from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_unref
 from kafkapy._speedups.log.state cimport fire, lock_settled, set_offline_locked, take_waiters_locked
 from kafkapy._speedups.log.workers cimport LogWorkersState, log_workers_post, log_workers_ref, log_workers_unref
-from kafkapy._speedups.log.partition_log cimport LogState, Waiter, log_unref
-from kafkapy._speedups.base.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
-from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_unref
 
 cdef extern from "<sys/mman.h>" nogil:
     int memfd_create(const char* name, unsigned int flags)

@@ -5,12 +5,7 @@ from libc.stdint cimport int64_t
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.producer_state cimport (
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
-    CompletedTransaction,
-    ControlMarker,
-)
+from kafkapy._speedups.log.producer_state cimport CONTROL_ABORT, CONTROL_COMMIT, CompletedTransaction, ControlMarker
 from kafkapy._speedups.records.record_batch cimport TRANSACTIONAL_FLAG, BatchHeader
 
 cdef extern from "<algorithm>" namespace "std" nogil:

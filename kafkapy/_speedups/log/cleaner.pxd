@@ -9,15 +9,15 @@ from libc.stdint cimport int16_t, int64_t, uint8_t
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.wire cimport ByteBuffer
 from kafkapy._speedups.log.cleaned_transactions cimport CleanedTransactions
 from kafkapy._speedups.log.cleaner_throttle cimport CleanerThrottle
 from kafkapy._speedups.log.offset_map cimport OffsetMap
 from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.log.producer_state cimport CompletedTransaction
-from kafkapy._speedups.records.record_batch cimport BatchHeader
 from kafkapy._speedups.log.record_filter cimport FilterRules
 from kafkapy._speedups.log.segment cimport SegmentState
-from kafkapy._speedups.base.wire cimport ByteBuffer
+from kafkapy._speedups.records.record_batch cimport BatchHeader
 
 cdef struct LastRecord:             # of a producer that the log still knows
     int64_t last_data_offset        # -1: only control batches

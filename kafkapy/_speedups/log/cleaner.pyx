@@ -12,20 +12,46 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.posix cimport atomic_load, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.seeded_hash cimport SeededHash
+from kafkapy._speedups.base.wire cimport Cursor, buffer_free, buffer_init, cursor_init, extend, remaining, write_raw
 from kafkapy._speedups.log.cleaned_transactions cimport (
     transactions_on_batch,
     transactions_on_control,
     transactions_start,
 )
 from kafkapy._speedups.log.cleaner_throttle cimport CleanerThrottle, throttle
-from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, file_append, file_read, legacy_check_crc, scan_next, scan_start
 from kafkapy._speedups.log.index cimport offset_index_append, offset_index_lookup, time_index_append
-from kafkapy._speedups.log.state cimport segment_stem
-from kafkapy._speedups.log.swap cimport cleaned_segment, final_name, let_close, still_current, swap_begin, swap_end, swap_pin
 from kafkapy._speedups.log.offset_map cimport OffsetMap, offset_map_put, offset_map_reset
 from kafkapy._speedups.log.partition_log cimport LogState, PartitionLog
-from kafkapy._speedups.base.posix cimport atomic_load, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.log.producer_state cimport ControlMarker, ProducerEntry, control_marker_parse
+from kafkapy._speedups.log.record_filter cimport (
+    FilterVerdict,
+    filter_empty,
+    filter_header,
+    filter_records,
+    filter_write,
+)
+from kafkapy._speedups.log.segment cimport SegmentState, segment_open, segment_seal, segment_unref
+from kafkapy._speedups.log.state cimport segment_stem
+from kafkapy._speedups.log.swap cimport (
+    cleaned_segment,
+    final_name,
+    let_close,
+    still_current,
+    swap_begin,
+    swap_end,
+    swap_pin,
+)
+from kafkapy._speedups.records.file_records cimport (
+    SCAN_FOUND,
+    BatchScan,
+    file_append,
+    file_read,
+    legacy_check_crc,
+    scan_next,
+    scan_start,
+)
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_HEADER_SIZE,
     BATCH_OK,
@@ -40,10 +66,6 @@ from kafkapy._speedups.records.record_batch cimport (
     batch_header_parse,
     record_read,
 )
-from kafkapy._speedups.log.record_filter cimport FilterVerdict, filter_empty, filter_header, filter_records, filter_write
-from kafkapy._speedups.base.seeded_hash cimport SeededHash
-from kafkapy._speedups.log.segment cimport SegmentState, segment_open, segment_seal, segment_unref
-from kafkapy._speedups.base.wire cimport Cursor, buffer_free, buffer_init, cursor_init, extend, remaining, write_raw
 
 from kafkapy.errors import CorruptMessageError
 

@@ -5,9 +5,21 @@ from libc.stdint cimport int64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.records.file_records cimport SCAN_END, SCAN_ERROR, SCAN_FOUND, BatchPosition, ScanStatus, file_sync, path_sync
-from kafkapy._speedups.log.index cimport index_sync
+from kafkapy._speedups.base.posix cimport atomic_store, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.log.append cimport write_aborted_transactions
+from kafkapy._speedups.log.index cimport index_sync
+from kafkapy._speedups.log.partition_log cimport LogState, Waiter
+from kafkapy._speedups.log.producer_state cimport producer_clear, producer_high_watermark
+from kafkapy._speedups.log.segment cimport (
+    SegmentState,
+    segment_detach,
+    segment_find,
+    segment_open,
+    segment_ref,
+    segment_seal,
+    segment_truncate,
+    segment_unref,
+)
 from kafkapy._speedups.log.state cimport (
     ERROR_OFFSET_OUT_OF_RANGE,
     advance_high_watermark_locked,
@@ -22,18 +34,14 @@ from kafkapy._speedups.log.state cimport (
     take_waiters_locked,
     update_last_stable_offset_locked,
 )
-from kafkapy._speedups.log.partition_log cimport LogState, Waiter
-from kafkapy._speedups.base.posix cimport atomic_store, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.log.producer_state cimport producer_clear, producer_high_watermark
-from kafkapy._speedups.log.segment cimport (
-    SegmentState,
-    segment_detach,
-    segment_find,
-    segment_open,
-    segment_ref,
-    segment_seal,
-    segment_truncate,
-    segment_unref,
+from kafkapy._speedups.records.file_records cimport (
+    SCAN_END,
+    SCAN_ERROR,
+    SCAN_FOUND,
+    BatchPosition,
+    ScanStatus,
+    file_sync,
+    path_sync,
 )
 
 

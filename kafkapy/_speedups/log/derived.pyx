@@ -9,11 +9,11 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init
 from kafkapy._speedups.log.describe cimport describe_aborted, describe_segments
 from kafkapy._speedups.log.partition_log cimport LogState, ProducerSnapshot
-from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.log.producer_state cimport producer_snapshot_write
-from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init
 
 ABORTED_ENTRY = Struct(">hqqqq")
 NO_END = 0x7FFFFFFFFFFFFFFF

@@ -5,11 +5,11 @@ from libc.stdint cimport int32_t, int64_t
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.recovery cimport EpochEntry
-from kafkapy._speedups.log.partition_log cimport Follower, LogCounters, LogState
 from kafkapy._speedups.base.posix cimport atomic_load, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.log.producer_state cimport CompletedTransaction, ProducerEntry, producer_dict
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
+from kafkapy._speedups.log.partition_log cimport Follower, LogCounters, LogState
+from kafkapy._speedups.log.producer_state cimport CompletedTransaction, ProducerEntry, producer_dict
+from kafkapy._speedups.log.recovery cimport EpochEntry
 from kafkapy._speedups.log.segment cimport SegmentState, segment_ref
 
 cdef struct SegmentDescription:

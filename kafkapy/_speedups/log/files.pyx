@@ -9,23 +9,23 @@ from libc.string cimport strerror
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.log.background cimport make_segment
 from kafkapy._speedups.log.cut cimport (
     LogCut,
     begin_truncation,
     empty_log,
-    finish_truncation,
     end_truncation,
+    finish_truncation,
     flush_log,
     remove_segments_below,
     resume_appends,
     seal_closed_segments,
 )
 from kafkapy._speedups.log.describe cimport hold_segments
-from kafkapy._speedups.log.state cimport active_segment, fire, lock_settled, switch_segment_locked, take_waiters_locked
 from kafkapy._speedups.log.partition_log cimport LogState, PartitionLog, Waiter
-from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_seal, segment_trim, segment_unref
+from kafkapy._speedups.log.state cimport active_segment, fire, lock_settled, switch_segment_locked, take_waiters_locked
 
 
 cdef void wake_changed(LogState* log, bint every) noexcept nogil:

@@ -7,11 +7,41 @@ from libc.string cimport memset, strerror
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.cleaner_throttle cimport throttle
-from kafkapy._speedups.records.file_records cimport file_read, legacy_check_crc
+from kafkapy._speedups.base.posix cimport (
+    atomic_load,
+    atomic_store,
+    is_shortage,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.base.wire cimport load_int64
 from kafkapy._speedups.log.append cimport append_batches, write_aborted_transactions
+from kafkapy._speedups.log.cleaner_throttle cimport throttle
 from kafkapy._speedups.log.cut cimport resume_appends
+from kafkapy._speedups.log.partition_log cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    READ_LOG_END,
+    WAIT_SEGMENT,
+    AppendOptions,
+    AppendResult,
+    AppendStatus,
+    ReadResult,
+    Waiter,
+)
+from kafkapy._speedups.log.producer_state cimport ORIGIN_REPLICATION
 from kafkapy._speedups.log.read cimport read_batches
+from kafkapy._speedups.log.segment cimport (
+    NEWEST_NOT_KNOWN,
+    segment_after_append,
+    segment_append,
+    segment_detach,
+    segment_open,
+    segment_ref,
+    segment_should_roll,
+    segment_unref,
+)
 from kafkapy._speedups.log.state cimport (
     ERROR_KAFKA_STORAGE_ERROR,
     ERROR_NOT_LEADER_OR_FOLLOWER,
@@ -28,38 +58,14 @@ from kafkapy._speedups.log.state cimport (
     want_segment_locked,
 )
 from kafkapy._speedups.log.swap cimport final_name, swap_pin
-from kafkapy._speedups.log.partition_log cimport (
-    LOG_APPENDED,
-    LOG_PARK_SEGMENT,
-    READ_LOG_END,
-    WAIT_SEGMENT,
-    AppendOptions,
-    AppendResult,
-    AppendStatus,
-    ReadResult,
-    Waiter,
+from kafkapy._speedups.records.file_records cimport file_read, legacy_check_crc
+from kafkapy._speedups.records.record_batch cimport (
+    BATCH_BAD_MAGIC,
+    BATCH_OK,
+    BatchHeader,
+    BatchStatus,
+    batch_header_parse,
 )
-from kafkapy._speedups.base.posix cimport (
-    is_shortage,
-    atomic_load,
-    atomic_store,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-    wall_clock_ms,
-)
-from kafkapy._speedups.log.producer_state cimport ORIGIN_REPLICATION
-from kafkapy._speedups.records.record_batch cimport BATCH_BAD_MAGIC, BATCH_OK, BatchHeader, BatchStatus, batch_header_parse
-from kafkapy._speedups.log.segment cimport (
-    NEWEST_NOT_KNOWN,
-    segment_append,
-    segment_after_append,
-    segment_detach,
-    segment_open,
-    segment_ref,
-    segment_should_roll,
-    segment_unref,
-)
-from kafkapy._speedups.base.wire cimport load_int64
 
 cdef enum:
     PIECE = 1 << 20                 # bytes read at once

@@ -5,15 +5,10 @@ from libc.stdint cimport int32_t, int64_t
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.recovery cimport EpochEntry, epochs_assign
-from kafkapy._speedups.log.state cimport (
-    advance_high_watermark_locked,
-    fire,
-    lock_settled,
-    take_waiters_locked,
-)
-from kafkapy._speedups.log.partition_log cimport Follower, LogState, Waiter
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
+from kafkapy._speedups.log.partition_log cimport Follower, LogState, Waiter
+from kafkapy._speedups.log.recovery cimport EpochEntry, epochs_assign
+from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, lock_settled, take_waiters_locked
 
 
 cdef bint forget_newer_epochs(vector[EpochEntry]* epochs, int32_t leader_epoch) noexcept nogil:

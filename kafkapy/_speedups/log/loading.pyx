@@ -11,24 +11,10 @@ from libcpp.vector cimport vector
 
 from posix.unistd cimport close
 
-from kafkapy._speedups.records.file_records cimport file_records_take, file_truncate, path_sync, segment_file_closed
-from kafkapy._speedups.log.index cimport index_trim, offset_index_check, time_index_check, time_index_last
-from kafkapy._speedups.log.recovery cimport (
-    EpochEntry,
-    LogHistory,
-    segment_next_offset,
-    segment_recover,
-    segment_replay,
-)
-from kafkapy._speedups.log.state cimport (
-    forget_aborted_summary_locked,
-    lock_settled,
-    segment_stem,
-    set_high_watermark_locked,
-    update_last_stable_offset_locked,
-)
-from kafkapy._speedups.log.partition_log cimport LogState, PartitionLog
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.wire cimport Cursor, cursor_init, load_int16, read_int16, read_int64, remaining
+from kafkapy._speedups.log.index cimport index_trim, offset_index_check, time_index_check, time_index_last
+from kafkapy._speedups.log.partition_log cimport LogState, PartitionLog
 from kafkapy._speedups.log.producer_state cimport (
     CompletedTransaction,
     ProducerStateManager,
@@ -38,8 +24,23 @@ from kafkapy._speedups.log.producer_state cimport (
     producer_state_free,
     producer_state_new,
 )
-from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_open, segment_read_max_timestamp, segment_ref, segment_unref
-from kafkapy._speedups.base.wire cimport Cursor, cursor_init, load_int16, read_int16, read_int64, remaining
+from kafkapy._speedups.log.recovery cimport EpochEntry, LogHistory, segment_next_offset, segment_recover, segment_replay
+from kafkapy._speedups.log.segment cimport (
+    SegmentState,
+    segment_new,
+    segment_open,
+    segment_read_max_timestamp,
+    segment_ref,
+    segment_unref,
+)
+from kafkapy._speedups.log.state cimport (
+    forget_aborted_summary_locked,
+    lock_settled,
+    segment_stem,
+    set_high_watermark_locked,
+    update_last_stable_offset_locked,
+)
+from kafkapy._speedups.records.file_records cimport file_records_take, file_truncate, path_sync, segment_file_closed
 
 cdef enum:
     ABORTED_ENTRY_SIZE = 34

@@ -4,8 +4,6 @@ from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
 from posix.unistd cimport close
 
-from kafkapy._speedups.records.file_records cimport OpenFiles, file_records_take, open_files, segment_file_closed
-from kafkapy._speedups.log.partition_log cimport LogState
 from kafkapy._speedups.base.posix cimport (
     atomic_load,
     atomic_store,
@@ -15,7 +13,9 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_trylock,
     pthread_mutex_unlock,
 )
+from kafkapy._speedups.log.partition_log cimport LogState
 from kafkapy._speedups.log.segment cimport SegmentState
+from kafkapy._speedups.records.file_records cimport OpenFiles, file_records_take, open_files, segment_file_closed
 
 cdef vector[LogState*] logs
 cdef size_t hand                # the log that the next search begins at

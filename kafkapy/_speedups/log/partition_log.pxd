@@ -11,12 +11,12 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.event_queue cimport EventQueueState
-from kafkapy._speedups.log.recovery cimport LogHistory
-from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState
 from kafkapy._speedups.base.posix cimport atomic_add, pthread_cond_t, pthread_mutex_t
 from kafkapy._speedups.log.producer_state cimport CompletedTransaction
-from kafkapy._speedups.records.record_batch cimport RecordError, ValidationRules
+from kafkapy._speedups.log.recovery cimport LogHistory
 from kafkapy._speedups.log.segment cimport SegmentState
+from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState
+from kafkapy._speedups.records.record_batch cimport RecordError, ValidationRules
 
 # ---- waiting --------------------------------------------------------------------------------------------------------------------
 

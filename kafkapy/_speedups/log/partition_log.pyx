@@ -8,8 +8,15 @@ from libc.errno cimport EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from libc.string cimport memcpy, strerror
 
 from kafkapy._speedups.base.event_queue cimport EventQueue
+from kafkapy._speedups.base.posix cimport (
+    atomic_add,
+    atomic_load,
+    pthread_mutex_destroy,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
 from kafkapy._speedups.log.append cimport append_batches
-from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log.cut cimport advance_log_start, flush_if_due
 from kafkapy._speedups.log.derived cimport (
     usable_snapshots,
@@ -37,6 +44,16 @@ from kafkapy._speedups.log.files cimport (
     truncate_fully,
 )
 from kafkapy._speedups.log.leadership cimport follow, follower_fetched, lead
+from kafkapy._speedups.log.open_files cimport forget_log
+from kafkapy._speedups.log.producer_state cimport (
+    ORIGIN_CLIENT,
+    ORIGIN_COORDINATOR,
+    ORIGIN_REPLICATION,
+    producer_expire,
+    producer_state_free,
+)
+from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
+from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport (
     ERROR_KAFKA_STORAGE_ERROR,
     ERROR_OFFSET_OUT_OF_RANGE,
@@ -51,23 +68,6 @@ from kafkapy._speedups.log.state cimport (
     take_waiters_locked,
 )
 from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState, log_workers_ref, log_workers_unref
-from kafkapy._speedups.log.open_files cimport forget_log
-from kafkapy._speedups.base.posix cimport (
-    atomic_add,
-    atomic_load,
-    pthread_mutex_destroy,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-    wall_clock_ms,
-)
-from kafkapy._speedups.log.producer_state cimport (
-    ORIGIN_CLIENT,
-    ORIGIN_COORDINATOR,
-    ORIGIN_REPLICATION,
-    producer_expire,
-    producer_state_free,
-)
-from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 
 from kafkapy.errors import error_for
 

@@ -14,9 +14,9 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libcpp.map cimport map as ordered_map
 from libcpp.unordered_map cimport unordered_map
 
-from kafkapy._speedups.records.record_batch cimport BatchHeader
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.base.wire cimport ByteBuffer
+from kafkapy._speedups.records.record_batch cimport BatchHeader
 
 cdef enum:
     KEPT_BATCHES = 5                # batches per producer in which a duplicate is recognized

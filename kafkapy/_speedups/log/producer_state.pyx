@@ -9,23 +9,16 @@ from libcpp.unordered_map cimport unordered_map
 from kafkapy._speedups.base.crc32c cimport crc32c_of
 from kafkapy._speedups.base.error_codes cimport ERROR_INVALID_TXN_STATE
 from kafkapy._speedups.base.posix cimport atomic_add
-from kafkapy._speedups.records.record_batch cimport (
-    BATCH_HEADER_SIZE,
-    CODEC_MASK,
-    CONTROL_FLAG,
-    TRANSACTIONAL_FLAG,
-    BatchHeader,
-)
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
     Cursor,
     cursor_init,
     load_int16,
     load_int32,
-    read_int8,
     read_int16,
     read_int32,
     read_int64,
+    read_int8,
     read_uint32,
     read_varint,
     read_varlong,
@@ -35,6 +28,13 @@ from kafkapy._speedups.base.wire cimport (
     write_int16,
     write_int32,
     write_int64,
+)
+from kafkapy._speedups.records.record_batch cimport (
+    BATCH_HEADER_SIZE,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
 )
 
 cdef enum:

@@ -7,21 +7,9 @@ from libc.stdlib cimport free
 from libc.string cimport strerror
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.records.file_records cimport (
-    SCAN_END,
-    SCAN_FOUND,
-    BatchPosition,
-    BatchScan,
-    ScanStatus,
-    file_read,
-    holds_records,
-    scan_next,
-    scan_start,
-)
+from kafkapy._speedups.base.posix cimport atomic_load, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.log.append cimport append_batches
 from kafkapy._speedups.log.describe cimport hold_segments
-from kafkapy._speedups.log.read cimport read_batches
-from kafkapy._speedups.log.state cimport ERROR_UNSUPPORTED_COMPRESSION_TYPE
 from kafkapy._speedups.log.partition_log cimport (
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
@@ -33,7 +21,7 @@ from kafkapy._speedups.log.partition_log cimport (
     LogState,
     ReadResult,
 )
-from kafkapy._speedups.base.posix cimport atomic_load, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.log.read cimport read_batches
 from kafkapy._speedups.log.segment cimport (
     NEWEST_NOT_KNOWN,
     SegmentState,
@@ -41,6 +29,18 @@ from kafkapy._speedups.log.segment cimport (
     segment_open,
     segment_ref,
     segment_unref,
+)
+from kafkapy._speedups.log.state cimport ERROR_UNSUPPORTED_COMPRESSION_TYPE
+from kafkapy._speedups.records.file_records cimport (
+    SCAN_END,
+    SCAN_FOUND,
+    BatchPosition,
+    BatchScan,
+    ScanStatus,
+    file_read,
+    holds_records,
+    scan_next,
+    scan_start,
 )
 
 from kafkapy.errors import error_for

@@ -15,12 +15,26 @@ from libc.string cimport memset
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end, network_thread
-from kafkapy._speedups.records.file_records cimport (
-    SCAN_END,
-    SCAN_ERROR,
-    SCAN_FOUND,
-    BatchPosition,
-    ScanStatus,
+from kafkapy._speedups.base.posix cimport atomic_load, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.log.partition_log cimport (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    AbortedTransaction,
+    FetchIsolation,
+    LogState,
+    ReadResult,
+    RecentBatch,
+    Waiter,
+)
+from kafkapy._speedups.log.producer_state cimport CompletedTransaction
+from kafkapy._speedups.log.segment cimport (
+    SegmentState,
+    segment_find,
+    segment_find_dense,
+    segment_offset_bound,
+    segment_open_to_read,
+    segment_ref,
+    segment_unref,
 )
 from kafkapy._speedups.log.state cimport (
     ABORTED_BLOCK,
@@ -35,27 +49,7 @@ from kafkapy._speedups.log.state cimport (
     set_offline_locked,
     take_waiters_locked,
 )
-from kafkapy._speedups.log.partition_log cimport (
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    AbortedTransaction,
-    FetchIsolation,
-    LogState,
-    ReadResult,
-    RecentBatch,
-    Waiter,
-)
-from kafkapy._speedups.base.posix cimport atomic_load, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.log.producer_state cimport CompletedTransaction
-from kafkapy._speedups.log.segment cimport (
-    SegmentState,
-    segment_find,
-    segment_find_dense,
-    segment_offset_bound,
-    segment_open_to_read,
-    segment_ref,
-    segment_unref,
-)
+from kafkapy._speedups.records.file_records cimport SCAN_END, SCAN_ERROR, SCAN_FOUND, BatchPosition, ScanStatus
 
 cdef enum:
     MOST_HANGING = 4            # threads that hang in reads of one log, before others go without

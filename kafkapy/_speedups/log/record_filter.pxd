@@ -8,9 +8,9 @@ the delete horizon (the time after which it goes) into the base timestamp and se
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.wire cimport ByteBuffer
 from kafkapy._speedups.log.offset_map cimport OffsetMapState
 from kafkapy._speedups.records.record_batch cimport BatchHeader, BatchStatus
-from kafkapy._speedups.base.wire cimport ByteBuffer
 
 cdef struct FilterRules:
     OffsetMapState* map

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.wire cimport ByteBuffer, Cursor, cursor_init, extend, remaining, write_raw
 from kafkapy._speedups.log.offset_map cimport offset_map_get
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_STRUCTURE,
@@ -22,7 +23,6 @@ from kafkapy._speedups.records.record_batch cimport (
     record_read,
     record_write,
 )
-from kafkapy._speedups.base.wire cimport ByteBuffer, Cursor, cursor_init, extend, remaining, write_raw
 
 
 cdef bint retains(const RecordView* record, int64_t offset, const BatchHeader* header, const FilterRules* rules) noexcept nogil:

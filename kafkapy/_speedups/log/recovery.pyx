@@ -5,19 +5,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.records.file_records cimport (
-    SCAN_CORRUPT,
-    SCAN_END,
-    SCAN_ERROR,
-    SCAN_FOUND,
-    BatchScan,
-    ScanStatus,
-    file_read,
-    file_size,
-    legacy_check_crc,
-    scan_next,
-    scan_start,
-)
 from kafkapy._speedups.log.index cimport (
     index_clear,
     index_flush_pending,
@@ -33,8 +20,21 @@ from kafkapy._speedups.log.producer_state cimport (
     control_marker_parse,
     producer_apply,
 )
-from kafkapy._speedups.records.record_batch cimport BATCH_OK, CONTROL_FLAG, MAGIC_V2, BatchHeader, batch_check_crc
 from kafkapy._speedups.log.segment cimport SegmentState, segment_open
+from kafkapy._speedups.records.file_records cimport (
+    SCAN_CORRUPT,
+    SCAN_END,
+    SCAN_ERROR,
+    SCAN_FOUND,
+    BatchScan,
+    ScanStatus,
+    file_read,
+    file_size,
+    legacy_check_crc,
+    scan_next,
+    scan_start,
+)
+from kafkapy._speedups.records.record_batch cimport BATCH_OK, CONTROL_FLAG, MAGIC_V2, BatchHeader, batch_check_crc
 
 cdef enum:
     READ_AHEAD = 1 << 20            # bytes per read while every byte is checked

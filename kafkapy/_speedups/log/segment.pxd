@@ -8,9 +8,9 @@ Files are opened when first used: `fd` is -1 until segment_open has been called,
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
-from kafkapy._speedups.records.file_records cimport BatchPosition, FileRecordsState, ScanStatus
-from kafkapy._speedups.log.index cimport OffsetIndexState, TimeIndexState, offset_index_bound
 from kafkapy._speedups.base.posix cimport atomic_add
+from kafkapy._speedups.log.index cimport OffsetIndexState, TimeIndexState, offset_index_bound
+from kafkapy._speedups.records.file_records cimport BatchPosition, FileRecordsState, ScanStatus
 
 cdef enum:
     NEWEST_NOT_KNOWN = -2

@@ -3,28 +3,8 @@
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
-from kafkapy._speedups.records.file_records cimport (
-    SCAN_CHUNK,
-    SCAN_CORRUPT,
-    SCAN_END,
-    SCAN_ERROR,
-    SCAN_FOUND,
-    BatchPosition,
-    BatchScan,
-    ScanStatus,
-    batch_at,
-    file_append,
-    file_records_free,
-    file_records_new,
-    file_records_open,
-    file_records_open_to_read,
-    file_sync,
-    file_truncate,
-    scan_for_offset,
-    scan_for_timestamp,
-    scan_next,
-    scan_start,
-)
+from kafkapy._speedups.base.posix cimport atomic_load, atomic_store
+from kafkapy._speedups.base.wire cimport load_int32
 from kafkapy._speedups.log.index cimport (
     index_detach,
     index_flush_pending,
@@ -47,9 +27,29 @@ from kafkapy._speedups.log.index cimport (
     time_index_new,
     time_index_truncate,
 )
-from kafkapy._speedups.base.posix cimport atomic_load, atomic_store
+from kafkapy._speedups.records.file_records cimport (
+    SCAN_CHUNK,
+    SCAN_CORRUPT,
+    SCAN_END,
+    SCAN_ERROR,
+    SCAN_FOUND,
+    BatchPosition,
+    BatchScan,
+    ScanStatus,
+    batch_at,
+    file_append,
+    file_records_free,
+    file_records_new,
+    file_records_open,
+    file_records_open_to_read,
+    file_sync,
+    file_truncate,
+    scan_for_offset,
+    scan_for_timestamp,
+    scan_next,
+    scan_start,
+)
 from kafkapy._speedups.records.record_batch cimport BATCH_LENGTH_AT, LOG_OVERHEAD
-from kafkapy._speedups.base.wire cimport load_int32
 
 
 cdef void segment_free(SegmentState* s) noexcept nogil:

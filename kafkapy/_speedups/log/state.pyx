@@ -16,9 +16,21 @@ from kafkapy._speedups.base.event_queue cimport (
     EVENT_SEGMENT_WANTED,
     event_post,
 )
+from kafkapy._speedups.base.posix cimport (
+    atomic_store,
+    cond_wait_until,
+    is_shortage,
+    monotonic_ns,
+    pthread_cond_broadcast,
+    pthread_cond_init,
+    pthread_cond_wait,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init
 from kafkapy._speedups.log.background cimport flush_work, make_segment_work
-from kafkapy._speedups.log.recovery cimport EpochEntry
-from kafkapy._speedups.log.workers cimport LogWorkersState, log_work, log_workers_post
 from kafkapy._speedups.log.open_files cimport watch_log
 from kafkapy._speedups.log.partition_log cimport (
     WAIT_FLUSHED,
@@ -36,19 +48,6 @@ from kafkapy._speedups.log.partition_log cimport (
     log_ref,
     log_unref,
 )
-from kafkapy._speedups.base.posix cimport (
-    atomic_store,
-    cond_wait_until,
-    is_shortage,
-    monotonic_ns,
-    pthread_cond_broadcast,
-    pthread_cond_init,
-    pthread_cond_wait,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-    wall_clock_ms,
-)
 from kafkapy._speedups.log.producer_state cimport (
     Transaction,
     producer_first_unstable,
@@ -58,8 +57,9 @@ from kafkapy._speedups.log.producer_state cimport (
     producer_snapshot_write,
     producer_state_new,
 )
+from kafkapy._speedups.log.recovery cimport EpochEntry
 from kafkapy._speedups.log.segment cimport SegmentState, segment_name
-from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init
+from kafkapy._speedups.log.workers cimport LogWorkersState, log_work, log_workers_post
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libcpp.unordered_map cimport unordered_map

@@ -5,12 +5,12 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 from posix.unistd cimport close
 
-from kafkapy._speedups.records.file_records cimport file_records_take, segment_file_closed
-from kafkapy._speedups.log.index cimport offset_index_lookup, time_index_lookup
-from kafkapy._speedups.log.cut cimport resume_appends
-from kafkapy._speedups.log.state cimport floor_segment, forget_batches_locked, lock_settled
 from kafkapy._speedups.base.posix cimport atomic_load, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.log.cut cimport resume_appends
+from kafkapy._speedups.log.index cimport offset_index_lookup, time_index_lookup
 from kafkapy._speedups.log.segment cimport segment_new, segment_open, segment_ref, segment_unref
+from kafkapy._speedups.log.state cimport floor_segment, forget_batches_locked, lock_settled
+from kafkapy._speedups.records.file_records cimport file_records_take, segment_file_closed
 
 
 cdef int swap_pin(SegmentState* segment) noexcept nogil:

@@ -8,6 +8,18 @@ from libc.string cimport strerror
 from libcpp.string cimport string
 from posix.unistd cimport close
 
+from kafkapy._speedups.base.posix cimport (
+    EFD_CLOEXEC,
+    EFD_NONBLOCK,
+    atomic_count,
+    atomic_load,
+    atomic_store,
+    eventfd,
+    eventfd_read,
+    eventfd_write,
+    monotonic_ns,
+)
+from kafkapy._speedups.base.threads cimport block_all_signals
 from kafkapy._speedups.network.connection cimport (
     LEVEL_ERROR,
     LEVEL_INFO,
@@ -20,19 +32,7 @@ from kafkapy._speedups.network.connection cimport (
 )
 from kafkapy._speedups.network.connection_quotas cimport quota_admit, quota_forget, quota_put_back, quota_wait
 from kafkapy._speedups.network.mailbox cimport MAIL_CONNECTION, Mail, mailbox_post
-from kafkapy._speedups.base.posix cimport (
-    EFD_CLOEXEC,
-    EFD_NONBLOCK,
-    atomic_count,
-    atomic_load,
-    atomic_store,
-    eventfd,
-    eventfd_read,
-    eventfd_write,
-    monotonic_ns,
-)
 from kafkapy._speedups.network.processor cimport Processor
-from kafkapy._speedups.base.threads cimport block_all_signals
 
 cdef extern from * nogil:
     """

@@ -13,18 +13,18 @@ from libcpp.deque cimport deque
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.network.connection cimport ConnectionRegistryState
-from kafkapy._speedups.requests.data_plane cimport DataPlaneState, LeftMemory
 from kafkapy._speedups.network.frame_reader cimport FrameReader
 from kafkapy._speedups.network.mailbox cimport Mail, Mailbox
 from kafkapy._speedups.network.memory_pool cimport MemoryPoolState
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.purgatory cimport PurgatoryState
 from kafkapy._speedups.network.request_channel cimport RequestChannelState
-from kafkapy._speedups.requests.request_header cimport ApiTableState
 from kafkapy._speedups.network.selector cimport KafkaChannel, SelectorState
-from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.network.worker_pool cimport WorkerPoolState
+from kafkapy._speedups.requests.data_plane cimport DataPlaneState, LeftMemory
+from kafkapy._speedups.requests.request_header cimport ApiTableState
 
 cdef enum:
     COPIED_FRAME = 8 * 1024         # bytes; larger ones are handled where they lie

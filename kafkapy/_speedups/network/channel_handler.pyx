@@ -9,6 +9,17 @@ from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, become_spare, is_alone, network_thread
+from kafkapy._speedups.base.posix cimport (
+    atomic_add,
+    atomic_count,
+    atomic_count_alone,
+    atomic_load,
+    atomic_store,
+    monotonic_ns,
+    recv,
+)
+from kafkapy._speedups.base.send cimport Send, send_free, send_leave
+from kafkapy._speedups.base.transport cimport transport_send
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
     CLOSED_BY_BROKER,
@@ -20,20 +31,6 @@ from kafkapy._speedups.network.connection cimport (
     connection_unref,
     network_log,
 )
-from kafkapy._speedups.requests.data_plane cimport (
-    API_FETCH,
-    API_PRODUCE,
-    OUTCOME_ASK,
-    OUTCOME_NO_REPLY,
-    OUTCOME_PARKED,
-    OUTCOME_REPLY,
-    OUTCOME_RESUME,
-    OUTCOME_WORKER,
-    ApiCounters,
-    Frame,
-    Outcome,
-)
-from kafkapy._speedups.requests.fetch.handle cimport fetch_handle, fetch_resume
 from kafkapy._speedups.network.frame_reader cimport (
     FRAME_INVALID,
     FRAME_NO_MEMORY,
@@ -51,19 +48,17 @@ from kafkapy._speedups.network.frame_reader cimport (
 )
 from kafkapy._speedups.network.mailbox cimport MAIL_SENT, Mailbox, mailbox_post_token
 from kafkapy._speedups.network.memory_pool cimport buffer_take, pool_available, pool_reserve
-from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_new, pending_ref, pending_return, pending_unref, pending_unref_keep, pending_work
-from kafkapy._speedups.base.posix cimport atomic_add, atomic_count, atomic_count_alone, atomic_load, atomic_store, monotonic_ns, recv
-from kafkapy._speedups.requests.produce.handle cimport produce_handle, produce_resume
+from kafkapy._speedups.network.pending_request cimport (
+    PendingRequest,
+    pending_new,
+    pending_ref,
+    pending_return,
+    pending_unref,
+    pending_unref_keep,
+    pending_work,
+)
 from kafkapy._speedups.network.purgatory cimport purgatory_add, purgatory_remove
 from kafkapy._speedups.network.request_channel cimport channel_push
-from kafkapy._speedups.requests.request_header cimport (
-    HEADER_OK,
-    HEADER_TRUNCATED,
-    HEADER_UNKNOWN_API,
-    HEADER_UNSUPPORTED_API_VERSIONS,
-    HeaderStatus,
-    request_header_decode,
-)
 from kafkapy._speedups.network.request_log cimport (
     REQUEST_LOG_OFF,
     RequestRecord,
@@ -84,9 +79,30 @@ from kafkapy._speedups.network.selector cimport (
     selector_touch,
     selector_want,
 )
-from kafkapy._speedups.base.send cimport Send, send_free, send_leave
-from kafkapy._speedups.base.transport cimport transport_send
 from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
+from kafkapy._speedups.requests.data_plane cimport (
+    API_FETCH,
+    API_PRODUCE,
+    OUTCOME_ASK,
+    OUTCOME_NO_REPLY,
+    OUTCOME_PARKED,
+    OUTCOME_REPLY,
+    OUTCOME_RESUME,
+    OUTCOME_WORKER,
+    ApiCounters,
+    Frame,
+    Outcome,
+)
+from kafkapy._speedups.requests.fetch.handle cimport fetch_handle, fetch_resume
+from kafkapy._speedups.requests.produce.handle cimport produce_handle, produce_resume
+from kafkapy._speedups.requests.request_header cimport (
+    HEADER_OK,
+    HEADER_TRUNCATED,
+    HEADER_UNKNOWN_API,
+    HEADER_UNSUPPORTED_API_VERSIONS,
+    HeaderStatus,
+    request_header_decode,
+)
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_PEEK, MSG_DONTWAIT, SHUT_RDWR, SHUT_WR

@@ -9,10 +9,10 @@ from libc.stdint cimport int16_t, int64_t
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 
-from kafkapy._speedups.network.connection_quotas cimport ConnectionQuotas, ConnectionQuotasState
-from kafkapy._speedups.requests.data_plane cimport AuthorizationCache
 from kafkapy._speedups.base.event_queue cimport EventQueue, EventQueueState
 from kafkapy._speedups.base.posix cimport atomic_add, pthread_mutex_t
+from kafkapy._speedups.network.connection_quotas cimport ConnectionQuotas, ConnectionQuotasState
+from kafkapy._speedups.requests.data_plane cimport AuthorizationCache
 
 cdef enum LogLevel:                 # Python's logging levels
     LEVEL_DEBUG = 10

@@ -9,7 +9,6 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.network.connection_quotas cimport quota_release
 from kafkapy._speedups.base.event_queue cimport EVENT_CONNECTION_CLOSED, EVENT_LOG_LINE, event_post
 from kafkapy._speedups.base.posix cimport (
     atomic_count,
@@ -21,6 +20,7 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
     wall_clock_ms,
 )
+from kafkapy._speedups.network.connection_quotas cimport quota_release
 
 cdef enum:
     LINES_PER_SECOND = 20

@@ -4,6 +4,7 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from kafkapy._speedups.base.wire cimport load_int32
 from kafkapy._speedups.network.memory_pool cimport (
     MemoryPoolState,
     buffer_give_back,
@@ -13,7 +14,6 @@ from kafkapy._speedups.network.memory_pool cimport (
     pool_try_reserve,
 )
 from kafkapy._speedups.network.selector cimport KafkaChannel
-from kafkapy._speedups.base.wire cimport load_int32
 
 
 cdef int reader_open(FrameReader* r, MemoryPoolState* pool, int64_t max_frame) noexcept nogil:

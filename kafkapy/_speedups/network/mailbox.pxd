@@ -8,9 +8,9 @@ later Processor. Tokens are unique in the process, so a late wake finds nothing 
 from libc.stdint cimport int64_t, uint64_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.network.connection cimport ConnectionInfo, ConnectionRegistryState
 from kafkapy._speedups.base.posix cimport pthread_mutex_t
 from kafkapy._speedups.base.send cimport Send
+from kafkapy._speedups.network.connection cimport ConnectionInfo, ConnectionRegistryState
 
 cdef enum MailKind:
     MAIL_WAKE = 0               # token: a parked request is to look again

@@ -5,7 +5,6 @@ from libcpp.vector cimport vector
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.blocking cimport thread_self
-from kafkapy._speedups.network.connection cimport CLOSED_AT_STOP, ConnectionInfo, ConnectionRegistryState, connection_closed, connection_unref
 from kafkapy._speedups.base.posix cimport (
     EFD_CLOEXEC,
     EFD_NONBLOCK,
@@ -21,6 +20,13 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport Send, send_free
+from kafkapy._speedups.network.connection cimport (
+    CLOSED_AT_STOP,
+    ConnectionInfo,
+    ConnectionRegistryState,
+    connection_closed,
+    connection_unref,
+)
 
 cdef extern from * nogil:
     """

@@ -8,6 +8,16 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport strlen
 from libcpp.string cimport string
 
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_load,
+    monotonic_ns,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.base.send cimport Send, send_free, send_new, send_take_buffer
+from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
+from kafkapy._speedups.log.partition_log cimport LogState
 from kafkapy._speedups.network.connection cimport (
     LEVEL_ERROR,
     LOGGER_REQUEST_CHANNEL,
@@ -16,11 +26,15 @@ from kafkapy._speedups.network.connection cimport (
     connection_announce_close,
     network_log,
 )
-from kafkapy._speedups.requests.data_plane cimport ASK_AUTHORIZE as ASK_AUTHORIZE_
-from kafkapy._speedups.requests.data_plane cimport ASK_VALIDATE as ASK_VALIDATE_
-from kafkapy._speedups.requests.data_plane cimport ASK_VERIFY as ASK_VERIFY_
+from kafkapy._speedups.network.mailbox cimport MAIL_CLOSE, MAIL_NO_REPLY, MAIL_REPLY, MAIL_RESUME, mailbox_post_token
+from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_unref
 from kafkapy._speedups.requests.authorization cimport authorization_remember
-from kafkapy._speedups.requests.data_plane cimport AuthorizationCache
+from kafkapy._speedups.requests.data_plane cimport (
+    ASK_AUTHORIZE as ASK_AUTHORIZE_,
+    ASK_VALIDATE as ASK_VALIDATE_,
+    ASK_VERIFY as ASK_VERIFY_,
+    AuthorizationCache,
+)
 from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_give_records,
     fetch_read_records,
@@ -28,16 +42,6 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_refuse_records,
 )
 from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT as ASK_CONVERT_
-from kafkapy._speedups.network.mailbox cimport MAIL_CLOSE, MAIL_NO_REPLY, MAIL_REPLY, MAIL_RESUME, mailbox_post_token
-from kafkapy._speedups.log.partition_log cimport LogState
-from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_unref
-from kafkapy._speedups.base.posix cimport (
-    atomic_count,
-    atomic_load,
-    monotonic_ns,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
 from kafkapy._speedups.requests.produce.answers cimport (
     produce_batch_to_verify,
     produce_confirm_transaction,
@@ -47,8 +51,6 @@ from kafkapy._speedups.requests.produce.answers cimport (
     produce_transactional_id,
 )
 from kafkapy._speedups.requests.request_header cimport ApiTable, response_header_write
-from kafkapy._speedups.base.send cimport Send, send_free, send_new, send_take_buffer
-from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
 
 ASK_AUTHORIZE = <int>ASK_AUTHORIZE_
 ASK_VALIDATE = <int>ASK_VALIDATE_

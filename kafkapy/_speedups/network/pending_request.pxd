@@ -9,10 +9,10 @@ dies while a worker looks into its records pulls nothing from under that worker.
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkapy._speedups.network.connection cimport ConnectionInfo
-from kafkapy._speedups.requests.data_plane cimport Ask, DataPlaneState, Frame, LeftMemory, Outcome
 from kafkapy._speedups.network.mailbox cimport Mailbox
 from kafkapy._speedups.network.memory_pool cimport MemoryPoolState
 from kafkapy._speedups.network.purgatory cimport PurgatoryEntry
+from kafkapy._speedups.requests.data_plane cimport Ask, DataPlaneState, Frame, LeftMemory, Outcome
 
 cdef cppclass PendingRequest:
     int64_t references          # atomic

@@ -2,14 +2,14 @@
 
 from libc.stdint cimport int64_t
 
+from kafkapy._speedups.base.posix cimport atomic_add, atomic_count, monotonic_ns
+from kafkapy._speedups.base.send cimport send_free
 from kafkapy._speedups.network.connection cimport ConnectionInfo, connection_ref, connection_unref
-from kafkapy._speedups.requests.data_plane cimport API_PRODUCE, OUTCOME_RESUME, DataPlaneState, LeftMemory
-from kafkapy._speedups.requests.fetch.handle cimport fetch_cancel
 from kafkapy._speedups.network.mailbox cimport MAIL_OUTCOME, Mailbox, mailbox_post_token, mailbox_wake, next_token
 from kafkapy._speedups.network.memory_pool cimport MemoryPoolState, buffer_give_back, pool_release
-from kafkapy._speedups.base.posix cimport atomic_add, atomic_count, monotonic_ns
+from kafkapy._speedups.requests.data_plane cimport API_PRODUCE, OUTCOME_RESUME, DataPlaneState, LeftMemory
+from kafkapy._speedups.requests.fetch.handle cimport fetch_cancel
 from kafkapy._speedups.requests.produce.handle cimport produce_cancel, produce_work
-from kafkapy._speedups.base.send cimport send_free
 
 
 cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,

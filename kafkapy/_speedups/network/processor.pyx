@@ -9,6 +9,23 @@ from libcpp.vector cimport vector
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.blocking cimport start_on_thread, thread_self
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_load,
+    atomic_store,
+    monotonic_ns,
+    pthread_cond_broadcast,
+    pthread_cond_init,
+    pthread_cond_t,
+    pthread_cond_wait,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.base.send cimport send_free
+from kafkapy._speedups.base.threads cimport name_thread
+from kafkapy._speedups.base.transport cimport transport_plaintext
 from kafkapy._speedups.network.channel_handler cimport (
     ProcessorState,
     channel_close,
@@ -29,7 +46,6 @@ from kafkapy._speedups.network.channel_handler cimport (
     request_resume,
     request_wake,
 )
-from kafkapy._speedups.records.compression cimport compression_thread_begin
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
     CLOSED_BY_BROKER,
@@ -44,8 +60,6 @@ from kafkapy._speedups.network.connection cimport (
     network_log,
 )
 from kafkapy._speedups.network.connection_quotas cimport quota_exceeded
-from kafkapy._speedups.requests.data_plane cimport API_FETCH
-from kafkapy._speedups.requests.fetch.handle cimport fetch_forget_kept
 from kafkapy._speedups.network.frame_reader cimport reader_close, reader_open
 from kafkapy._speedups.network.mailbox cimport (
     MAIL_CLOSE_CONNECTION,
@@ -66,20 +80,6 @@ from kafkapy._speedups.network.mailbox cimport (
 )
 from kafkapy._speedups.network.memory_pool cimport pool_add_listener, pool_available, pool_remove_listener
 from kafkapy._speedups.network.pending_request cimport PendingRequest
-from kafkapy._speedups.base.posix cimport (
-    atomic_count,
-    atomic_load,
-    atomic_store,
-    monotonic_ns,
-    pthread_cond_broadcast,
-    pthread_cond_init,
-    pthread_cond_t,
-    pthread_cond_wait,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_t,
-    pthread_mutex_unlock,
-)
 from kafkapy._speedups.network.purgatory cimport PurgatoryEntry, purgatory_next_deadline, purgatory_pop_expired
 from kafkapy._speedups.network.request_channel cimport RequestChannel, channel_signal
 from kafkapy._speedups.network.selector cimport (
@@ -95,10 +95,10 @@ from kafkapy._speedups.network.selector cimport (
     selector_timer_rang,
     selector_touch,
 )
-from kafkapy._speedups.base.send cimport send_free
-from kafkapy._speedups.base.threads cimport name_thread
-from kafkapy._speedups.base.transport cimport transport_plaintext
 from kafkapy._speedups.network.worker_pool cimport WorkerPool
+from kafkapy._speedups.records.compression cimport compression_thread_begin
+from kafkapy._speedups.requests.data_plane cimport API_FETCH
+from kafkapy._speedups.requests.fetch.handle cimport fetch_forget_kept
 
 cdef enum:
     REQUESTS_HELD = 16      # for the control loop, before it is woken

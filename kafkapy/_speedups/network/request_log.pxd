@@ -11,8 +11,8 @@ out. The event's text (native byte order, no padding):
 from libc.stdint cimport int64_t
 from libcpp.string cimport string
 
-from kafkapy._speedups.network.connection cimport ConnectionRegistryState
 from kafkapy._speedups.base.event_queue cimport EventQueueState
+from kafkapy._speedups.network.connection cimport ConnectionRegistryState
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 
 cdef enum RequestLogLevel:

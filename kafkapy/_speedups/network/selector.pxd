@@ -8,11 +8,11 @@ EPOLLRDHUP, once: the interest in it is given up with the first notice, so that 
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from kafkapy._speedups.base.send cimport Send
+from kafkapy._speedups.base.transport cimport Transport
 from kafkapy._speedups.network.connection cimport ConnectionInfo
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.request_log cimport RequestRecord
-from kafkapy._speedups.base.send cimport Send
-from kafkapy._speedups.base.transport cimport Transport
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:

@@ -10,9 +10,9 @@ The queue is linked through the requests and takes no memory. Its bound: one req
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.base.posix cimport pthread_cond_t, pthread_mutex_t
 from kafkapy._speedups.base.threads cimport pthread_t
+from kafkapy._speedups.network.pending_request cimport PendingRequest
 
 cdef cppclass WorkerPoolState:
     pthread_mutex_t mutex

@@ -3,8 +3,6 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from kafkapy._speedups.records.compression cimport compression_thread_begin
-from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_return, pending_unref, pending_work
 from kafkapy._speedups.base.posix cimport (
     atomic_count,
     atomic_load,
@@ -20,6 +18,8 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.threads cimport block_all_signals, name_thread, pthread_create, pthread_join, pthread_t
+from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_return, pending_unref, pending_work
+from kafkapy._speedups.records.compression cimport compression_thread_begin
 
 
 cdef void worker_pool_submit(WorkerPoolState* pool, PendingRequest* request) noexcept nogil:

@@ -4,8 +4,8 @@ from cpython.buffer cimport Py_buffer
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from kafkapy._speedups.protocol.message_plan cimport Plan
 from kafkapy._speedups.base.wire cimport Cursor
+from kafkapy._speedups.protocol.message_plan cimport Plan
 
 
 cdef struct Reader:

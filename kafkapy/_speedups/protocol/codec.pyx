@@ -30,16 +30,45 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 from posix.unistd cimport usleep
 
-from kafkapy._speedups.protocol.message_plan cimport (
-    ARRAY, BOOLEAN, BYTES, FLOAT64, INT8, INT8_SIZE, INT16, INT16_SIZE, INT32, INT32_SIZE, INT64, INT64_SIZE, RECORDS, STRING,
-    STRUCT, UINT16, UINT32, UUID, UUID_SIZE, Op, Plan, plan_of,
-)
 from kafkapy._speedups.base.posix cimport monotonic_ns
+from kafkapy._speedups.base.wire cimport (
+    MAX_TAGS,
+    Cursor,
+    cursor_init,
+    load_int16,
+    load_int32,
+    load_int64,
+    load_uint32,
+    read_unsigned_varint,
+    remaining,
+    take,
+)
+from kafkapy._speedups.protocol.message_plan cimport (
+    ARRAY,
+    BOOLEAN,
+    BYTES,
+    FLOAT64,
+    INT16,
+    INT16_SIZE,
+    INT32,
+    INT32_SIZE,
+    INT64,
+    INT64_SIZE,
+    INT8,
+    INT8_SIZE,
+    RECORDS,
+    STRING,
+    STRUCT,
+    UINT16,
+    UINT32,
+    UUID,
+    UUID_SIZE,
+    Op,
+    Plan,
+    plan_of,
+)
 from kafkapy._speedups.protocol.struct_base cimport StructBase, fresh_default, set_slot
 from kafkapy._speedups.protocol.uuid_value cimport uuid_from
-from kafkapy._speedups.base.wire cimport (
-    MAX_TAGS, Cursor, cursor_init, load_int16, load_int32, load_int64, load_uint32, read_unsigned_varint, remaining, take,
-)
 
 
 cdef extern from "Python.h":

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t
 
-from kafkapy._speedups.protocol.message_plan cimport Plan
 from kafkapy._speedups.base.wire cimport ByteBuffer
+from kafkapy._speedups.protocol.message_plan cimport Plan
 
 
 cdef struct Writer:

@@ -11,17 +11,46 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, UINT16_MAX, UINT32_MAX
 from libc.string cimport memcpy, memmove
 from posix.unistd cimport usleep
 
-from kafkapy._speedups.protocol.message_plan cimport (
-    ARRAY, BOOLEAN, BYTES, FLOAT64, INT8, INT16, INT16_SIZE, INT32, INT32_SIZE, INT64, INT64_SIZE, RECORDS, STRING, STRUCT, UINT16,
-    UINT32, UUID, UUID_SIZE, Op, Plan, plan_of,
-)
 from kafkapy._speedups.base.posix cimport monotonic_ns
+from kafkapy._speedups.base.wire cimport (
+    ByteBuffer,
+    buffer_free,
+    buffer_init,
+    extend,
+    store_int16,
+    store_int32,
+    store_int64,
+    write_array_length,
+    write_int8,
+    write_raw,
+    write_string,
+    write_unsigned_varint,
+)
+from kafkapy._speedups.protocol.message_plan cimport (
+    ARRAY,
+    BOOLEAN,
+    BYTES,
+    FLOAT64,
+    INT16,
+    INT16_SIZE,
+    INT32,
+    INT32_SIZE,
+    INT64,
+    INT64_SIZE,
+    INT8,
+    RECORDS,
+    STRING,
+    STRUCT,
+    UINT16,
+    UINT32,
+    UUID,
+    UUID_SIZE,
+    Op,
+    Plan,
+    plan_of,
+)
 from kafkapy._speedups.protocol.struct_base cimport NEW_LIST, VALUE, StructBase, fresh_default, get_slot
 from kafkapy._speedups.protocol.uuid_value cimport uuid_halves
-from kafkapy._speedups.base.wire cimport (
-    ByteBuffer, buffer_free, buffer_init, extend, store_int16, store_int32, store_int64, write_array_length, write_int8, write_raw,
-    write_string, write_unsigned_varint,
-)
 
 
 cdef extern from "Python.h":

@@ -10,8 +10,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint64_t
 
-from kafkapy._speedups.protocol.struct_base cimport get_slot, set_slot, slot_of
 from kafkapy._speedups.base.wire cimport load_int64
+from kafkapy._speedups.protocol.struct_base cimport get_slot, set_slot, slot_of
 
 from uuid import UUID, SafeUUID
 

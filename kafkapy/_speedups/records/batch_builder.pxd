@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from kafkapy._speedups.records.record_batch cimport BatchHeader
 from kafkapy._speedups.base.wire cimport ByteBuffer
+from kafkapy._speedups.records.record_batch cimport BatchHeader
 
 
 cdef class RecordBatchBuilder:

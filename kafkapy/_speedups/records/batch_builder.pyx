@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
 
+from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, write_raw, write_varint
 from kafkapy._speedups.records.memory_records cimport BatchView, Source
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_HEADER_SIZE,
@@ -24,7 +25,6 @@ from kafkapy._speedups.records.record_batch cimport (
     record_size,
     record_write,
 )
-from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, write_raw, write_varint
 
 from kafkapy.errors import MessageTooLargeError
 

@@ -3,6 +3,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kafkapy._speedups.base.wire cimport Cursor, cursor_init, read_int8, read_varint, read_varlong, remaining, take
 from kafkapy._speedups.records.decompress_stream cimport (
     STREAM_CORRUPT,
     STREAM_END,
@@ -31,7 +32,6 @@ from kafkapy._speedups.records.record_batch cimport (
     record_problem,
     record_read,
 )
-from kafkapy._speedups.base.wire cimport Cursor, cursor_init, read_int8, read_varint, read_varlong, remaining, take
 
 cdef enum Stage:
     AT_RECORD = 0

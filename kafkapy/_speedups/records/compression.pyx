@@ -19,8 +19,8 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy
 
-from kafkapy._speedups.records.record_batch cimport CODEC_GZIP, CODEC_LZ4, CODEC_SNAPPY, CODEC_ZSTD
 from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, load_int32, store_int32
+from kafkapy._speedups.records.record_batch cimport CODEC_GZIP, CODEC_LZ4, CODEC_SNAPPY, CODEC_ZSTD
 
 cdef extern from "lz4frame.h" nogil:
     """

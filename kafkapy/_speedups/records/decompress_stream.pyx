@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memmove
 
-from kafkapy._speedups.records.record_batch cimport CODEC_GZIP, CODEC_LZ4, CODEC_SNAPPY, CODEC_ZSTD
 from kafkapy._speedups.base.wire cimport load_int32
+from kafkapy._speedups.records.record_batch cimport CODEC_GZIP, CODEC_LZ4, CODEC_SNAPPY, CODEC_ZSTD
 
 cdef extern from "lz4frame.h" nogil:
     """

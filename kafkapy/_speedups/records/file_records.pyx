@@ -6,8 +6,9 @@ from libcpp.string cimport string
 from posix.fcntl cimport O_CLOEXEC, O_RDONLY, O_RDWR, open as posix_open
 from posix.unistd cimport close, fsync, ftruncate
 
-from kafkapy._speedups.records.message_set cimport crc32
 from kafkapy._speedups.base.posix cimport atomic_add, atomic_load
+from kafkapy._speedups.base.wire cimport load_int64, load_uint32
+from kafkapy._speedups.records.message_set cimport crc32
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_HEADER_SIZE,
@@ -19,7 +20,6 @@ from kafkapy._speedups.records.record_batch cimport (
     BatchStatus,
     batch_header_parse,
 )
-from kafkapy._speedups.base.wire cimport load_int64, load_uint32
 
 cdef enum:
     LEGACY_CRC_AT = LOG_OVERHEAD                # covers what follows it

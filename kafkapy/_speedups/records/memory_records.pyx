@@ -9,6 +9,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
+from kafkapy._speedups.base.wire cimport Cursor, cursor_init, read_varint, remaining, take
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_HEADER_SIZE,
@@ -27,13 +28,6 @@ from kafkapy._speedups.records.record_batch cimport (
     batch_check_crc,
     batch_header_parse,
     record_read,
-)
-from kafkapy._speedups.base.wire cimport (
-    Cursor,
-    cursor_init,
-    read_varint,
-    remaining,
-    take,
 )
 
 from kafkapy.errors import CorruptMessageError, InvalidRecordError

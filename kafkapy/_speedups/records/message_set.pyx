@@ -14,17 +14,6 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kafkapy._speedups.records.record_batch cimport (
-    BATCH_OK,
-    CODEC_MASK,
-    LOG_OVERHEAD,
-    MAX_RECORD_ERRORS,
-    NO_TIMESTAMP,
-    RecordView,
-    record_read,
-    record_size,
-    record_write,
-)
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
     Cursor,
@@ -38,10 +27,21 @@ from kafkapy._speedups.base.wire cimport (
     remaining,
     store_int32,
     take,
-    write_int8,
     write_int32,
     write_int64,
+    write_int8,
     write_raw,
+)
+from kafkapy._speedups.records.record_batch cimport (
+    BATCH_OK,
+    CODEC_MASK,
+    LOG_OVERHEAD,
+    MAX_RECORD_ERRORS,
+    NO_TIMESTAMP,
+    RecordView,
+    record_read,
+    record_size,
+    record_write,
 )
 
 from kafkapy.errors import CorruptMessageError, MessageTooLargeError

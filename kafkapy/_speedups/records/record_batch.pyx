@@ -8,7 +8,6 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from libc.string cimport memset
 
 from kafkapy._speedups.base.crc32c cimport crc32c_of
-from kafkapy._speedups.records.record_encoding cimport put_record, record_body_size, varlong_size
 from kafkapy._speedups.base.wire cimport (
     cursor_init,
     extend,
@@ -25,6 +24,7 @@ from kafkapy._speedups.base.wire cimport (
     store_int64,
     take,
 )
+from kafkapy._speedups.records.record_encoding cimport put_record, record_body_size, varlong_size
 
 cdef enum:
     INT32_MAX = 0x7FFFFFFF

@@ -7,8 +7,8 @@ it is: a record with headers, one of a MiB or more, with a key or a value of 8 K
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from kafkapy._speedups.records.record_batch cimport RecordView
 from kafkapy._speedups.base.wire cimport Cursor
+from kafkapy._speedups.records.record_batch cimport RecordView
 
 cdef enum:
     LONGEST_VARINT = 3          # of those that are read here

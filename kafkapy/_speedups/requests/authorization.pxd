@@ -8,9 +8,9 @@ from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.requests.data_plane cimport AuthorizationCache, DataPlaneState
 from kafkapy._speedups.base.posix cimport atomic_load
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
+from kafkapy._speedups.requests.data_plane cimport AuthorizationCache, DataPlaneState
 
 cdef enum AuthorizedResource:
     RESOURCE_TOPIC = 0

@@ -28,13 +28,13 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.blocking cimport thread_self
 from kafkapy._speedups.base.event_queue cimport EventQueueState
-from kafkapy._speedups.requests.fetch.session cimport FetchSessionCacheState
-from kafkapy._speedups.log.partition_log cimport LogState, wake_function
-from kafkapy._speedups.requests.partition_table cimport PartitionTableState
 from kafkapy._speedups.base.posix cimport atomic_load, pthread_rwlock_t
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.base.wire cimport ByteBuffer
+from kafkapy._speedups.log.partition_log cimport LogState, wake_function
+from kafkapy._speedups.requests.fetch.session cimport FetchSessionCacheState
+from kafkapy._speedups.requests.partition_table cimport PartitionTableState
 
 cdef enum ApiKey:
     API_PRODUCE = 0

@@ -10,8 +10,6 @@ cimport cython
 from cython.operator cimport dereference, preincrement
 
 from kafkapy._speedups.base.event_queue cimport EventQueue
-from kafkapy._speedups.requests.fetch.session cimport FetchSessionCache
-from kafkapy._speedups.requests.partition_table cimport PartitionTable
 from kafkapy._speedups.base.posix cimport (
     atomic_load,
     atomic_store,
@@ -30,6 +28,8 @@ from kafkapy._speedups.base.wire cimport (
     write_string,
     write_unsigned_varint,
 )
+from kafkapy._speedups.requests.fetch.session cimport FetchSessionCache
+from kafkapy._speedups.requests.partition_table cimport PartitionTable
 
 cdef enum:
     NODE_ENDPOINTS_TAG = 0

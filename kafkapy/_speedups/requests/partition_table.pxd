@@ -5,9 +5,9 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.partition_log cimport LogState
 from kafkapy._speedups.base.posix cimport pthread_rwlock_t
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
+from kafkapy._speedups.log.partition_log cimport LogState
 
 cdef struct LeaderHint:
     int32_t leader_id               # -1: not known

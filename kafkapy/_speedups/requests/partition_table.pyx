@@ -7,7 +7,6 @@ leaves with a reference to the LogState, never with a pointer into the table, so
 from cython.operator cimport dereference, preincrement
 from libc.string cimport memcpy
 
-from kafkapy._speedups.log.partition_log cimport PartitionLog, log_ref, log_unref
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
     pthread_rwlock_destroy,
@@ -16,6 +15,7 @@ from kafkapy._speedups.base.posix cimport (
     pthread_rwlock_wrlock,
     rwlock_init,
 )
+from kafkapy._speedups.log.partition_log cimport PartitionLog, log_ref, log_unref
 
 cdef enum:
     TOPIC_ID_SIZE = 16

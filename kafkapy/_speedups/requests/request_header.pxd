@@ -12,8 +12,8 @@ newer one has, and is let through with a flag, so that it can be answered with U
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from kafkapy._speedups.requests.data_plane cimport Frame
 from kafkapy._speedups.base.wire cimport ByteBuffer
+from kafkapy._speedups.requests.data_plane cimport Frame
 
 cdef enum:
     API_KEY_LIMIT = 128

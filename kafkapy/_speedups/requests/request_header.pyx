@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from kafkapy._speedups.requests.data_plane cimport API_FETCH, API_PRODUCE, API_VERSIONS, Frame
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
     Cursor,
@@ -12,9 +11,10 @@ from kafkapy._speedups.base.wire cimport (
     read_string,
     remaining,
     skip_tagged_fields,
-    write_int8,
     write_int32,
+    write_int8,
 )
+from kafkapy._speedups.requests.data_plane cimport API_FETCH, API_PRODUCE, API_VERSIONS, Frame
 
 
 cdef HeaderStatus request_header_decode(const ApiTableState* table, uint8_t* data, int64_t size, Frame* frame) noexcept nogil:

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc
 
+from kafkapy._speedups.base.posix cimport atomic_add, atomic_load
 from kafkapy._speedups.log.partition_log cimport (
     WAIT_HIGH_WATERMARK,
     WAIT_LAST_STABLE_OFFSET,
@@ -13,7 +14,6 @@ from kafkapy._speedups.log.partition_log cimport (
     log_remove_waiters,
     log_wait,
 )
-from kafkapy._speedups.base.posix cimport atomic_add, atomic_load
 
 HIGH_WATERMARK = WAIT_HIGH_WATERMARK
 LAST_STABLE_OFFSET = WAIT_LAST_STABLE_OFFSET

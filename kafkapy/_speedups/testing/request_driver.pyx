@@ -11,6 +11,22 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 from posix.unistd cimport pread, usleep
 
+from kafkapy._speedups.base.posix cimport (
+    atomic_add,
+    atomic_count,
+    atomic_load,
+    atomic_store,
+    monotonic_ns,
+    pthread_rwlock_destroy,
+    pthread_rwlock_rdlock,
+    pthread_rwlock_t,
+    pthread_rwlock_unlock,
+    pthread_rwlock_wrlock,
+    rwlock_init,
+)
+from kafkapy._speedups.base.send cimport Send, send_free, send_leave
+from kafkapy._speedups.base.threads cimport pthread_create, pthread_join, pthread_t
+from kafkapy._speedups.log.partition_log cimport LogState
 from kafkapy._speedups.requests.authorization cimport authorization_remember
 from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
@@ -36,20 +52,6 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
 )
 from kafkapy._speedups.requests.fetch.handle cimport fetch_cancel, fetch_forget_kept, fetch_handle, fetch_resume
 from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT
-from kafkapy._speedups.base.posix cimport (
-    atomic_add,
-    atomic_count,
-    atomic_load,
-    atomic_store,
-    monotonic_ns,
-    pthread_rwlock_destroy,
-    pthread_rwlock_rdlock,
-    pthread_rwlock_t,
-    pthread_rwlock_unlock,
-    pthread_rwlock_wrlock,
-    rwlock_init,
-)
-from kafkapy._speedups.log.partition_log cimport LogState
 from kafkapy._speedups.requests.produce.answers cimport (
     produce_batch_to_verify,
     produce_confirm_transaction,
@@ -59,8 +61,6 @@ from kafkapy._speedups.requests.produce.answers cimport (
     produce_transactional_id,
 )
 from kafkapy._speedups.requests.produce.handle cimport produce_cancel, produce_handle, produce_resume, produce_work
-from kafkapy._speedups.base.send cimport Send, send_free, send_leave
-from kafkapy._speedups.base.threads cimport pthread_create, pthread_join, pthread_t
 
 REPLY = "reply"
 NO_REPLY = "no_reply"

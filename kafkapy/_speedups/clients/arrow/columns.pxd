@@ -3,9 +3,9 @@
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.wire cimport ByteBuffer, Cursor
 from kafkapy._speedups.clients.consumer.fetched_batches cimport FetchedBatch
 from kafkapy._speedups.clients.consumer.fetched_partition cimport FetchedPartition
-from kafkapy._speedups.base.wire cimport ByteBuffer, Cursor
 
 cdef enum Column:
     COLUMN_KEY = 1

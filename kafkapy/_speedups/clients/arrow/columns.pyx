@@ -25,10 +25,10 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, uint8_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
+from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, cursor_init, read_varint, take
 from kafkapy._speedups.clients.consumer.fetched_batches cimport FETCHED_BAD_RECORDS, FETCHED_READY
 from kafkapy._speedups.records.record_batch cimport BATCH_OK, NO_TIMESTAMP, RecordView, record_read
 from kafkapy._speedups.records.short_record cimport short_copy, short_record
-from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, cursor_init, read_varint, take
 
 cdef enum:
     DEFAULT_CHUNK_BYTES = 1 << 30

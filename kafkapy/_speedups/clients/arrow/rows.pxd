@@ -2,9 +2,9 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from kafkapy._speedups.base.wire cimport ByteBuffer
 from kafkapy._speedups.clients.producer.record_accumulator cimport RecordAccumulator
 from kafkapy._speedups.clients.producer.record_spans cimport RecordSpans
-from kafkapy._speedups.base.wire cimport ByteBuffer
 
 # Arrow's buffers; NULL `valid`: no row is null, NULL `data` of a column that is not there.
 cdef struct BytesColumn:

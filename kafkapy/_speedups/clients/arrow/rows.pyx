@@ -16,13 +16,20 @@ from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from kafkapy._speedups.base.crc32c cimport crc32c_of
+from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, write_raw, write_varint
 from kafkapy._speedups.clients.producer.partition_queue cimport ANY_PARTITION, PartitionQueue, TopicQueue
 from kafkapy._speedups.clients.producer.producer_batch cimport ProducerBatch
-from kafkapy._speedups.clients.producer.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN, RecordAccumulator, Refused
-from kafkapy._speedups.records.record_batch cimport MIN_RECORD_SIZE, RecordView
+from kafkapy._speedups.clients.producer.record_accumulator cimport (
+    NOT_IN_TRANSACTION,
+    NOT_OPEN,
+    NO_PARTITION,
+    NO_ROOM,
+    RecordAccumulator,
+    Refused,
+)
 from kafkapy._speedups.clients.producer.record_sender cimport RecordSender
 from kafkapy._speedups.clients.producer.record_spans cimport RecordSpans
-from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, write_raw, write_varint
+from kafkapy._speedups.records.record_batch cimport MIN_RECORD_SIZE, RecordView
 
 cdef enum:
     TURN = 256          # rows between two chances for other threads

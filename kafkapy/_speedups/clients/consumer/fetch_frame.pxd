@@ -3,9 +3,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.clients.io.frames cimport ResponseFrame
-from kafkapy._speedups.clients.consumer.fetched_partition cimport PartitionData
 from kafkapy._speedups.base.wire cimport Cursor
+from kafkapy._speedups.clients.consumer.fetched_partition cimport PartitionData
+from kafkapy._speedups.clients.io.frames cimport ResponseFrame
 
 cdef struct EndpointData:
     int32_t node_id

@@ -22,16 +22,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from libcpp.algorithm cimport sort
 
-from kafkapy._speedups.clients.consumer.consumer_record cimport RecordMemory, memory_of
-from kafkapy._speedups.clients.consumer.fetched_batches cimport batches_scan
-from kafkapy._speedups.clients.consumer.fetched_partition cimport (
-    AbortedTransaction,
-    FetchedPartition,
-    partition_data_free,
-    partition_data_new,
-)
 from kafkapy._speedups.base.spare_memory cimport spare_take
-from kafkapy._speedups.protocol.uuid_value cimport uuid_from
 from kafkapy._speedups.base.wire cimport (
     cursor_init,
     read_array_length,
@@ -45,6 +36,15 @@ from kafkapy._speedups.base.wire cimport (
     skip_tagged_fields,
     take,
 )
+from kafkapy._speedups.clients.consumer.consumer_record cimport RecordMemory, memory_of
+from kafkapy._speedups.clients.consumer.fetched_batches cimport batches_scan
+from kafkapy._speedups.clients.consumer.fetched_partition cimport (
+    AbortedTransaction,
+    FetchedPartition,
+    partition_data_free,
+    partition_data_new,
+)
+from kafkapy._speedups.protocol.uuid_value cimport uuid_from
 
 from kafkapy.errors import KafkaProtocolError
 

@@ -17,6 +17,9 @@ Nothing here takes the GIL, and all of it is hostile until it has been checked.
 from libc.stdlib cimport malloc, realloc
 from libc.string cimport memcpy
 
+from kafkapy._speedups.base.spare_memory cimport spare_take
+from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_init
+from kafkapy._speedups.clients.consumer.fetched_messages cimport messages_convert
 from kafkapy._speedups.records.compression cimport (
     COMPRESSION_CORRUPT,
     COMPRESSION_NO_MEMORY,
@@ -24,7 +27,6 @@ from kafkapy._speedups.records.compression cimport (
     COMPRESSION_TOO_LARGE,
     decompress_into,
 )
-from kafkapy._speedups.clients.consumer.fetched_messages cimport messages_convert
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_LENGTH,
     BATCH_BAD_MAGIC,
@@ -40,8 +42,6 @@ from kafkapy._speedups.records.record_batch cimport (
     batch_check_crc,
     batch_header_parse,
 )
-from kafkapy._speedups.base.spare_memory cimport spare_take
-from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_init
 
 cdef extern from * nogil:
     """

@@ -11,13 +11,7 @@ Every message has its CRC checked. Timestamps become deltas from 0, so that v0's
 
 from libc.stdint cimport INT32_MAX, int8_t, int32_t
 
-from kafkapy._speedups.records.compression cimport (
-    CODEC_LZ4_V0,
-    COMPRESSION_NO_MEMORY,
-    COMPRESSION_OK,
-    COMPRESSION_TOO_LARGE,
-    decompress_into,
-)
+from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, load_int32
 from kafkapy._speedups.clients.consumer.fetched_batches cimport (
     FETCHED_BAD_CODEC,
     FETCHED_BAD_COMPRESSION,
@@ -29,6 +23,13 @@ from kafkapy._speedups.clients.consumer.fetched_batches cimport (
     FETCHED_TOO_LARGE,
     NO_TIMESTAMP_TYPE,
     FetchedState,
+)
+from kafkapy._speedups.records.compression cimport (
+    CODEC_LZ4_V0,
+    COMPRESSION_NO_MEMORY,
+    COMPRESSION_OK,
+    COMPRESSION_TOO_LARGE,
+    decompress_into,
 )
 from kafkapy._speedups.records.message_set cimport (
     MESSAGE_BAD_CRC,
@@ -48,7 +49,6 @@ from kafkapy._speedups.records.record_batch cimport (
     RecordView,
     record_write,
 )
-from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, load_int32
 
 
 cdef inline int8_t timestamp_type_of(const Message* message) noexcept nogil:

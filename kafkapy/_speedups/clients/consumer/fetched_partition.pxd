@@ -4,9 +4,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.wire cimport Cursor
 from kafkapy._speedups.clients.consumer.consumer_record cimport ConsumerRecord, RecordMemory, RecordOrigin
 from kafkapy._speedups.clients.consumer.fetched_batches cimport FetchedBatch, Slab
-from kafkapy._speedups.base.wire cimport Cursor
 
 cdef struct AbortedTransaction:
     int64_t producer_id

@@ -12,6 +12,8 @@ Made by FetchResponseFrame.partitions(); used with the GIL by one thread at a ti
 decompressed ones, which records keep alive until their fields were made.
 """
 
+from kafkapy._speedups.base.spare_memory cimport spare_give
+from kafkapy._speedups.base.wire cimport cursor_init, load_int16, remaining
 from kafkapy._speedups.clients.consumer.consumer_record cimport ConsumerRecord, memory_of, origin_of, record_of
 from kafkapy._speedups.clients.consumer.fetched_batches cimport (
     FETCHED_BAD_CODEC,
@@ -36,8 +38,6 @@ from kafkapy._speedups.records.record_batch cimport (
     RecordView,
     record_read,
 )
-from kafkapy._speedups.base.spare_memory cimport spare_give
-from kafkapy._speedups.base.wire cimport cursor_init, load_int16, remaining
 
 from kafkapy.errors import (
     CorruptMessageError,

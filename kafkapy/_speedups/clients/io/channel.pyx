@@ -7,22 +7,29 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 from libcpp.unordered_map cimport unordered_map
 
-from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
-from kafkapy._speedups.base.posix cimport atomic_add, atomic_count, epoll_wait, eventfd_write, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.network.selector cimport (
-    EPOLL_CTL_ADD,
-    EPOLL_CTL_DEL,
-    EPOLL_CTL_MOD,
-    EPOLLIN,
-    EPOLLOUT,
-    epoll_ctl,
-    epoll_event,
+from kafkapy._speedups.base.posix cimport (
+    atomic_add,
+    atomic_count,
+    epoll_wait,
+    eventfd_write,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport send_free, send_new
 from kafkapy._speedups.base.spare_memory cimport spare_take
 from kafkapy._speedups.base.threads cimport block_all_signals, name_thread
 from kafkapy._speedups.base.transport cimport transport_send
 from kafkapy._speedups.base.wire cimport load_int32
+from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
+from kafkapy._speedups.network.selector cimport (
+    EPOLLIN,
+    EPOLLOUT,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    epoll_ctl,
+    epoll_event,
+)
 
 cdef extern from "<sys/socket.h>" nogil:
     int SHUT_RDWR

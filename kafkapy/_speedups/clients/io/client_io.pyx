@@ -11,6 +11,23 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 from posix.unistd cimport close
 
+from kafkapy._speedups.base.posix cimport (
+    EFD_CLOEXEC,
+    EFD_NONBLOCK,
+    atomic_add,
+    atomic_load,
+    eventfd,
+    eventfd_read,
+    eventfd_write,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.base.send cimport send_free, send_new
+from kafkapy._speedups.base.threads cimport getpid, pthread_create, pthread_join
+from kafkapy._speedups.base.transport cimport transport_plaintext
 from kafkapy._speedups.clients.io.channel cimport (
     IO_ADD,
     IO_CLOSE,
@@ -29,24 +46,14 @@ from kafkapy._speedups.clients.io.channel cimport (
     write_first,
 )
 from kafkapy._speedups.clients.io.frames cimport COPIED_FRAME, BytesFrame, RequestFrame, ResponseFrame
-from kafkapy._speedups.base.posix cimport (
-    EFD_CLOEXEC,
-    EFD_NONBLOCK,
-    atomic_add,
-    atomic_load,
-    eventfd,
-    eventfd_read,
-    eventfd_write,
-    pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_t,
-    pthread_mutex_unlock,
+from kafkapy._speedups.network.selector cimport (
+    EPOLLIN,
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
 )
-from kafkapy._speedups.network.selector cimport EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLLIN, epoll_create1, epoll_ctl, epoll_event
-from kafkapy._speedups.base.send cimport send_free, send_new
-from kafkapy._speedups.base.threads cimport getpid, pthread_create, pthread_join
-from kafkapy._speedups.base.transport cimport transport_plaintext
 
 from kafkapy.errors import IllegalStateError
 

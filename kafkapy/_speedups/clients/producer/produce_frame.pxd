@@ -7,8 +7,8 @@ batches, writes their headers with the CRC, and lends the records themselves whe
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
 from kafkapy._speedups.base.send cimport Send
+from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
 
 cdef struct FrameBatch:
     int32_t topic                   # index into `topics`

@@ -7,21 +7,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from kafkapy._speedups.records.compression cimport COMPRESSION_OK, compress_into
 from kafkapy._speedups.base.crc32c cimport crc32c_of
-from kafkapy._speedups.clients.producer.producer_batch cimport ProducerBatch
-from kafkapy._speedups.clients.producer.record_accumulator cimport RecordAccumulator
-from kafkapy._speedups.records.record_batch cimport (
-    ATTRIBUTES_AT,
-    BATCH_HEADER_SIZE,
-    CODEC_MASK,
-    CODEC_NONE,
-    CRC_AT,
-    MAGIC_V2,
-    TRANSACTIONAL_FLAG,
-    BatchHeader,
-    batch_header_write,
-)
 from kafkapy._speedups.base.send cimport send_free, send_lend, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
@@ -45,6 +31,20 @@ from kafkapy._speedups.base.wire cimport (
     write_raw,
     write_string,
     write_unsigned_varint,
+)
+from kafkapy._speedups.clients.producer.producer_batch cimport ProducerBatch
+from kafkapy._speedups.clients.producer.record_accumulator cimport RecordAccumulator
+from kafkapy._speedups.records.compression cimport COMPRESSION_OK, compress_into
+from kafkapy._speedups.records.record_batch cimport (
+    ATTRIBUTES_AT,
+    BATCH_HEADER_SIZE,
+    CODEC_MASK,
+    CODEC_NONE,
+    CRC_AT,
+    MAGIC_V2,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    batch_header_write,
 )
 
 from kafkapy.errors import IllegalStateError

@@ -10,10 +10,10 @@ Everything is protected by the GIL. Nothing here runs Python code but `run_callb
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from kafkapy._speedups.base.wire cimport ByteBuffer
 from kafkapy._speedups.clients.producer.buffer_pool cimport BufferPool
 from kafkapy._speedups.records.record_batch cimport BATCH_HEADER_SIZE, RecordView
 from kafkapy._speedups.records.record_encoding cimport put_record, record_body_size, varlong_size
-from kafkapy._speedups.base.wire cimport ByteBuffer
 
 cdef enum BatchState:
     BATCH_INCOMPLETE_YET = 0

@@ -5,13 +5,8 @@ Source: org.apache.kafka.clients.producer.internals.ProducerBatch.
 
 cimport cython
 
-from kafkapy._speedups.records.record_batch cimport (
-    BATCH_HEADER_SIZE,
-    BATCH_OK,
-    NO_TIMESTAMP,
-    record_read,
-)
 from kafkapy._speedups.base.wire cimport Cursor, buffer_init, cursor_init, remaining
+from kafkapy._speedups.records.record_batch cimport BATCH_HEADER_SIZE, BATCH_OK, NO_TIMESTAMP, record_read
 
 import logging
 import threading

@@ -14,8 +14,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from kafkapy._speedups.clients.producer.buffer_pool cimport BufferPool
 from kafkapy._speedups.clients.producer.partition_queue cimport PartitionQueue, TopicQueue
 from kafkapy._speedups.clients.producer.producer_batch cimport ProducerBatch
-from kafkapy._speedups.records.record_batch cimport RecordView
 from kafkapy._speedups.clients.producer.record_future cimport FutureRecordMetadata
+from kafkapy._speedups.records.record_batch cimport RecordView
 
 cdef enum Refusal:
     NOT_OPEN = 1            # closed, in an error, or no transaction is open

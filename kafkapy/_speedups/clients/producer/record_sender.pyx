@@ -1,8 +1,14 @@
 """send() and send_many() (see record_sender.pxd). Any thread may call them."""
 
-from kafkapy._speedups.clients.producer.partition_queue cimport ANY_PARTITION
 from kafkapy._speedups.base.posix cimport wall_clock_ms
-from kafkapy._speedups.clients.producer.record_accumulator cimport NO_PARTITION, NO_ROOM, NOT_IN_TRANSACTION, NOT_OPEN, Refused
+from kafkapy._speedups.clients.producer.partition_queue cimport ANY_PARTITION
+from kafkapy._speedups.clients.producer.record_accumulator cimport (
+    NOT_IN_TRANSACTION,
+    NOT_OPEN,
+    NO_PARTITION,
+    NO_ROOM,
+    Refused,
+)
 from kafkapy._speedups.clients.producer.record_spans cimport RecordSpans
 
 from kafkapy._speedups.clients.producer.record_future import bulk_future

@@ -13,6 +13,7 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_INVALID_FETCH_SESSION_EPOCH,
     ERROR_NONE,
 )
+from kafkapy._speedups.base.posix cimport monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.requests.fetch.decode cimport fetch_partition_init, fetch_partitions_release
 from kafkapy._speedups.requests.fetch.session cimport (
     FINAL_EPOCH,
@@ -32,9 +33,14 @@ from kafkapy._speedups.requests.fetch.session cimport (
     session_touch,
     session_unref,
 )
-from kafkapy._speedups.requests.fetch.state cimport CONTEXT_ERROR, CONTEXT_FULL, CONTEXT_INCREMENTAL, CONTEXT_SESSIONLESS, FetchPartition
+from kafkapy._speedups.requests.fetch.state cimport (
+    CONTEXT_ERROR,
+    CONTEXT_FULL,
+    CONTEXT_INCREMENTAL,
+    CONTEXT_SESSIONLESS,
+    FetchPartition,
+)
 from kafkapy._speedups.requests.partition_table cimport topic_name_of
-from kafkapy._speedups.base.posix cimport monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
 
 cdef enum:
     TOPIC_ID_VERSION = 13

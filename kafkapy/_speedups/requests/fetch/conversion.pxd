@@ -2,9 +2,9 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from kafkapy._speedups.log.partition_log cimport LogState
 from kafkapy._speedups.requests.data_plane cimport Outcome
 from kafkapy._speedups.requests.fetch.state cimport FetchState
-from kafkapy._speedups.log.partition_log cimport LogState
 
 cdef enum:
     CONVERTED_BELOW = 4             # versions before get message sets of v0 or v1

@@ -12,12 +12,12 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from libcpp.string cimport string
 
-from kafkapy._speedups.requests.data_plane cimport OUTCOME_ASK
 from kafkapy._speedups.base.error_codes cimport ERROR_NONE
+from kafkapy._speedups.base.posix cimport monotonic_ns
+from kafkapy._speedups.records.file_records cimport file_read
+from kafkapy._speedups.requests.data_plane cimport OUTCOME_ASK
 from kafkapy._speedups.requests.fetch.decode cimport fetch_read_release
 from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT, FETCH_CONVERT, FetchPartition
-from kafkapy._speedups.records.file_records cimport file_read
-from kafkapy._speedups.base.posix cimport monotonic_ns
 
 cdef extern from "<string>" namespace "std" nogil:
     string to_string(size_t value)

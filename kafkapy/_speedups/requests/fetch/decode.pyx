@@ -23,11 +23,7 @@ from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, uint8_t, uint32_t,
 from libc.string cimport memset
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.requests.fetch.session cimport FINAL_EPOCH, INVALID_SESSION_ID, FetchTopic, fetch_topic_again, fetch_topic_new, fetch_topic_ref, fetch_topic_unref
-from kafkapy._speedups.requests.fetch.state cimport ForgottenPartition
 from kafkapy._speedups.base.memory_reserve cimport has_room
-from kafkapy._speedups.requests.named_partitions cimport NamedPartitions, named_begin, named_first, named_topic
-from kafkapy._speedups.log.partition_log cimport log_unref
 from kafkapy._speedups.base.wire cimport (
     Cursor,
     cursor_init,
@@ -43,6 +39,18 @@ from kafkapy._speedups.base.wire cimport (
     skip_tagged_fields,
     take,
 )
+from kafkapy._speedups.log.partition_log cimport log_unref
+from kafkapy._speedups.requests.fetch.session cimport (
+    FINAL_EPOCH,
+    INVALID_SESSION_ID,
+    FetchTopic,
+    fetch_topic_again,
+    fetch_topic_new,
+    fetch_topic_ref,
+    fetch_topic_unref,
+)
+from kafkapy._speedups.requests.fetch.state cimport ForgottenPartition
+from kafkapy._speedups.requests.named_partitions cimport NamedPartitions, named_begin, named_first, named_topic
 
 cdef enum:
     SESSION_VERSION = 7

@@ -24,27 +24,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 from posix.unistd cimport pread
 
-from kafkapy._speedups.requests.authorization cimport (
-    DECISION_ALLOWED,
-    DECISION_DENIED,
-    RESOURCE_CLUSTER,
-    RESOURCE_TOPIC,
-    Decision,
-    authorization_check,
-    authorization_trim,
-)
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end
-from kafkapy._speedups.requests.data_plane cimport (
-    API_FETCH,
-    ASK_AUTHORIZE,
-    OPERATION_CLUSTER_ACTION,
-    OPERATION_READ,
-    OUTCOME_ASK,
-    OUTCOME_CLOSE,
-    OUTCOME_PARKED,
-    OUTCOME_REPLY,
-    left_is_mine,
-)
 from kafkapy._speedups.base.error_codes cimport (
     ERROR_INCONSISTENT_TOPIC_ID,
     ERROR_NONE,
@@ -55,24 +35,9 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_UNKNOWN_TOPIC_OR_PARTITION,
     ERROR_UNSUPPORTED_COMPRESSION_TYPE,
 )
-from kafkapy._speedups.requests.fetch.context cimport fetch_context_abandon, fetch_context_open
-from kafkapy._speedups.requests.fetch.conversion cimport CONVERTED_BELOW, MAX_WAIT_MS, fetch_ask_for_conversion, fetch_read_on
-from kafkapy._speedups.requests.fetch.decode cimport fetch_decode, fetch_partitions_release, fetch_read_release
-from kafkapy._speedups.requests.fetch.reply cimport fetch_response_build
-from kafkapy._speedups.requests.fetch.session cimport FetchTopic, fetch_topic_unref, session_unref
-from kafkapy._speedups.requests.fetch.state cimport (
-    CONTEXT_SESSIONLESS,
-    FETCH_ANSWER,
-    FETCH_AUTHORIZE,
-    FETCH_CONVERT,
-    FETCH_READ,
-    FETCH_WAIT,
-    FetchPartition,
-    FetchStage,
-    FetchState,
-)
+from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.wire cimport load_int32
 from kafkapy._speedups.log.leadership cimport is_follower
-from kafkapy._speedups.log.read cimport read_batches
 from kafkapy._speedups.log.partition_log cimport (
     READ_COMMITTED,
     READ_LOG_END,
@@ -89,6 +54,50 @@ from kafkapy._speedups.log.partition_log cimport (
     log_unref,
     log_wait,
 )
+from kafkapy._speedups.log.read cimport read_batches
+from kafkapy._speedups.log.segment cimport segment_unref
+from kafkapy._speedups.records.record_batch cimport BATCH_LENGTH_AT, CODEC_ZSTD, LOG_OVERHEAD
+from kafkapy._speedups.requests.authorization cimport (
+    DECISION_ALLOWED,
+    DECISION_DENIED,
+    RESOURCE_CLUSTER,
+    RESOURCE_TOPIC,
+    Decision,
+    authorization_check,
+    authorization_trim,
+)
+from kafkapy._speedups.requests.data_plane cimport (
+    API_FETCH,
+    ASK_AUTHORIZE,
+    OPERATION_CLUSTER_ACTION,
+    OPERATION_READ,
+    OUTCOME_ASK,
+    OUTCOME_CLOSE,
+    OUTCOME_PARKED,
+    OUTCOME_REPLY,
+    left_is_mine,
+)
+from kafkapy._speedups.requests.fetch.context cimport fetch_context_abandon, fetch_context_open
+from kafkapy._speedups.requests.fetch.conversion cimport (
+    CONVERTED_BELOW,
+    MAX_WAIT_MS,
+    fetch_ask_for_conversion,
+    fetch_read_on,
+)
+from kafkapy._speedups.requests.fetch.decode cimport fetch_decode, fetch_partitions_release, fetch_read_release
+from kafkapy._speedups.requests.fetch.reply cimport fetch_response_build
+from kafkapy._speedups.requests.fetch.session cimport FetchTopic, fetch_topic_unref, session_unref
+from kafkapy._speedups.requests.fetch.state cimport (
+    CONTEXT_SESSIONLESS,
+    FETCH_ANSWER,
+    FETCH_AUTHORIZE,
+    FETCH_CONVERT,
+    FETCH_READ,
+    FETCH_WAIT,
+    FetchPartition,
+    FetchStage,
+    FetchState,
+)
 from kafkapy._speedups.requests.partition_table cimport (
     LOOKUP_NOT_HOSTED,
     LOOKUP_OK,
@@ -97,10 +106,6 @@ from kafkapy._speedups.requests.partition_table cimport (
     partition_by_name,
     partition_leader,
 )
-from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.records.record_batch cimport BATCH_LENGTH_AT, CODEC_ZSTD, LOG_OVERHEAD
-from kafkapy._speedups.log.segment cimport segment_unref
-from kafkapy._speedups.base.wire cimport load_int32
 
 cdef enum:
     MIN_VERSION = 0

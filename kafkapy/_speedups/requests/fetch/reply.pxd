@@ -1,8 +1,8 @@
 """The reply to a Fetch."""
 
+from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.requests.data_plane cimport DataPlaneState
 from kafkapy._speedups.requests.fetch.state cimport FetchState
-from kafkapy._speedups.base.send cimport Send
 
 # The whole reply frame, record bytes as file regions, or NULL when memory is out or the reply would not fit a frame. Creates or updates the
 # session. Takes the read segments over.

@@ -20,7 +20,6 @@ topic share its entry.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.base.error_codes cimport (
     ERROR_FENCED_LEADER_EPOCH,
     ERROR_INVALID_FETCH_SESSION_EPOCH,
@@ -28,23 +27,15 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_NONE,
     ERROR_NOT_LEADER_OR_FOLLOWER,
 )
-from kafkapy._speedups.requests.fetch.conversion cimport CONVERTED_BELOW
-from kafkapy._speedups.requests.fetch.session cimport (
-    FINAL_EPOCH,
-    INVALID_SESSION_ID,
-    CachedPartition,
-    FetchSession,
-    fetch_topic_same,
-    next_session_epoch,
-    session_admit,
-    session_move_to_end,
-    session_new,
-    session_put,
-    session_remove,
-)
-from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
 from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.base.send cimport send_again, send_free, send_lay_out, send_new, send_take_buffer, send_take_region
+from kafkapy._speedups.base.send cimport (
+    send_again,
+    send_free,
+    send_lay_out,
+    send_new,
+    send_take_buffer,
+    send_take_region,
+)
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
     buffer_free,
@@ -61,6 +52,22 @@ from kafkapy._speedups.base.wire cimport (
     write_string,
     write_unsigned_varint,
 )
+from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
+from kafkapy._speedups.requests.fetch.conversion cimport CONVERTED_BELOW
+from kafkapy._speedups.requests.fetch.session cimport (
+    FINAL_EPOCH,
+    INVALID_SESSION_ID,
+    CachedPartition,
+    FetchSession,
+    fetch_topic_same,
+    next_session_epoch,
+    session_admit,
+    session_move_to_end,
+    session_new,
+    session_put,
+    session_remove,
+)
+from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
 
 cdef enum:
     LOG_START_VERSION = 5

@@ -5,9 +5,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from kafkapy._speedups.base.error_codes cimport ERROR_NONE, ERROR_UNKNOWN_SERVER_ERROR
-from kafkapy._speedups.requests.produce.state cimport PARTITION_PENDING, ProducePartition, ProduceState, fail_partition
-from kafkapy._speedups.records.record_batch cimport PRODUCER_EPOCH_AT, PRODUCER_ID_AT, RecordError
 from kafkapy._speedups.base.wire cimport load_int16, load_int64
+from kafkapy._speedups.records.record_batch cimport PRODUCER_EPOCH_AT, PRODUCER_ID_AT, RecordError
+from kafkapy._speedups.requests.produce.state cimport PARTITION_PENDING, ProducePartition, ProduceState, fail_partition
 
 cdef enum:
     MAX_MESSAGE_SIZE = 1000

@@ -15,8 +15,6 @@ from libc.stdint cimport int16_t, int32_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memset
 
 from kafkapy._speedups.base.memory_reserve cimport has_room
-from kafkapy._speedups.requests.named_partitions cimport NamedPartitions, named_begin, named_first, named_topic
-from kafkapy._speedups.requests.produce.state cimport PARTITION_DONE, PARTITION_PENDING, ProducePartition, ProduceTopic
 from kafkapy._speedups.base.wire cimport (
     Cursor,
     cursor_init,
@@ -29,6 +27,8 @@ from kafkapy._speedups.base.wire cimport (
     skip_tagged_fields,
     take,
 )
+from kafkapy._speedups.requests.named_partitions cimport NamedPartitions, named_begin, named_first, named_topic
+from kafkapy._speedups.requests.produce.state cimport PARTITION_DONE, PARTITION_PENDING, ProducePartition, ProduceTopic
 
 cdef enum:
     TRANSACTIONAL_ID_VERSION = 3

@@ -20,7 +20,66 @@ from libc.string cimport memcmp
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.error_codes cimport (
+    ERROR_INVALID_PRODUCER_ID_MAPPING,
+    ERROR_INVALID_RECORD,
+    ERROR_INVALID_REQUIRED_ACKS,
+    ERROR_INVALID_TOPIC_EXCEPTION,
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_NONE,
+    ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_REQUEST_TIMED_OUT,
+    ERROR_TOPIC_AUTHORIZATION_FAILED,
+    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ERROR_UNKNOWN_SERVER_ERROR,
+    ERROR_UNKNOWN_TOPIC_ID,
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+)
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_load,
+    monotonic_ns,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.base.wire cimport load_int16, load_int32, load_int64
+from kafkapy._speedups.log.append cimport BATCHES_SINCE_VERSION, append_refused
 from kafkapy._speedups.log.append_checks cimport INLINE_WORK, check_by_worker
+from kafkapy._speedups.log.partition_log cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    LOG_PARK_VALIDATE,
+    LOG_PARK_VERIFY,
+    LOG_PARK_WORK,
+    WAIT_FLUSHED,
+    WAIT_HIGH_WATERMARK,
+    WAIT_SEGMENT,
+    AppendOptions,
+    AppendResult,
+    AppendStatus,
+    LogState,
+    Waiter,
+    log_append,
+    log_is_flushed_locked,
+    log_remove_waiters,
+    log_unref,
+    log_wait,
+    log_was_flush_due,
+)
+from kafkapy._speedups.records.record_batch cimport (
+    ATTRIBUTES_AT,
+    BATCH_HEADER_SIZE,
+    BATCH_LENGTH_AT,
+    LEGACY_MIN_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAGIC_V2,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL_FLAG,
+)
 from kafkapy._speedups.requests.authorization cimport (
     DECISION_ALLOWED,
     DECISION_DENIED,
@@ -43,44 +102,6 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_REPLY,
     OUTCOME_WORKER,
 )
-from kafkapy._speedups.base.error_codes cimport (
-    ERROR_INVALID_PRODUCER_ID_MAPPING,
-    ERROR_INVALID_RECORD,
-    ERROR_INVALID_REQUIRED_ACKS,
-    ERROR_INVALID_TOPIC_EXCEPTION,
-    ERROR_KAFKA_STORAGE_ERROR,
-    ERROR_NONE,
-    ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ERROR_NOT_LEADER_OR_FOLLOWER,
-    ERROR_REQUEST_TIMED_OUT,
-    ERROR_TOPIC_AUTHORIZATION_FAILED,
-    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ERROR_UNKNOWN_SERVER_ERROR,
-    ERROR_UNKNOWN_TOPIC_ID,
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
-)
-from kafkapy._speedups.log.append cimport BATCHES_SINCE_VERSION, append_refused
-from kafkapy._speedups.log.partition_log cimport (
-    LOG_APPENDED,
-    LOG_PARK_SEGMENT,
-    LOG_PARK_VALIDATE,
-    LOG_PARK_VERIFY,
-    LOG_PARK_WORK,
-    WAIT_FLUSHED,
-    WAIT_HIGH_WATERMARK,
-    WAIT_SEGMENT,
-    AppendOptions,
-    AppendResult,
-    AppendStatus,
-    LogState,
-    Waiter,
-    log_append,
-    log_is_flushed_locked,
-    log_remove_waiters,
-    log_unref,
-    log_wait,
-    log_was_flush_due,
-)
 from kafkapy._speedups.requests.partition_table cimport (
     LOOKUP_NOT_HOSTED,
     LOOKUP_OK,
@@ -90,7 +111,6 @@ from kafkapy._speedups.requests.partition_table cimport (
     partition_leader,
     topic_name_of,
 )
-from kafkapy._speedups.base.posix cimport atomic_count, atomic_load, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.requests.produce.decode cimport produce_decode
 from kafkapy._speedups.requests.produce.reply cimport produce_response_build
 from kafkapy._speedups.requests.produce.state cimport (
@@ -105,19 +125,6 @@ from kafkapy._speedups.requests.produce.state cimport (
     ProduceTopic,
     fail_partition,
 )
-from kafkapy._speedups.records.record_batch cimport (
-    ATTRIBUTES_AT,
-    BATCH_HEADER_SIZE,
-    BATCH_LENGTH_AT,
-    LEGACY_MIN_SIZE,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    MAGIC_V2,
-    PRODUCER_EPOCH_AT,
-    PRODUCER_ID_AT,
-    TRANSACTIONAL_FLAG,
-)
-from kafkapy._speedups.base.wire cimport load_int16, load_int32, load_int64
 
 cdef extern from "<string>" namespace "std" nogil:
     string to_string(size_t value)

@@ -18,10 +18,7 @@ from libc.stdint cimport int16_t, int32_t
 from libc.string cimport strlen
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.base.error_codes cimport ERROR_FENCED_LEADER_EPOCH, ERROR_NOT_LEADER_OR_FOLLOWER
-from kafkapy._speedups.requests.produce.state cimport ProducePartition, ProduceTopic
-from kafkapy._speedups.records.record_batch cimport RECORD_NULL_KEY
 from kafkapy._speedups.base.send cimport send_again, send_free, send_lay_out, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
@@ -35,6 +32,9 @@ from kafkapy._speedups.base.wire cimport (
     write_string,
     write_unsigned_varint,
 )
+from kafkapy._speedups.records.record_batch cimport RECORD_NULL_KEY
+from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
+from kafkapy._speedups.requests.produce.state cimport ProducePartition, ProduceTopic
 
 cdef enum:
     FLEXIBLE_VERSION = 9

@@ -5,9 +5,9 @@ from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.requests.data_plane cimport Ask, Frame
-from kafkapy._speedups.log.partition_log cimport AppendResult, LogState
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
+from kafkapy._speedups.log.partition_log cimport AppendResult, LogState
+from kafkapy._speedups.requests.data_plane cimport Ask, Frame
 
 cdef enum ProduceStage:
     PRODUCE_AUTHORIZE = 0       # questions may be out
