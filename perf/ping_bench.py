@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.requests.data_plane import DataPlane
-from kafkapy._speedups.requests.fetch.session import FetchSessionCache
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.network.socket_server import SocketServer, SocketServerConfig
 from kafkapy.types import Endpoint

@@ -40,7 +40,7 @@ from kafkapy._speedups.base.event_queue import (
 from kafkapy._speedups.log.appender import LogAppender
 from kafkapy._speedups.network.connection import LOGGER_NAMES
 from kafkapy._speedups.requests.data_plane import DataPlane
-from kafkapy._speedups.requests.fetch.session import FetchSessionCache
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.broker import descriptors
 from kafkapy.broker.apis import KafkaApis

@@ -15,7 +15,7 @@ from log_oracle import parse_batches
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy._speedups.requests.data_plane import DataPlane
-from kafkapy._speedups.requests.fetch.session import FetchSessionCache
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy._speedups.testing.request_driver import RequestDriver
 from kafkapy.errors import KafkaStorageError

@@ -20,7 +20,7 @@ import pytest
 from kafkapy._speedups.base.event_queue import CONNECTION_CLOSED, LOG_LINE, REQUEST, SEGMENT_WANTED, EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy._speedups.requests.data_plane import DataPlane
-from kafkapy._speedups.requests.fetch.session import FetchSessionCache
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.log.backends.memory import MemoryLogStorage
 from kafkapy.network.socket_server import SocketServer, SocketServerConfig

@@ -17,7 +17,7 @@ import pytest
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.requests.data_plane import DataPlane
-from kafkapy._speedups.requests.fetch.session import FetchSessionCache
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import ConfigError

@@ -14,7 +14,7 @@ import pytest
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy._speedups.requests.data_plane import DataPlane
-from kafkapy._speedups.requests.fetch.session import FetchSessionCache
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy._speedups.testing.request_driver import Exchange, RequestDriver
 from kafkapy.log.backends.memory import MemoryLogStorage

@@ -1,7 +1,8 @@
 """The system calls and primitives of the data plane that Cython's own libc and posix packages do not declare."""
 
-from libc.errno cimport EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.errno cimport EAGAIN, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from posix.unistd cimport pread
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -111,3 +112,18 @@ cdef extern from * nogil:
 # Whether that errno says that the process or the machine lacks descriptors or memory. It says nothing about the disk: try again later.
 cdef inline bint is_shortage(int failure) noexcept nogil:
     return failure == EMFILE or failure == ENFILE or failure == ENOMEM or failure == EAGAIN or failure == ENOBUFS
+
+
+cdef inline int64_t file_read(int fd, uint8_t* out, int64_t size, int64_t position) noexcept nogil:
+    """Bytes read (fewer than size only at the end of the file), or -errno."""
+    cdef int64_t done = 0
+    cdef ssize_t n
+    while done < size:
+        n = pread(fd, out + done, <size_t>(size - done), position + done)
+        if n > 0:
+            done += n
+        elif n == 0:
+            break
+        elif errno != EINTR:
+            return -errno
+    return done

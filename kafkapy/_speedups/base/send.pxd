@@ -10,14 +10,25 @@ from libc.stdlib cimport free
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_init
-from kafkapy._speedups.log.segment cimport SegmentState, segment_ref, segment_unref
+
+cdef enum PieceKind:
+    PIECE_OWNED = 0             # memory, malloc'ed
+    PIECE_LENT = 1              # memory that stays its owner's
+    PIECE_FILE = 2              # a file region
+
+# Gives back a reference to whoever keeps a file open.
+ctypedef void (*release_function)(void* owner) noexcept nogil
 
 cdef struct Piece:
-    uint8_t* data               # owned, malloc'ed, unless lent; NULL for a file region
-    SegmentState* segment       # referenced; NULL for memory that is owned, SEND_LENT for memory that is lent
+    int kind                    # PieceKind
+    int fd                      # of a file region
+    uint8_t* data               # NULL for a file region
     int64_t position            # of the next byte to send, in data or in the file
     int64_t remaining
     size_t capacity             # of memory that is owned
+    void* owner                 # of a file region: keeps the file open, until `release` is called with it
+    release_function release
+    int64_t* slow               # of a file region: threads that hang in reads of the file (blocking.pxd)
 
 cdef cppclass Send:
     vector[Piece] pieces
@@ -29,7 +40,6 @@ cdef cppclass Send:
 
 
 cdef enum:
-    SEND_LENT = 1               # in place of a segment's address
     LEFT_PIECES = 64            # more than so many are not left to the next reply
     LEFT_BYTES = 4096           # nor is memory of more than this
 
@@ -49,8 +59,8 @@ cdef inline void send_take_buffer(Send* send, ByteBuffer* buffer) noexcept nogil
     """Appends the buffer's bytes as a piece and leaves the buffer empty: the Send owns the memory from here."""
     cdef Piece piece
     if buffer.size:
+        piece.kind = PIECE_OWNED
         piece.data = buffer.data
-        piece.segment = NULL
         piece.position = 0
         piece.remaining = buffer.size
         piece.capacity = buffer.capacity
@@ -66,8 +76,8 @@ cdef inline void send_lend(Send* send, const uint8_t* data, int64_t size) noexce
     """Appends memory that stays its owner's, who keeps it until the Send is freed."""
     cdef Piece piece
     if size > 0:
+        piece.kind = PIECE_LENT
         piece.data = <uint8_t*>data
-        piece.segment = <SegmentState*><size_t>SEND_LENT
         piece.position = 0
         piece.remaining = size
         send.pieces.push_back(piece)
@@ -75,13 +85,18 @@ cdef inline void send_lend(Send* send, const uint8_t* data, int64_t size) noexce
         send.remaining += size
 
 
-cdef inline void send_take_region(Send* send, SegmentState* segment, int64_t position, int64_t length) noexcept nogil:
-    """Appends a file region and takes over the caller's reference to the segment."""
+cdef inline void send_take_region(Send* send, int fd, int64_t position, int64_t length, void* owner, release_function release,
+                                  int64_t* slow) noexcept nogil:
+    """Appends a region of a file that `owner` keeps open; the Send takes over the caller's reference to it."""
     cdef Piece piece
+    piece.kind = PIECE_FILE
+    piece.fd = fd
     piece.data = NULL
-    piece.segment = segment
     piece.position = position
     piece.remaining = length
+    piece.owner = owner
+    piece.release = release
+    piece.slow = slow
     send.pieces.push_back(piece)
     send.size += length
     send.remaining += length
@@ -92,10 +107,10 @@ cdef inline void send_drop_pieces(Send* send) noexcept nogil:
     cdef Piece* piece
     for i in range(send.pieces.size()):
         piece = &send.pieces[i]
-        if piece.segment == <SegmentState*><size_t>SEND_LENT:
+        if piece.kind == PIECE_LENT:
             continue
-        if piece.segment != NULL:
-            segment_unref(piece.segment)
+        if piece.kind == PIECE_FILE:
+            piece.release(piece.owner)
         elif send.spare == NULL and 0 < piece.capacity <= LEFT_BYTES:
             send.spare = piece.data
             send.spare_capacity = piece.capacity

@@ -6,9 +6,8 @@ from libc.string cimport memset
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end
-from kafkapy._speedups.base.posix cimport recv, send, sendfile
+from kafkapy._speedups.base.posix cimport file_read, recv, send, sendfile
 from kafkapy._speedups.base.send cimport Piece, Send
-from kafkapy._speedups.records.file_records cimport file_read
 
 cdef extern from "<sys/socket.h>" nogil:
     struct msghdr:
@@ -116,8 +115,8 @@ cdef int64_t send_gathered(Transport* t, Send* send) noexcept nogil:
         if piece.data != NULL:
             pieces[count].iov_base = piece.data + piece.position
         elif gathered(send, i) and filled + piece.remaining <= GATHERED:
-            thread = blocking_begin(&piece.segment.slow)
-            got = file_read(piece.segment.fd, regions + filled, piece.remaining, piece.position)
+            thread = blocking_begin(piece.slow)
+            got = file_read(piece.fd, regions + filled, piece.remaining, piece.position)
             blocking_end(thread)
             if got != piece.remaining:
                 # The file is shorter than the reply says, or cannot be read: the frame cannot be completed.
@@ -181,8 +180,8 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
             if send.current + 1 < send.pieces.size():
                 # A sendfile pushes out what it has; the little that follows would travel in a packet of its own.
                 set_cork(t, True)
-            thread = blocking_begin(&piece.segment.slow)
-            n = t.functions.send_file(t, piece.segment.fd, piece.position, min(piece.remaining, turn))
+            thread = blocking_begin(piece.slow)
+            n = t.functions.send_file(t, piece.fd, piece.position, min(piece.remaining, turn))
             blocking_end(thread)
             if n == 0:
                 return -EIO     # the file is shorter than the reply says: the frame cannot be completed

@@ -18,7 +18,13 @@ from posix.unistd cimport close, write
 from libcpp.string cimport string
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end
-from kafkapy._speedups.base.error_codes cimport ERROR_INVALID_TXN_STATE
+from kafkapy._speedups.base.error_codes cimport (
+    ERROR_INVALID_TXN_STATE,
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_NONE,
+    ERROR_NOT_ENOUGH_REPLICAS,
+    ERROR_OFFSET_OUT_OF_RANGE,
+)
 from kafkapy._speedups.base.posix cimport (
     atomic_count,
     atomic_store,
@@ -28,7 +34,8 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.wire cimport store_int16, store_int64
 from kafkapy._speedups.log.append_checks cimport CHECK_BY_WORKER, CheckedBatch, check_all, refuse
-from kafkapy._speedups.log.partition_log cimport (
+from kafkapy._speedups.log.cut cimport flush_if_due
+from kafkapy._speedups.log.layout cimport (
     LOG_APPENDED,
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
@@ -37,7 +44,6 @@ from kafkapy._speedups.log.partition_log cimport (
     LOG_REFUSED,
     WAIT_SEGMENT,
     WAIT_TURN,
-    AbortedWrite,
     AppendOptions,
     AppendResult,
     AppendStatus,
@@ -45,8 +51,10 @@ from kafkapy._speedups.log.partition_log cimport (
     LogState,
     Waiter,
 )
+from kafkapy._speedups.log.private cimport AbortedWrite, private_of
 from kafkapy._speedups.log.producer_state cimport (
     ORIGIN_CLIENT,
+    ORIGIN_COORDINATOR,
     ORIGIN_REPLICATION,
     SEQUENCE_DUPLICATE,
     SEQUENCE_OK,
@@ -73,10 +81,6 @@ from kafkapy._speedups.log.segment cimport (
     segment_write,
 )
 from kafkapy._speedups.log.state cimport (
-    ERROR_KAFKA_STORAGE_ERROR,
-    ERROR_NONE,
-    ERROR_NOT_ENOUGH_REPLICAS,
-    ERROR_OFFSET_OUT_OF_RANGE,
     TURN_FREE,
     TURN_SLOW,
     Turn,
@@ -96,6 +100,7 @@ from kafkapy._speedups.log.state cimport (
     want_flush_locked,
     want_segment_locked,
 )
+from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
 from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, open_file, scan_next, scan_start
 from kafkapy._speedups.records.record_batch cimport (
     ATTRIBUTES_AT,
@@ -106,69 +111,6 @@ from kafkapy._speedups.records.record_batch cimport (
     batch_refresh_crc,
     batch_stamp,
 )
-
-cdef enum:
-    ABORTED_PRODUCER_ID_AT = 2
-    ABORTED_FIRST_OFFSET_AT = ABORTED_PRODUCER_ID_AT + 8
-    ABORTED_LAST_OFFSET_AT = ABORTED_FIRST_OFFSET_AT + 8
-    ABORTED_LAST_STABLE_OFFSET_AT = ABORTED_LAST_OFFSET_AT + 8
-    ABORTED_ENTRY_SIZE = ABORTED_LAST_STABLE_OFFSET_AT + 8
-
-
-cdef int append_aborted(const string& directory, const AbortedWrite* aborted) noexcept nogil:
-    """Kafka's transaction index: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable offset.
-
-    Opened for each entry, because aborted transactions are rare. 0 or an errno."""
-    cdef uint8_t raw[34]
-    cdef string path = segment_stem(directory, aborted.segment_base)
-    cdef int fd, failure = 0
-    cdef ssize_t n
-    path.append(<const char*>".txnindex")
-    fd = open_file(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
-    if fd < 0:
-        return -fd
-    store_int16(raw, 0)
-    store_int64(raw + ABORTED_PRODUCER_ID_AT, aborted.entry.producer_id)
-    store_int64(raw + ABORTED_FIRST_OFFSET_AT, aborted.entry.first_offset)
-    store_int64(raw + ABORTED_LAST_OFFSET_AT, aborted.entry.last_offset)
-    store_int64(raw + ABORTED_LAST_STABLE_OFFSET_AT, aborted.entry.last_stable_offset)
-    n = write(fd, raw, ABORTED_ENTRY_SIZE)
-    if n != ABORTED_ENTRY_SIZE:
-        failure = errno if n < 0 else ENOSPC
-    close(fd)
-    return failure
-
-
-cdef int write_aborted_transactions(LogState* log) noexcept nogil:
-    cdef vector[AbortedWrite] waiting
-    cdef vector[Waiter] woken
-    cdef size_t i
-    cdef int failure = 0
-    # Whoever comes second waits for the first, so that entries stand in the file in the order of their markers.
-    pthread_mutex_lock(&log.own.aborted_file)
-    pthread_mutex_lock(&log.mutex)
-    if not log.deleted:
-        waiting.swap(log.own.unwritten)
-    pthread_mutex_unlock(&log.mutex)
-    for i in range(waiting.size()):
-        failure = append_aborted(log.own.directory, &waiting[i])
-        if failure:
-            break
-    if is_shortage(failure):
-        # The next marker or flush tries again.
-        pthread_mutex_lock(&log.mutex)
-        if not log.deleted:
-            log.own.unwritten.insert(log.own.unwritten.begin(), waiting.begin() + <int64_t>i, waiting.end())
-        pthread_mutex_unlock(&log.mutex)
-    pthread_mutex_unlock(&log.own.aborted_file)
-    if failure and not is_shortage(failure):
-        pthread_mutex_lock(&log.mutex)
-        if not log.deleted:
-            set_offline_locked(log, failure, "writing the transaction index failed")
-        take_waiters_locked(log, True, &woken)
-        pthread_mutex_unlock(&log.mutex)
-        fire(&woken)
-    return failure
 
 
 cdef AppendStatus park_for_segment_locked(LogState* log, const Waiter* waiter) noexcept nogil:
@@ -195,7 +137,7 @@ cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, in
     cdef SequenceVerdict verdict
     cdef size_t i
     for i in range(batches.size()):
-        verdict = producer_check(log.own.history.producers, &batches[0][i].header, &batches[0][i].marker, origin, options.adds_partitions, &check)
+        verdict = producer_check(private_of(log).history.producers, &batches[0][i].header, &batches[0][i].marker, origin, options.adds_partitions, &check)
         if verdict == SEQUENCE_DUPLICATE:
             result.duplicate = True
             result.base_offset = check.base_offset
@@ -213,12 +155,12 @@ cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const App
 
     Once a batch of the transaction is here, the others need no word: the coordinator knows of the partition and will write a marker into it. When
     that has come, the next batch is a first one again. Between the coordinator's word and the first batch, the guard tells whether a marker came."""
-    if not header.attributes & TRANSACTIONAL_FLAG or header.producer_id < 0 or producer_in_transaction(log.own.history.producers, header):
+    if not header.attributes & TRANSACTIONAL_FLAG or header.producer_id < 0 or producer_in_transaction(private_of(log).history.producers, header):
         return False
     if options.guard == 0:
-        result.guard = producer_start_verification(log.own.history.producers, header, options.adds_partitions, options.now_ms)
+        result.guard = producer_start_verification(private_of(log).history.producers, header, options.adds_partitions, options.now_ms)
         return True
-    if not producer_is_verified(log.own.history.producers, header, options.guard):
+    if not producer_is_verified(private_of(log).history.producers, header, options.guard):
         refuse(result, ERROR_INVALID_TXN_STATE, "The transaction has ended before this batch could be appended.")
     return False
 
@@ -264,25 +206,25 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
         atomic_store(&active.newest_record, newest_record)
     for i in range(batches.size()):
         batch = &batches[0][i]
-        if epochs_assign(&log.own.history.epochs, batch.header.leader_epoch, batch.header.base_offset):
-            log.own.epochs_version += 1
-        producer_apply(log.own.history.producers, &batch.header, &batch.marker, batch.header.base_offset,
+        if epochs_assign(&private_of(log).history.epochs, batch.header.leader_epoch, batch.header.base_offset):
+            private_of(log).epochs_version += 1
+        producer_apply(private_of(log).history.producers, &batch.header, &batch.marker, batch.header.base_offset,
                        batch.header.base_offset + batch.header.last_offset_delta, &completed)
         if batch.header.attributes & TRANSACTIONAL_FLAG:
-            producer_place_batch(log.own.history.producers, batch.header.base_offset, active.base_offset, position + batch.at)
+            producer_place_batch(private_of(log).history.producers, batch.header.base_offset, active.base_offset, position + batch.at)
         if completed.completed and completed.aborted:
-            log.own.history.aborted.push_back(completed)
-            if not log.own.directory.empty():
+            private_of(log).history.aborted.push_back(completed)
+            if not private_of(log).directory.empty():
                 unwritten.segment_base = active.base_offset
                 unwritten.entry = completed
-                log.own.unwritten.push_back(unwritten)
+                private_of(log).unwritten.push_back(unwritten)
                 aborted[0] = True
         remember_batch_locked(log, batch.header.base_offset, batch.header.base_offset + batch.header.last_offset_delta,
                               position + batch.at, batch.header.size, active.base_offset)
     atomic_store(&log.log_end_offset, offset)
-    log.own.unflushed_messages += messages[0]
-    if log.own.unflushed_messages >= log.config.flush_messages:
-        log.own.flush_due = offset
+    private_of(log).unflushed_messages += messages[0]
+    if private_of(log).unflushed_messages >= log.config.flush_messages:
+        private_of(log).flush_due = offset
         want_flush_locked(log)
     if active.size > log.config.segment_bytes // 2:
         want_segment_locked(log)
@@ -319,7 +261,7 @@ cdef void open_active(LogState* log, SegmentState* active, int64_t size) noexcep
     blocking_end(thread)
     pthread_mutex_lock(&log.mutex)
     # A truncation may have emptied it meanwhile.
-    if not log.own.writing and not log.own.rolling and active.first_batch_timestamp < 0 and active.size >= size:
+    if not private_of(log).writing and not private_of(log).rolling and active.first_batch_timestamp < 0 and active.size >= size:
         active.first_batch_timestamp = timestamp
     pthread_mutex_unlock(&log.mutex)
     segment_unref(active)
@@ -352,7 +294,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     result.log_start_offset = log.log_start_offset
     verdict = check_state_locked(log, options.current_leader_epoch, origin != ORIGIN_REPLICATION)
     # Whose turn it is changes the active segment without the mutex; what is left undone here is done by a later append.
-    if verdict == ERROR_NONE and not log.segments.empty() and not log.own.writing and not log.own.rolling:
+    if verdict == ERROR_NONE and not log.segments.empty() and not private_of(log).writing and not private_of(log).rolling:
         active = log.segments.back()
         if active.fd < 0 or (active.first_batch_timestamp < 0 and active.size > 0):
             active_size = active.size
@@ -423,7 +365,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             for i in range(batches.size()):
                 last_offset += <int64_t>batches[i].header.last_offset_delta + 1
         active = active_segment(log)
-        if log.own.rolling:
+        if private_of(log).rolling:
             status = park_for_segment_locked(log, waiter)
             break
         if active == NULL or segment_should_roll(active, size, last_offset, max_timestamp, options.now_ms, log.config.segment_bytes,
@@ -451,7 +393,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             segment_unref(active)
             if verdict >= 0:
                 continue
-            if not (log.offline_errno or log.deleted or log.own.closed):
+            if not (log.offline_errno or log.deleted or private_of(log).closed):
                 if not is_shortage(-verdict):
                     set_offline_locked(log, -verdict, "cannot open the active segment")
                     take_waiters_locked(log, True, &woken)
@@ -516,3 +458,15 @@ cdef void wake_segment_waiters_locked(LogState* log, vector[Waiter]* out) noexce
             log.waiters[kept] = log.waiters[i]
             kept += 1
     log.waiters.resize(kept)
+
+
+cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter,
+                             AppendResult* result) noexcept nogil:
+    cdef AppendStatus status = append_batches(log, data, size, options, waiter, ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR,
+                                              result)
+    # With a control plane, a worker does it, and whoever needs the acknowledgement waits for WAIT_FLUSHED.
+    if status == LOG_APPENDED and log.events == NULL and flush_if_due(log):
+        result.error = ERROR_KAFKA_STORAGE_ERROR
+        result.message = "The log directory met a disk error."
+        return LOG_REFUSED
+    return status

@@ -7,13 +7,16 @@ AppendOptions.work; a batch over it is left to a worker (CHECK_BY_WORKER), who c
 from libc.stdint cimport int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.partition_log cimport AppendOptions, AppendResult, LogConfigState
+from kafkapy._speedups.log.layout cimport AppendOptions, AppendResult, LogConfigState
 from kafkapy._speedups.log.producer_state cimport ControlMarker
 from kafkapy._speedups.records.record_batch cimport BatchHeader, ValidationRules
 
 cdef enum CheckVerdict:             # beside 0 and Kafka's error codes
     CHECK_BY_PYTHON = -1            # to be converted or compressed with another codec
     CHECK_BY_WORKER = -2            # result.rules are what it needs
+
+cdef enum:
+    BATCHES_SINCE_VERSION = 3       # of Produce: before, message sets of v0 and v1 come in (KIP-98)
 
 # What one request may have its network thread decompress, in bytes of lz4; other codecs count for more. One to two milliseconds.
 cdef enum:

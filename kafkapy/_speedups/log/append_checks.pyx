@@ -5,19 +5,18 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.base.error_codes cimport ERROR_UNKNOWN_SERVER_ERROR
-from kafkapy._speedups.base.wire cimport store_int16
-from kafkapy._speedups.log.append cimport BATCHES_SINCE_VERSION
-from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, ORIGIN_REPLICATION, control_marker_parse
-from kafkapy._speedups.log.state cimport (
+from kafkapy._speedups.base.error_codes cimport (
     ERROR_CORRUPT_MESSAGE,
     ERROR_INVALID_RECORD,
     ERROR_INVALID_TIMESTAMP,
     ERROR_MESSAGE_TOO_LARGE,
     ERROR_NONE,
     ERROR_RECORD_LIST_TOO_LARGE,
+    ERROR_UNKNOWN_SERVER_ERROR,
     ERROR_UNSUPPORTED_COMPRESSION_TYPE,
 )
+from kafkapy._speedups.base.wire cimport store_int16
+from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, ORIGIN_REPLICATION, control_marker_parse
 from kafkapy._speedups.records.compressed_records cimport (
     COMPRESSED_BAD_STRUCTURE,
     COMPRESSED_CORRUPT,

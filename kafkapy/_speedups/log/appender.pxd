@@ -13,7 +13,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.event_queue cimport EventQueueState
 from kafkapy._speedups.base.posix cimport pthread_cond_t, pthread_mutex_t
-from kafkapy._speedups.log.partition_log cimport AppendOptions, AppendResult, LogState
+from kafkapy._speedups.log.layout cimport AppendOptions, AppendResult, LogState
 from kafkapy._speedups.log.workers cimport LogWorkersState
 
 cdef cppclass AppenderState:

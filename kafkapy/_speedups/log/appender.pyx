@@ -6,6 +6,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.error_codes cimport ERROR_KAFKA_STORAGE_ERROR, ERROR_NONE, ERROR_NOT_LEADER_OR_FOLLOWER
 from kafkapy._speedups.base.event_queue cimport EVENT_APPENDED, EventQueue, event_post
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
@@ -22,18 +23,10 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.log.append cimport append_batches
 from kafkapy._speedups.log.cut cimport flush_if_due
-from kafkapy._speedups.log.partition_log cimport (
-    LOG_APPENDED,
-    LOG_PARK_SEGMENT,
-    WAIT_SEGMENT,
-    AppendStatus,
-    PartitionLog,
-    Waiter,
-    log_ref,
-    log_unref,
-)
+from kafkapy._speedups.log.layout cimport LOG_APPENDED, LOG_PARK_SEGMENT, WAIT_SEGMENT, AppendStatus, Waiter
+from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.log.producer_state cimport ORIGIN_COORDINATOR
-from kafkapy._speedups.log.state cimport ERROR_KAFKA_STORAGE_ERROR, ERROR_NONE, ERROR_NOT_LEADER_OR_FOLLOWER
+from kafkapy._speedups.log.state cimport log_ref, log_unref
 from kafkapy._speedups.log.workers cimport (
     LogWorkers,
     log_workers_post,

@@ -4,7 +4,7 @@ Done on the LogWorkers of the log's directory, in C. A log whose storage does no
 without workers, asks the control plane instead: SEGMENT_WANTED, FLUSH_WANTED.
 """
 
-from kafkapy._speedups.log.partition_log cimport LogState
+from kafkapy._speedups.log.layout cimport LogState
 
 # Makes the next segment's file, unless one waits or the log takes no appends any more, and wakes who waits for it. 0 or an errno. Without the mutex.
 cdef int make_segment(LogState* log) noexcept nogil

@@ -10,9 +10,10 @@ from posix.unistd cimport unlink
 
 from kafkapy._speedups.base.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.log.cut cimport flush_if_due
-from kafkapy._speedups.log.partition_log cimport LogState, Waiter, log_unref
+from kafkapy._speedups.log.layout cimport LogState, Waiter
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_unref
-from kafkapy._speedups.log.state cimport fire, lock_settled, set_offline_locked, take_waiters_locked
+from kafkapy._speedups.log.state cimport fire, lock_settled, log_unref, set_offline_locked, take_waiters_locked
 from kafkapy._speedups.log.workers cimport LogWorkersState, log_workers_post, log_workers_ref, log_workers_unref
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -52,23 +53,23 @@ cdef int make_segment(LogState* log) noexcept nogil:
     cdef bint moved = True
     while moved:
         lock_settled(log)
-        if log.prepared != NULL or log.own.closed or log.deleted or log.offline_errno:
-            log.own.segment_wanted = False
+        if log.prepared != NULL or private_of(log).closed or log.deleted or log.offline_errno:
+            private_of(log).segment_wanted = False
             take_waiters_locked(log, False, &woken)
             pthread_mutex_unlock(&log.mutex)
             fire(&woken)
             return 0
-        directory = log.own.directory
+        directory = private_of(log).directory
         index_bytes = log.config.segment_index_bytes
-        log.own.segments_made += 1
-        number = log.own.segments_made
+        private_of(log).segments_made += 1
+        number = private_of(log).segments_made
         pthread_mutex_unlock(&log.mutex)
         path.clear()
         fd = open_file(log, directory, number, &path)
         if fd == -ENOENT:
             # The log is perhaps on its way to another directory (future_log.pyx), or deleted.
             lock_settled(log)
-            moved = log.own.directory != directory or log.own.closed or log.deleted
+            moved = private_of(log).directory != directory or private_of(log).closed or log.deleted
             pthread_mutex_unlock(&log.mutex)
             if moved:
                 continue
@@ -76,12 +77,12 @@ cdef int make_segment(LogState* log) noexcept nogil:
             return -fd
         segment = segment_new(0, fd, path, string(), index_bytes, False, wall_clock_ms())
         lock_settled(log)
-        moved = log.own.directory != directory
+        moved = private_of(log).directory != directory
         if not moved:
-            if log.prepared == NULL and not log.own.closed and not log.deleted:
+            if log.prepared == NULL and not private_of(log).closed and not log.deleted:
                 log.prepared = segment
                 segment = NULL
-            log.own.segment_wanted = False
+            private_of(log).segment_wanted = False
             take_waiters_locked(log, False, &woken)
         pthread_mutex_unlock(&log.mutex)
         fire(&woken)
@@ -101,7 +102,7 @@ cdef void make_segment_work(void* argument) noexcept nogil:
     if is_shortage(failure):
         usleep(RETRY_US)
         pthread_mutex_lock(&log.mutex)
-        workers = log.own.segment_workers
+        workers = private_of(log).segment_workers
         if workers != NULL:
             log_workers_ref(workers)
         pthread_mutex_unlock(&log.mutex)

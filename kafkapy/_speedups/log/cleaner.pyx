@@ -12,7 +12,7 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.base.posix cimport atomic_load, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.posix cimport atomic_load, atomic_store, file_read, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.base.wire cimport Cursor, buffer_free, buffer_init, cursor_init, extend, remaining, write_raw
 from kafkapy._speedups.log.cleaned_transactions cimport (
@@ -22,8 +22,10 @@ from kafkapy._speedups.log.cleaned_transactions cimport (
 )
 from kafkapy._speedups.log.cleaner_throttle cimport CleanerThrottle, throttle
 from kafkapy._speedups.log.index cimport offset_index_append, offset_index_lookup, time_index_append
+from kafkapy._speedups.log.layout cimport LogState
 from kafkapy._speedups.log.offset_map cimport OffsetMap, offset_map_put, offset_map_reset
-from kafkapy._speedups.log.partition_log cimport LogState, PartitionLog
+from kafkapy._speedups.log.partition_log cimport PartitionLog
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport ControlMarker, ProducerEntry, control_marker_parse
 from kafkapy._speedups.log.record_filter cimport (
     FilterVerdict,
@@ -47,7 +49,6 @@ from kafkapy._speedups.records.file_records cimport (
     SCAN_FOUND,
     BatchScan,
     file_append,
-    file_read,
     legacy_check_crc,
     scan_next,
     scan_start,
@@ -148,9 +149,9 @@ cdef class LogCleaning:
             self.sizes.push_back(self.held[i].size)
         with nogil:
             pthread_mutex_lock(&state.mutex)
-            self.aborted = state.own.history.aborted
-            at = state.own.history.producers.producers.begin()
-            while at != state.own.history.producers.producers.end():
+            self.aborted = private_of(state).history.aborted
+            at = private_of(state).history.producers.producers.begin()
+            while at != private_of(state).history.producers.producers.end():
                 last.epoch = deref(at).second.epoch
                 last.last_data_offset = deref(at).second.batches[deref(at).second.count - 1].last_offset if deref(at).second.count else -1
                 self.producers[deref(at).first] = last
@@ -554,7 +555,7 @@ cdef class LogCleaning:
         if first < 0 or count < 1 or first + count >= <int64_t>self.held.size():
             raise ValueError(f"{first} to {first + count} are not closed segments")
         source = self.held[<size_t>first]
-        stem = segment_stem(self.log.state.own.directory, source.base_offset)
+        stem = segment_stem(private_of(self.log.state).directory, source.base_offset)
         cleaned.segment = cleaned_segment(source.base_offset, fd, name, stem, self.log.state.config.segment_index_bytes,
                                           self.held[<size_t>(first + count - 1)].created_ms)
         self.transactions.retained.clear()

@@ -5,10 +5,11 @@ from libc.stdint cimport int64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.error_codes cimport ERROR_OFFSET_OUT_OF_RANGE
 from kafkapy._speedups.base.posix cimport atomic_store, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.log.append cimport write_aborted_transactions
 from kafkapy._speedups.log.index cimport index_sync
-from kafkapy._speedups.log.partition_log cimport LogState, Waiter
+from kafkapy._speedups.log.layout cimport LogState, Waiter
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport producer_clear, producer_high_watermark
 from kafkapy._speedups.log.segment cimport (
     SegmentState,
@@ -21,7 +22,6 @@ from kafkapy._speedups.log.segment cimport (
     segment_unref,
 )
 from kafkapy._speedups.log.state cimport (
-    ERROR_OFFSET_OUT_OF_RANGE,
     advance_high_watermark_locked,
     fire,
     floor_segment,
@@ -34,6 +34,7 @@ from kafkapy._speedups.log.state cimport (
     take_waiters_locked,
     update_last_stable_offset_locked,
 )
+from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
 from kafkapy._speedups.records.file_records cimport (
     SCAN_END,
     SCAN_ERROR,
@@ -51,23 +52,23 @@ cdef enum:
 
 cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
     """Forgets epochs, aborted transactions and snapshots that speak of offsets at or above `offset`."""
-    while not log.own.history.epochs.empty() and log.own.history.epochs.back().start_offset >= offset:
-        log.own.history.epochs.pop_back()
-        log.own.epochs_version += 1
-    while not log.own.history.aborted.empty() and log.own.history.aborted.back().last_offset >= offset:
-        log.own.history.aborted.pop_back()
-    while not log.own.unwritten.empty() and log.own.unwritten.back().entry.last_offset >= offset:
-        log.own.unwritten.pop_back()
-    while not log.own.snapshots.empty() and log.own.snapshots.back().offset > offset:
-        log.own.snapshots.pop_back()
+    while not private_of(log).history.epochs.empty() and private_of(log).history.epochs.back().start_offset >= offset:
+        private_of(log).history.epochs.pop_back()
+        private_of(log).epochs_version += 1
+    while not private_of(log).history.aborted.empty() and private_of(log).history.aborted.back().last_offset >= offset:
+        private_of(log).history.aborted.pop_back()
+    while not private_of(log).unwritten.empty() and private_of(log).unwritten.back().entry.last_offset >= offset:
+        private_of(log).unwritten.pop_back()
+    while not private_of(log).snapshots.empty() and private_of(log).snapshots.back().offset > offset:
+        private_of(log).snapshots.pop_back()
     cut_flushes_locked(log, offset)
 
 
 cdef void cut_flushes_locked(LogState* log, int64_t offset) noexcept nogil:
-    if log.own.flush_due > offset:
-        log.own.flush_due = offset
-    if log.own.flushed > offset:
-        log.own.flushed = offset
+    if private_of(log).flush_due > offset:
+        private_of(log).flush_due = offset
+    if private_of(log).flushed > offset:
+        private_of(log).flushed = offset
 
 
 cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int64_t]* removed) noexcept nogil:
@@ -80,16 +81,16 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
     cdef int failure = 0, opened
     cut.segment = NULL
     cut.end = offset
-    pthread_mutex_lock(&log.own.sealing)
+    pthread_mutex_lock(&private_of(log).sealing)
     lock_settled(log)
     index = floor_segment(log, offset)
     if offset >= log.log_end_offset or index < 0:
         pthread_mutex_unlock(&log.mutex)
-        pthread_mutex_unlock(&log.own.sealing)
+        pthread_mutex_unlock(&private_of(log).sealing)
         return 0
     segment = log.segments[<size_t>index]
     segment_ref(segment)
-    log.own.rolling = True
+    private_of(log).rolling = True
     pthread_mutex_unlock(&log.mutex)
 
     cut.segment = segment
@@ -118,7 +119,7 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
         log.segments.pop_back()
     segment.size = cut.position
     atomic_store(&log.log_end_offset, cut.end)
-    log.own.truncations += 1
+    private_of(log).truncations += 1
     forget_batches_locked(log, cut.end)
     cut_history_locked(log, cut.end)
     if log.recovery_point > cut.end:
@@ -148,10 +149,10 @@ cdef int finish_truncation(LogState* log, LogCut* cut, int failure) noexcept nog
 cdef void end_truncation(LogState* log, LogCut* cut) noexcept nogil:
     cdef vector[Waiter] woken
     pthread_mutex_lock(&log.mutex)
-    log.own.rolling = False
+    private_of(log).rolling = False
     take_waiters_locked(log, log.offline_errno != 0, &woken)
     pthread_mutex_unlock(&log.mutex)
-    pthread_mutex_unlock(&log.own.sealing)
+    pthread_mutex_unlock(&private_of(log).sealing)
     segment_unref(cut.segment)
     cut.segment = NULL
     fire(&woken)
@@ -161,20 +162,20 @@ cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noe
     cdef vector[SegmentState*] dropped
     cdef size_t i
     lock_settled(log)
-    log.own.rolling = True
+    private_of(log).rolling = True
     dropped.swap(log.segments)
     atomic_store(&log.log_start_offset, offset)
     atomic_store(&log.log_end_offset, offset)
     log.recovery_point = offset
     forget_batches_locked(log, 0)
-    log.own.history.epochs.clear()
-    log.own.epochs_version += 1
-    log.own.history.aborted.clear()
-    log.own.snapshots.clear()
-    log.own.unwritten.clear()
+    private_of(log).history.epochs.clear()
+    private_of(log).epochs_version += 1
+    private_of(log).history.aborted.clear()
+    private_of(log).snapshots.clear()
+    private_of(log).unwritten.clear()
     cut_flushes_locked(log, 0)
-    log.own.truncations += 1
-    producer_clear(log.own.history.producers, offset)
+    private_of(log).truncations += 1
+    producer_clear(private_of(log).history.producers, offset)
     atomic_store(&log.high_watermark, -1)
     set_high_watermark_locked(log, offset)
     pthread_mutex_unlock(&log.mutex)
@@ -187,7 +188,7 @@ cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noe
 cdef void resume_appends(LogState* log) noexcept nogil:
     cdef vector[Waiter] woken
     pthread_mutex_lock(&log.mutex)
-    log.own.rolling = False
+    private_of(log).rolling = False
     take_waiters_locked(log, False, &woken)
     pthread_mutex_unlock(&log.mutex)
     fire(&woken)
@@ -200,16 +201,16 @@ cdef void raise_log_start_locked(LogState* log, int64_t offset) noexcept nogil:
     atomic_store(&log.log_start_offset, offset)
     if log.high_watermark < offset:
         set_high_watermark_locked(log, offset)
-    producer_high_watermark(log.own.history.producers, offset)
+    producer_high_watermark(private_of(log).history.producers, offset)
     update_last_stable_offset_locked(log)
     # The newest epoch that began at or below the new start begins there now; older ones have no record left.
-    i = <int64_t>log.own.history.epochs.size() - 1
-    while i >= 0 and log.own.history.epochs[<size_t>i].start_offset > offset:
+    i = <int64_t>private_of(log).history.epochs.size() - 1
+    while i >= 0 and private_of(log).history.epochs[<size_t>i].start_offset > offset:
         i -= 1
-    if i >= 0 and (i > 0 or log.own.history.epochs.front().start_offset < offset):
-        log.own.history.epochs.erase(log.own.history.epochs.begin(), log.own.history.epochs.begin() + i)
-        log.own.history.epochs.front().start_offset = offset
-        log.own.epochs_version += 1
+    if i >= 0 and (i > 0 or private_of(log).history.epochs.front().start_offset < offset):
+        private_of(log).history.epochs.erase(private_of(log).history.epochs.begin(), private_of(log).history.epochs.begin() + i)
+        private_of(log).history.epochs.front().start_offset = offset
+        private_of(log).epochs_version += 1
 
 
 cdef int advance_log_start(LogState* log, int64_t offset) noexcept nogil:
@@ -234,9 +235,9 @@ cdef void remove_segments_below(LogState* log, int64_t offset, vector[int64_t]* 
         log.segments.erase(log.segments.begin(), log.segments.begin() + <int64_t>count)
         raise_log_start_locked(log, log.segments.front().base_offset)
         i = 0
-        while i < log.own.history.aborted.size() and log.own.history.aborted[i].last_offset < log.log_start_offset:
+        while i < private_of(log).history.aborted.size() and private_of(log).history.aborted[i].last_offset < log.log_start_offset:
             i += 1
-        log.own.history.aborted.erase(log.own.history.aborted.begin(), log.own.history.aborted.begin() + <int64_t>i)
+        private_of(log).history.aborted.erase(private_of(log).history.aborted.begin(), private_of(log).history.aborted.begin() + <int64_t>i)
         forget_aborted_summary_locked(log)
     pthread_mutex_unlock(&log.mutex)
     for i in range(dropped.size()):
@@ -253,8 +254,8 @@ cdef int sync_segment(LogState* log, SegmentState* segment, bint closed) noexcep
     else:
         failure = segment_open(segment)
         failure = -failure if failure < 0 else file_sync(failure)
-    if failure == 0 and not log.own.directory.empty():
-        path = segment_stem(log.own.directory, segment.base_offset)
+    if failure == 0 and not private_of(log).directory.empty():
+        path = segment_stem(private_of(log).directory, segment.base_offset)
         path.append(<const char*>".txnindex")
         failure = path_sync(path)
     return failure
@@ -268,8 +269,8 @@ cdef int flush_if_due(LogState* log) noexcept nogil:
     cdef int failure
     cdef bint due
     pthread_mutex_lock(&log.mutex)
-    log.own.flush_wanted = False
-    due = log.own.flush_due > log.own.flushed
+    private_of(log).flush_wanted = False
+    due = private_of(log).flush_due > private_of(log).flushed
     failure = log.offline_errno
     pthread_mutex_unlock(&log.mutex)
     # Where another thread has taken these appends along, the first thing is to wait for it.
@@ -289,26 +290,26 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     failure = write_aborted_transactions(log)
     if failure:
         return failure
-    pthread_mutex_lock(&log.own.sealing)
+    pthread_mutex_lock(&private_of(log).sealing)
     lock_settled(log)
     end = limit if limit < log.log_end_offset else log.log_end_offset
     written = log.log_end_offset
     recovery_point = log.recovery_point
-    truncations = log.own.truncations
-    closing = log.own.closed
+    truncations = private_of(log).truncations
+    closing = private_of(log).closed
     failure = log.offline_errno
-    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted and not (appended and log.own.unflushed_messages == 0):
+    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted and not (appended and private_of(log).unflushed_messages == 0):
         for i in range(log.segments.size()):
             if i + 1 == log.segments.size() or log.segments[i + 1].base_offset > recovery_point:
                 segment_ref(log.segments[i])
                 held.push_back(log.segments[i])
                 sizes.push_back(log.segments[i].size)
                 new_names = new_names or log.segments[i].base_offset >= recovery_point
-        unflushed = log.own.unflushed_messages
-        log.own.unflushed_messages = 0
-        log.own.flush_wanted = False
+        unflushed = private_of(log).unflushed_messages
+        private_of(log).unflushed_messages = 0
+        private_of(log).flush_wanted = False
         # Else Python syncs the name of the partition's directory, before the recovery point moves.
-        first = appended and held.size() > 0 and recovery_point <= log.segments.front().base_offset and log.own.flushed <= recovery_point
+        first = appended and held.size() > 0 and recovery_point <= log.segments.front().base_offset and private_of(log).flushed <= recovery_point
     pthread_mutex_unlock(&log.mutex)
     for i in range(held.size()):
         if failure == 0 and sizes[i] > 0:
@@ -321,27 +322,27 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
         # The file may be closed as soon as it is synced: there may be more segments than descriptors.
         segment_unref(held[i])
     # A segment got its name by a rename; lost to a power failure, the file would count as one that was never used.
-    if failure == 0 and new_names and not log.own.directory.empty():
-        failure = path_sync(log.own.directory)
+    if failure == 0 and new_names and not private_of(log).directory.empty():
+        failure = path_sync(private_of(log).directory)
         if failure == 0 and first:
-            failure = path_sync(log.own.directory.substr(0, log.own.directory.rfind(<const char*>b"/")))
+            failure = path_sync(private_of(log).directory.substr(0, private_of(log).directory.rfind(<const char*>b"/")))
     pthread_mutex_lock(&log.mutex)
     if log.deleted:
         failure = 0             # its files were taken away under our hands
     elif is_shortage(failure):
-        log.own.unflushed_messages += unflushed         # the next flush tries again
+        private_of(log).unflushed_messages += unflushed         # the next flush tries again
     elif failure:
         set_offline_locked(log, failure, "flush failed")
         take_waiters_locked(log, True, &woken)
-    elif held.size() and truncations == log.own.truncations:
+    elif held.size() and truncations == private_of(log).truncations:
         if log.recovery_point < end and not appended:
             log.recovery_point = end
-        if log.own.flushed < written:
-            log.own.flushed = written
+        if private_of(log).flushed < written:
+            private_of(log).flushed = written
             advance_high_watermark_locked(log)
             take_waiters_locked(log, False, &woken)
     pthread_mutex_unlock(&log.mutex)
-    pthread_mutex_unlock(&log.own.sealing)
+    pthread_mutex_unlock(&private_of(log).sealing)
     fire(&woken)
     return failure
 
@@ -350,7 +351,7 @@ cdef int seal_closed_segments(LogState* log) noexcept nogil:
     cdef vector[SegmentState*] held
     cdef size_t i
     cdef int failure = 0
-    pthread_mutex_lock(&log.own.sealing)
+    pthread_mutex_lock(&private_of(log).sealing)
     pthread_mutex_lock(&log.mutex)
     if not log.deleted:
         for i in range(log.segments.size()):
@@ -366,5 +367,5 @@ cdef int seal_closed_segments(LogState* log) noexcept nogil:
     if log.deleted:
         failure = 0
     pthread_mutex_unlock(&log.mutex)
-    pthread_mutex_unlock(&log.own.sealing)
+    pthread_mutex_unlock(&private_of(log).sealing)
     return failure

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from kafkapy._speedups.log.partition_log cimport LogState
+from kafkapy._speedups.log.layout cimport LogState
 
 # Writes `<log end>.snapshot`, unless one of that offset was written; its offset, or None.
 cdef object write_snapshot(LogState* log, object storage)

@@ -12,7 +12,8 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init
 from kafkapy._speedups.log.describe cimport describe_aborted, describe_segments
-from kafkapy._speedups.log.partition_log cimport LogState, ProducerSnapshot
+from kafkapy._speedups.log.layout cimport LogState
+from kafkapy._speedups.log.private cimport ProducerSnapshot, private_of
 from kafkapy._speedups.log.producer_state cimport producer_snapshot_write
 
 ABORTED_ENTRY = Struct(">hqqqq")
@@ -27,11 +28,11 @@ cdef object write_snapshot(LogState* log, object storage):
     with nogil:
         pthread_mutex_lock(&log.mutex)
         offset = log.log_end_offset
-        if offset > log.own.history.producers.snapshot_offset:
-            producer_snapshot_write(log.own.history.producers, &buffer)
+        if offset > private_of(log).history.producers.snapshot_offset:
+            producer_snapshot_write(private_of(log).history.producers, &buffer)
             taken = not buffer.error
             if taken:
-                log.own.history.producers.snapshot_offset = offset
+                private_of(log).history.producers.snapshot_offset = offset
         pthread_mutex_unlock(&log.mutex)
     try:
         if taken:
@@ -46,7 +47,7 @@ cdef int write_snapshots_of_rolls(LogState* log, object storage) except -1:
     cdef size_t i
     with nogil:
         pthread_mutex_lock(&log.mutex)
-        taken.swap(log.own.snapshots)
+        taken.swap(private_of(log).snapshots)
         pthread_mutex_unlock(&log.mutex)
     for i in range(taken.size()):
         storage.write_file(f"{taken[i].offset:020d}.snapshot", <bytes>taken[i].data, sync=False)

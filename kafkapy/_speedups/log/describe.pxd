@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.partition_log cimport LogCounters, LogState
+from kafkapy._speedups.log.layout cimport LogCounters, LogState
 from kafkapy._speedups.log.segment cimport SegmentState
 
 # A reference to every segment, oldest first; the caller gives them back.

@@ -7,7 +7,8 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport atomic_load, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
-from kafkapy._speedups.log.partition_log cimport Follower, LogCounters, LogState
+from kafkapy._speedups.log.layout cimport LogCounters, LogState
+from kafkapy._speedups.log.private cimport Follower, private_of
 from kafkapy._speedups.log.producer_state cimport CompletedTransaction, ProducerEntry, producer_dict
 from kafkapy._speedups.log.recovery cimport EpochEntry
 from kafkapy._speedups.log.segment cimport SegmentState, segment_ref
@@ -60,7 +61,7 @@ cdef dict describe_followers(LogState* log):
     cdef unordered_map[int32_t, Follower].iterator at
     with nogil:
         pthread_mutex_lock(&log.mutex)
-        copy = log.own.followers
+        copy = private_of(log).followers
         pthread_mutex_unlock(&log.mutex)
     found = {}
     at = copy.begin()
@@ -75,7 +76,7 @@ cdef list describe_epochs(LogState* log):
     cdef size_t i
     with nogil:
         pthread_mutex_lock(&log.mutex)
-        copy = log.own.history.epochs
+        copy = private_of(log).history.epochs
         pthread_mutex_unlock(&log.mutex)
     return [(copy[i].epoch, copy[i].start_offset) for i in range(copy.size())]
 
@@ -85,7 +86,7 @@ cdef list describe_aborted(LogState* log, int64_t start, int64_t end):
     cdef size_t i
     with nogil:
         pthread_mutex_lock(&log.mutex)
-        copy = log.own.history.aborted
+        copy = private_of(log).history.aborted
         pthread_mutex_unlock(&log.mutex)
     return [(copy[i].producer_id, copy[i].first_offset, copy[i].last_offset, copy[i].last_stable_offset)
             for i in range(copy.size()) if start <= copy[i].last_offset < end]
@@ -96,7 +97,7 @@ cdef list describe_producers(LogState* log):
     cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at
     with nogil:
         pthread_mutex_lock(&log.mutex)
-        copy = log.own.history.producers.producers
+        copy = private_of(log).history.producers.producers
         pthread_mutex_unlock(&log.mutex)
     found = []
     at = copy.begin()

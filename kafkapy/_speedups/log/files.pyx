@@ -23,9 +23,14 @@ from kafkapy._speedups.log.cut cimport (
     seal_closed_segments,
 )
 from kafkapy._speedups.log.describe cimport hold_segments
-from kafkapy._speedups.log.partition_log cimport LogState, PartitionLog, Waiter
+from kafkapy._speedups.log.layout cimport LogState, Waiter
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_seal, segment_trim, segment_unref
 from kafkapy._speedups.log.state cimport active_segment, fire, lock_settled, switch_segment_locked, take_waiters_locked
+
+
+cdef class LogFiles:
+    """The files of a log: what the functions here need of a PartitionLog, which is derived from it."""
 
 
 cdef void wake_changed(LogState* log, bint every) noexcept nogil:
@@ -47,17 +52,17 @@ cdef bint has_prepared(LogState* log) noexcept nogil:
 cdef int check_online(LogState* log) except -1:
     """OSError when the log is offline: its files stay as the failure left them, for the recovery of the next start."""
     if log.offline_errno:
-        raise OSError(log.offline_errno, strerror(log.offline_errno).decode(), log.own.directory.decode())
+        raise OSError(log.offline_errno, strerror(log.offline_errno).decode(), private_of(log).directory.decode())
     return 0
 
 
-cdef int make_segment_ready(PartitionLog log) except -1:
+cdef int make_segment_ready(LogFiles log) except -1:
     cdef SegmentState* segment
     cdef vector[Waiter] woken
     cdef string path, directory
     cdef bint moved = True, ready
     cdef int failure
-    if log.state.own.native_segments:
+    if private_of(log.state).native_segments:
         with nogil:
             failure = make_segment(log.state)
         if failure:
@@ -86,12 +91,12 @@ cdef int make_segment_ready(PartitionLog log) except -1:
         segment = segment_new(0, fd, path, string(), log.state.config.segment_index_bytes, False, wall_clock_ms())
         with nogil:
             lock_settled(log.state)
-            moved = log.state.own.directory != directory
+            moved = private_of(log.state).directory != directory
             if not moved:
-                if log.state.prepared == NULL and not log.state.own.closed and not log.state.deleted:
+                if log.state.prepared == NULL and not private_of(log.state).closed and not log.state.deleted:
                     log.state.prepared = segment
                     segment = NULL
-                log.state.own.segment_wanted = False
+                private_of(log.state).segment_wanted = False
                 take_waiters_locked(log.state, False, &woken)
             pthread_mutex_unlock(&log.state.mutex)
             fire(&woken)
@@ -103,7 +108,7 @@ cdef int make_segment_ready(PartitionLog log) except -1:
     return 0
 
 
-cdef bint roll_segment(PartitionLog log) except -1:
+cdef bint roll_segment(LogFiles log) except -1:
     cdef SegmentState* active
     cdef bint rolled = False, again = True
     cdef int failure = 0
@@ -113,7 +118,7 @@ cdef bint roll_segment(PartitionLog log) except -1:
             lock_settled(log.state)
             active = active_segment(log.state)
             again = False
-            if log.state.offline_errno or log.state.own.closed or log.state.deleted:
+            if log.state.offline_errno or private_of(log.state).closed or log.state.deleted:
                 failure = log.state.offline_errno
             elif active == NULL or active.size > 0:
                 again = log.state.prepared == NULL
@@ -128,7 +133,7 @@ cdef bint roll_segment(PartitionLog log) except -1:
     return rolled
 
 
-cdef bint truncate(PartitionLog log, int64_t offset) except -1:
+cdef bint truncate(LogFiles log, int64_t offset) except -1:
     cdef vector[int64_t] removed
     cdef LogCut cut
     cdef int64_t before = log.log_end_offset
@@ -171,7 +176,7 @@ cdef bint truncate(PartitionLog log, int64_t offset) except -1:
     return True
 
 
-cdef int truncate_fully(PartitionLog log, int64_t offset) except -1:
+cdef int truncate_fully(LogFiles log, int64_t offset) except -1:
     cdef vector[int64_t] removed
     cdef int failure
     check_online(log.state)
@@ -194,7 +199,7 @@ cdef int truncate_fully(PartitionLog log, int64_t offset) except -1:
     return 0
 
 
-cdef list delete_closed_segments(PartitionLog log, int64_t offset):
+cdef list delete_closed_segments(LogFiles log, int64_t offset):
     cdef vector[int64_t] removed
     check_online(log.state)
     offset = min(offset, log.high_watermark)
@@ -202,7 +207,7 @@ cdef list delete_closed_segments(PartitionLog log, int64_t offset):
     log.write_rolled_snapshots()
     with nogil:
         # Until the files are gone as well the log must not move to another directory, where these names are other segments'.
-        pthread_mutex_lock(&log.state.own.sealing)
+        pthread_mutex_lock(&private_of(log.state).sealing)
         remove_segments_below(log.state, offset, &removed)
     bases = list(removed)
     try:
@@ -213,13 +218,13 @@ cdef list delete_closed_segments(PartitionLog log, int64_t offset):
         raise
     finally:
         with nogil:
-            pthread_mutex_unlock(&log.state.own.sealing)
+            pthread_mutex_unlock(&private_of(log.state).sealing)
     if bases:
         log.write_leader_epochs()
     return bases
 
 
-cdef int sync_files(PartitionLog log) except -1:
+cdef int sync_files(LogFiles log) except -1:
     cdef int failure
     cdef int64_t end = log.log_end_offset
     if log.storage.directory:
@@ -236,7 +241,7 @@ cdef int sync_files(PartitionLog log) except -1:
     return 0
 
 
-cdef int seal_files(PartitionLog log) except -1:
+cdef int seal_files(LogFiles log) except -1:
     cdef int failure
     check_online(log.state)
     with nogil:
@@ -248,7 +253,7 @@ cdef int seal_files(PartitionLog log) except -1:
     return 0
 
 
-cdef int close_files(PartitionLog log) except -1:
+cdef int close_files(LogFiles log) except -1:
     cdef vector[Waiter] woken
     cdef vector[SegmentState*] held
     cdef SegmentState* prepared
@@ -256,7 +261,7 @@ cdef int close_files(PartitionLog log) except -1:
     cdef int failure = 0
     with nogil:
         lock_settled(log.state)
-        log.state.own.closed = True
+        private_of(log.state).closed = True
         log.state.leader = False
         prepared = log.state.prepared
         log.state.prepared = NULL

@@ -11,7 +11,8 @@ from libc.stdint cimport int64_t, uint8_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.log.cleaner_throttle cimport CleanerThrottle
-from kafkapy._speedups.log.partition_log cimport LogState, PartitionLog
+from kafkapy._speedups.log.layout cimport LogState
+from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.log.segment cimport SegmentState
 
 cdef enum CopyOutcome:

@@ -7,19 +7,25 @@ from libc.string cimport memset, strerror
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.error_codes cimport (
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_OFFSET_OUT_OF_RANGE,
+)
 from kafkapy._speedups.base.posix cimport (
     atomic_load,
     atomic_store,
+    file_read,
     is_shortage,
     pthread_mutex_lock,
     pthread_mutex_unlock,
     wall_clock_ms,
 )
 from kafkapy._speedups.base.wire cimport load_int64
-from kafkapy._speedups.log.append cimport append_batches, write_aborted_transactions
+from kafkapy._speedups.log.append cimport append_batches
 from kafkapy._speedups.log.cleaner_throttle cimport throttle
 from kafkapy._speedups.log.cut cimport resume_appends
-from kafkapy._speedups.log.partition_log cimport (
+from kafkapy._speedups.log.layout cimport (
     LOG_APPENDED,
     LOG_PARK_SEGMENT,
     READ_LOG_END,
@@ -30,6 +36,7 @@ from kafkapy._speedups.log.partition_log cimport (
     ReadResult,
     Waiter,
 )
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport ORIGIN_REPLICATION
 from kafkapy._speedups.log.read cimport read_batches
 from kafkapy._speedups.log.segment cimport (
@@ -43,9 +50,6 @@ from kafkapy._speedups.log.segment cimport (
     segment_unref,
 )
 from kafkapy._speedups.log.state cimport (
-    ERROR_KAFKA_STORAGE_ERROR,
-    ERROR_NOT_LEADER_OR_FOLLOWER,
-    ERROR_OFFSET_OUT_OF_RANGE,
     active_segment,
     fire,
     forget_batches_locked,
@@ -58,7 +62,8 @@ from kafkapy._speedups.log.state cimport (
     want_segment_locked,
 )
 from kafkapy._speedups.log.swap cimport final_name, swap_pin
-from kafkapy._speedups.records.file_records cimport file_read, legacy_check_crc
+from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
+from kafkapy._speedups.records.file_records cimport legacy_check_crc
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_OK,
@@ -140,14 +145,14 @@ cdef class FutureLogCopy:
         cdef LogState* log = self.log.state
         with nogil:
             # Flushes and truncation take this first and then wait until the log is settled, so the order here must be the same.
-            pthread_mutex_lock(&log.own.sealing)
+            pthread_mutex_lock(&private_of(log).sealing)
             lock_settled(log)
-            if log.own.closed or log.deleted or log.offline_errno:
+            if private_of(log).closed or log.deleted or log.offline_errno:
                 pthread_mutex_unlock(&log.mutex)
-                pthread_mutex_unlock(&log.own.sealing)
+                pthread_mutex_unlock(&private_of(log).sealing)
             else:
                 self.swapping = True
-                log.own.rolling = True
+                private_of(log).rolling = True
                 pthread_mutex_unlock(&log.mutex)
                 outcome = self.catch_up(NO_LIMIT, False, &copied)
                 if outcome == COPY_CAUGHT_UP:
@@ -191,35 +196,35 @@ cdef class FutureLogCopy:
             if future.prepared != NULL:
                 future.prepared.path = path
                 future.prepared.records.path = path
-            pthread_mutex_lock(&log.own.aborted_file)
+            pthread_mutex_lock(&private_of(log).aborted_file)
             pthread_mutex_lock(&log.mutex)
             log.segments.swap(future.segments)
             unused = log.prepared
             log.prepared = future.prepared
-            log.own.directory = directory
-            log.own.segment_wanted = False
-            log.own.snapshots.swap(future.own.snapshots)
+            private_of(log).directory = directory
+            private_of(log).segment_wanted = False
+            private_of(log).snapshots.swap(private_of(future).snapshots)
             # Snapshots that the old directory had do not count any more.
-            log.own.history.producers.snapshot_offset = future.own.history.producers.snapshot_offset
+            private_of(log).history.producers.snapshot_offset = private_of(future).history.producers.snapshot_offset
             log.recovery_point = future.recovery_point
-            log.own.flushed = future.recovery_point     # in these files
-            if log.own.flush_due > log.own.flushed:
+            private_of(log).flushed = future.recovery_point     # in these files
+            if private_of(log).flush_due > private_of(log).flushed:
                 # flush.messages was taken back in between, so the move did not sync what produces and consumers still wait for.
-                log.own.unflushed_messages += log.own.flush_due - log.own.flushed
+                private_of(log).unflushed_messages += private_of(log).flush_due - private_of(log).flushed
                 want_flush_locked(log)
             forget_batches_locked(log, 0)
-            log.own.rolling = False
+            private_of(log).rolling = False
             take_waiters_locked(log, False, &woken)
             for i in range(log.waiters.size()):
                 if log.waiters[i].kind == WAIT_SEGMENT:
                     want_segment_locked(log)
             pthread_mutex_unlock(&log.mutex)
-            pthread_mutex_unlock(&log.own.aborted_file)
-            pthread_mutex_unlock(&log.own.sealing)
+            pthread_mutex_unlock(&private_of(log).aborted_file)
+            pthread_mutex_unlock(&private_of(log).sealing)
             fire(&woken)
             self.swapping = False
             pthread_mutex_lock(&future.mutex)
-            future.own.closed = True
+            private_of(future).closed = True
             future.prepared = NULL
             taken.swap(future.segments)
             pthread_mutex_unlock(&future.mutex)
@@ -238,7 +243,7 @@ cdef class FutureLogCopy:
     cdef void go_on(self) noexcept nogil:
         self.swapping = False
         resume_appends(self.log.state)
-        pthread_mutex_unlock(&self.log.state.own.sealing)
+        pthread_mutex_unlock(&private_of(self.log.state).sealing)
         self.release_replaced(0)
 
     cdef void release_replaced(self, int64_t own) noexcept nogil:
@@ -391,7 +396,7 @@ cdef class FutureLogCopy:
             return COPY_CORRUPT
         pthread_mutex_lock(&future.mutex)
         active = active_segment(future)
-        if future.own.closed or future.deleted or future.offline_errno:
+        if private_of(future).closed or future.deleted or future.offline_errno:
             outcome = COPY_ENDED
         elif offset < future.log_end_offset:
             outcome = COPY_MISALIGNED

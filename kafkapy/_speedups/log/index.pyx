@@ -9,13 +9,14 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
 from posix.unistd cimport close, ftruncate
 
 from kafkapy._speedups.base.posix cimport (
+    file_read,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.wire cimport load_int32, load_int64, store_int32, store_int64
-from kafkapy._speedups.records.file_records cimport file_read, file_size, file_sync, open_file
+from kafkapy._speedups.records.file_records cimport file_size, file_sync, open_file
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, int64_t position)

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.partition_log cimport LogState
+from kafkapy._speedups.log.layout cimport LogState
 
 # This broker (`leader_id`) leads in `leader_epoch`; `replicas` are the other replicas of the assignment, `in_sync` those of the ISR (which counts as
 # assigned too). True when the leader epochs changed.

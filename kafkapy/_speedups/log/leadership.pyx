@@ -6,7 +6,8 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
-from kafkapy._speedups.log.partition_log cimport Follower, LogState, Waiter
+from kafkapy._speedups.log.layout cimport LogState, Waiter
+from kafkapy._speedups.log.private cimport Follower, private_of
 from kafkapy._speedups.log.recovery cimport EpochEntry, epochs_assign
 from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, lock_settled, take_waiters_locked
 
@@ -43,20 +44,20 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[in
     # Positions that followers of an earlier leader had are not to be trusted.
     at = followers.begin()
     while not new_epoch and at != followers.end():
-        known = log.own.followers.find(deref(at).first)
-        if known != log.own.followers.end():
+        known = private_of(log).followers.find(deref(at).first)
+        if known != private_of(log).followers.end():
             deref(at).second.log_end_offset = deref(known).second.log_end_offset
             deref(at).second.caught_up_ms = deref(known).second.caught_up_ms
         inc(at)
-    log.own.followers.swap(followers)
+    private_of(log).followers.swap(followers)
     log.leader = True
     log.leader_id = leader_id
     log.leader_epoch = leader_epoch
     log.in_sync_replicas = <int32_t>in_sync.size() + 1
-    changed = forget_newer_epochs(&log.own.history.epochs, leader_epoch)
-    if epochs_assign(&log.own.history.epochs, leader_epoch, log.log_end_offset) or changed:
+    changed = forget_newer_epochs(&private_of(log).history.epochs, leader_epoch)
+    if epochs_assign(&private_of(log).history.epochs, leader_epoch, log.log_end_offset) or changed:
         changed = True
-        log.own.epochs_version += 1
+        private_of(log).epochs_version += 1
     advance_high_watermark_locked(log)
     # Requests that wait were checked against the epoch before: all look again.
     take_waiters_locked(log, new_epoch, &woken)
@@ -72,7 +73,7 @@ cdef void follow(LogState* log, int32_t leader_id, int32_t leader_epoch) noexcep
     log.leader_id = leader_id
     log.leader_epoch = leader_epoch
     log.in_sync_replicas = 0
-    log.own.followers.clear()
+    private_of(log).followers.clear()
     take_waiters_locked(log, True, &woken)
     pthread_mutex_unlock(&log.mutex)
     fire(&woken)
@@ -80,7 +81,7 @@ cdef void follow(LogState* log, int32_t leader_id, int32_t leader_epoch) noexcep
 
 cdef bint is_follower(LogState* log, int32_t replica_id) noexcept nogil:
     pthread_mutex_lock(&log.mutex)
-    cdef bint known = log.leader and log.own.followers.count(replica_id) > 0
+    cdef bint known = log.leader and private_of(log).followers.count(replica_id) > 0
     pthread_mutex_unlock(&log.mutex)
     return known
 
@@ -89,8 +90,8 @@ cdef void follower_fetched(LogState* log, int32_t replica_id, int64_t log_end_of
     cdef vector[Waiter] woken
     cdef unordered_map[int32_t, Follower].iterator found
     pthread_mutex_lock(&log.mutex)
-    found = log.own.followers.find(replica_id)
-    if found == log.own.followers.end():
+    found = private_of(log).followers.find(replica_id)
+    if found == private_of(log).followers.end():
         pthread_mutex_unlock(&log.mutex)
         return
     deref(found).second.log_end_offset = log_end_offset

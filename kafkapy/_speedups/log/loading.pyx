@@ -14,7 +14,9 @@ from posix.unistd cimport close
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.base.wire cimport Cursor, cursor_init, load_int16, read_int16, read_int64, remaining
 from kafkapy._speedups.log.index cimport index_trim, offset_index_check, time_index_check, time_index_last
-from kafkapy._speedups.log.partition_log cimport LogState, PartitionLog
+from kafkapy._speedups.log.layout cimport LogState
+from kafkapy._speedups.log.partition_log cimport PartitionLog
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport (
     CompletedTransaction,
     ProducerStateManager,
@@ -138,7 +140,7 @@ cdef int end_at_last(LogState* log) noexcept nogil:
     """The last segment's file ends where the segment does, and the directory has no more names behind it. 0 or an errno."""
     cdef SegmentState* s = log.segments.back()
     cdef int failure = segment_open(s)
-    failure = -failure if failure < 0 else path_sync(log.own.directory)
+    failure = -failure if failure < 0 else path_sync(private_of(log).directory)
     if failure == 0:
         failure = file_truncate(s.fd, s.size)
     index_trim(&s.offset_index.file, False)
@@ -158,14 +160,14 @@ def load(PartitionLog log, list segments, *, int64_t recovery_point, int64_t log
         raise ValueError("the log is loaded already")
     with nogil:
         pthread_mutex_lock(&state.mutex)
-        state.own.loading = True
+        private_of(state).loading = True
         pthread_mutex_unlock(&state.mutex)
     try:
         return fill(log, segments, recovery_point, log_start_offset, clean, epochs)
     finally:
         with nogil:
             pthread_mutex_lock(&state.mutex)
-            state.own.loading = False
+            private_of(state).loading = False
             pthread_mutex_unlock(&state.mutex)
 
 
@@ -179,16 +181,16 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
     for number, start in epochs:
         epoch.epoch = number
         epoch.start_offset = start
-        state.own.history.epochs.push_back(epoch)
+        private_of(state).history.epochs.push_back(epoch)
     for base_offset, size, created_ms in segments:
-        stem = segment_stem(state.own.directory, base_offset)
+        stem = segment_stem(private_of(state).directory, base_offset)
         path = stem
         path.append(<const char*>b".log")
         s = segment_new(base_offset, -1, path, stem, state.config.segment_index_bytes, False, created_ms)
         s.size = size
         state.segments.push_back(s)
     with nogil:
-        load_segments(state, &state.own.history, recovery_point, clean, &outcome)
+        load_segments(state, &private_of(state).history, recovery_point, clean, &outcome)
     if outcome.failure:
         raise OSError(outcome.failure, strerror(outcome.failure).decode(), log.storage.directory)
     removed = []
@@ -217,8 +219,8 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
         outcome.next_offset = log_start_offset
         log.storage.delete_segments(below, delay_ms=0)
         removed += below
-    while state.own.history.epochs.size() and state.own.history.epochs.back().start_offset >= outcome.next_offset:
-        state.own.history.epochs.pop_back()
+    while private_of(state).history.epochs.size() and private_of(state).history.epochs.back().start_offset >= outcome.next_offset:
+        private_of(state).history.epochs.pop_back()
     with nogil:
         pthread_mutex_lock(&state.mutex)
         state.log_start_offset = log_start_offset
@@ -227,10 +229,10 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
         if state.recovery_point < log_start_offset:
             state.recovery_point = log_start_offset
         # Nobody knows whether these are on disk.
-        state.own.unflushed_messages = state.log_end_offset - state.recovery_point
+        private_of(state).unflushed_messages = state.log_end_offset - state.recovery_point
         state.high_watermark = log_start_offset
         state.last_stable_offset = log_start_offset
-        state.own.history.producers.end_offset = log_start_offset
+        private_of(state).history.producers.end_offset = log_start_offset
         pthread_mutex_unlock(&state.mutex)
     return sorted(removed), outcome.first_recovered, outcome.recovered, outcome.cut_bytes
 
@@ -257,11 +259,11 @@ def load_aborted(PartitionLog log, bytes data):
         if entry.last_offset <= previous or entry.first_offset > entry.last_offset:
             return -1
         previous = entry.last_offset
-        if state.own.history.aborted.size() == 0 or state.own.history.aborted.back().last_offset < entry.last_offset:
+        if private_of(state).history.aborted.size() == 0 or private_of(state).history.aborted.back().last_offset < entry.last_offset:
             if entry.last_offset < state.log_end_offset:
                 entries.push_back(entry)
     for entry in entries:
-        state.own.history.aborted.push_back(entry)
+        private_of(state).history.aborted.push_back(entry)
     return entries.size()
 
 
@@ -295,7 +297,7 @@ def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms, bint tru
         held = state.segments
         for i in range(held.size()):
             segment_ref(held[i])
-        history.aborted = state.own.history.aborted
+        history.aborted = private_of(state).history.aborted
         pthread_mutex_unlock(&state.mutex)
     for offset_, data in sorted(snapshots, reverse=True):
         offset = offset_
@@ -316,11 +318,11 @@ def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms, bint tru
         lock_for_rebuild(state, truncating)
         if failure == 0:
             history.producers.end_offset = end
-            old = state.own.history.producers
-            state.own.history.producers = history.producers
-            state.own.history.aborted = history.aborted
+            old = private_of(state).history.producers
+            private_of(state).history.producers = history.producers
+            private_of(state).history.aborted = history.aborted
             forget_aborted_summary_locked(state)
-            producer_high_watermark(state.own.history.producers, state.high_watermark)
+            producer_high_watermark(private_of(state).history.producers, state.high_watermark)
             update_last_stable_offset_locked(state)
         else:
             old = history.producers

@@ -8,7 +8,7 @@ that mutex. The next use opens the file again by its path.
 
 from libc.stdint cimport int64_t
 
-from kafkapy._speedups.log.partition_log cimport LogState
+from kafkapy._speedups.log.layout cimport LogState
 
 # Called when a log is made, and when its last reference is gone.
 cdef void watch_log(LogState* log) noexcept nogil

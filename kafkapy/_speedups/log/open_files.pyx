@@ -13,7 +13,8 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_trylock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.log.partition_log cimport LogState
+from kafkapy._speedups.log.layout cimport LogState
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport SegmentState
 from kafkapy._speedups.records.file_records cimport OpenFiles, file_records_take, open_files, segment_file_closed
 
@@ -25,7 +26,7 @@ pthread_mutex_init(&registry, NULL)
 
 cdef void watch_log(LogState* log) noexcept nogil:
     pthread_mutex_lock(&registry)
-    log.own.watched_at = logs.size()
+    private_of(log).watched_at = logs.size()
     logs.push_back(log)
     pthread_mutex_unlock(&registry)
 
@@ -34,8 +35,8 @@ cdef void forget_log(LogState* log) noexcept nogil:
     cdef LogState* last
     pthread_mutex_lock(&registry)
     last = logs.back()
-    logs[log.own.watched_at] = last
-    last.own.watched_at = log.own.watched_at
+    logs[private_of(log).watched_at] = last
+    private_of(last).watched_at = private_of(log).watched_at
     logs.pop_back()
     pthread_mutex_unlock(&registry)
 
@@ -65,7 +66,7 @@ cdef int64_t close_idle_files(int64_t most) noexcept nogil:
         if pthread_mutex_trylock(&log.mutex) != 0:
             continue
         # While files are renamed, paths may be those of other files.
-        if not (log.own.rolling or log.own.loading or log.deleted):
+        if not (private_of(log).rolling or private_of(log).loading or log.deleted):
             for i in range(log.segments.size()):
                 if <int64_t>taken.size() < most:
                     take_if_idle(log.segments[i], visited >= logs.size(), &taken)

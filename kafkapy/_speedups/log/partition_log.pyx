@@ -5,8 +5,11 @@ log_describe.pyx and log_bytes.pyx turn what Python asks for into objects.
 """
 
 from libc.errno cimport EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from libc.stdint cimport int8_t, int16_t, uint8_t
 from libc.string cimport memcpy, strerror
+from libcpp.string cimport string
 
+from kafkapy._speedups.base.error_codes cimport ERROR_KAFKA_STORAGE_ERROR, ERROR_OFFSET_OUT_OF_RANGE
 from kafkapy._speedups.base.event_queue cimport EventQueue
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
@@ -17,6 +20,7 @@ from kafkapy._speedups.base.posix cimport (
     wall_clock_ms,
 )
 from kafkapy._speedups.log.append cimport append_batches
+from kafkapy._speedups.log.background cimport flush_work, make_segment_work
 from kafkapy._speedups.log.cut cimport advance_log_start, flush_if_due
 from kafkapy._speedups.log.derived cimport (
     usable_snapshots,
@@ -43,8 +47,19 @@ from kafkapy._speedups.log.files cimport (
     truncate,
     truncate_fully,
 )
+from kafkapy._speedups.log.layout cimport (
+    READ_LOG_END,
+    AppendResult,
+    AppendStatus,
+    FetchIsolation,
+    LogConfigState,
+    LogState,
+    ReadResult,
+    Waiter,
+)
 from kafkapy._speedups.log.leadership cimport follow, follower_fetched, lead
 from kafkapy._speedups.log.open_files cimport forget_log
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport (
     ORIGIN_CLIENT,
     ORIGIN_COORDINATOR,
@@ -55,14 +70,13 @@ from kafkapy._speedups.log.producer_state cimport (
 from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport (
-    ERROR_KAFKA_STORAGE_ERROR,
-    ERROR_OFFSET_OUT_OF_RANGE,
     condition_holds_locked,
     end_offset_for_epoch_locked,
     fire,
     is_flushed_locked,
     lock_settled,
     log_new,
+    log_unref,
     set_high_watermark_locked,
     set_offline_locked,
     take_waiters_locked,
@@ -77,71 +91,10 @@ NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM, EAGAIN, ENOBUFS))
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
-cdef void log_free(LogState* log) noexcept nogil:
-    cdef size_t i
-    forget_log(log)
-    for i in range(log.segments.size()):
-        segment_unref(log.segments[i])
-    segment_unref(log.prepared)
-    producer_state_free(log.own.history.producers)
-    log_workers_unref(log.own.segment_workers)
-    log_workers_unref(log.own.flush_workers)
-    pthread_mutex_destroy(&log.own.sealing)
-    pthread_mutex_destroy(&log.own.aborted_file)
-    del log.own
-    pthread_mutex_destroy(&log.mutex)
-    del log
-
-
-cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter,
-                             AppendResult* result) noexcept nogil:
-    cdef AppendStatus status = append_batches(log, data, size, options, waiter, ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR,
-                                              result)
-    # With a control plane, a worker does it, and whoever needs the acknowledgement waits for WAIT_FLUSHED.
-    if status == LOG_APPENDED and log.events == NULL and flush_if_due(log):
-        result.error = ERROR_KAFKA_STORAGE_ERROR
-        result.message = "The log directory met a disk error."
-        return LOG_REFUSED
-    return status
-
-
-cdef bint log_was_flush_due(LogState* log) noexcept nogil:
-    return atomic_load(&log.own.flush_due) > 0
-
-
-cdef bint log_is_flushed_locked(LogState* log, int64_t offset) noexcept nogil:
-    return is_flushed_locked(log, offset)
-
-
-cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil:
-    cdef int holds
-    pthread_mutex_lock(&log.mutex)
-    holds = condition_holds_locked(log, waiter)
-    if not holds:
-        log.waiters.push_back(waiter[0])
-    pthread_mutex_unlock(&log.mutex)
-    return holds
-
-
-cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil:
-    cdef size_t i, kept = 0
-    pthread_mutex_lock(&log.mutex)
-    for i in range(log.waiters.size()):
-        if log.waiters[i].owner != owner or log.waiters[i].token != token:
-            log.waiters[kept] = log.waiters[i]
-            kept += 1
-    log.waiters.resize(kept)
-    pthread_mutex_unlock(&log.mutex)
-
-
-cdef void log_follower_position(LogState* log, int32_t replica_id, int64_t log_end_offset) noexcept nogil:
-    follower_fetched(log, replica_id, log_end_offset)
-
-
 cdef int64_t next_log_id = 0
 
 
-cdef class PartitionLog:
+cdef class PartitionLog(LogFiles):
     """One partition's log as the control plane sees it. Owns one reference to the state that the data plane shares.
 
     Made by LogManager (`kafkapy/log/loader.py` fills it). Any thread may call any method; each releases the GIL before it takes
@@ -161,7 +114,7 @@ cdef class PartitionLog:
             self.state.events = events.state
         self.events = events
         self.storage = storage
-        self.state.own.native_segments = getattr(storage, "native_segments", False)
+        private_of(self.state).native_segments = getattr(storage, "native_segments", False)
         self.update_config(config)
 
     def __dealloc__(self):
@@ -264,7 +217,7 @@ cdef class PartitionLog:
     @property
     def unflushed_messages(self):
         """Messages appended since the last flush."""
-        return self.state.own.unflushed_messages
+        return private_of(self.state).unflushed_messages
 
     @property
     def size(self):
@@ -294,10 +247,12 @@ cdef class PartitionLog:
             log_workers_ref(segments.state)
             log_workers_ref(flushes.state)
             pthread_mutex_lock(&self.state.mutex)
-            old_segments = self.state.own.segment_workers
-            old_flushes = self.state.own.flush_workers
-            self.state.own.segment_workers = segments.state
-            self.state.own.flush_workers = flushes.state
+            old_segments = private_of(self.state).segment_workers
+            old_flushes = private_of(self.state).flush_workers
+            private_of(self.state).segment_workers = segments.state
+            private_of(self.state).flush_workers = flushes.state
+            private_of(self.state).make_segment = make_segment_work
+            private_of(self.state).flush = flush_work
             pthread_mutex_unlock(&self.state.mutex)
             log_workers_unref(old_segments)
             log_workers_unref(old_flushes)
@@ -392,7 +347,7 @@ cdef class PartitionLog:
     def follower_position(self, int replica_id, int64_t log_end_offset):
         """A follower has fetched up to that offset; nothing happens when the assignment does not name it."""
         with nogil:
-            log_follower_position(self.state, replica_id, log_end_offset)
+            follower_fetched(self.state, replica_id, log_end_offset)
 
     def followers(self):
         """The other replicas of the assignment: id to (log end offset or -1, ms when it last reached the log end or 0, in sync)."""
@@ -456,9 +411,9 @@ cdef class PartitionLog:
         options.verify = False
         options.adds_partitions = False
         options.guard = 0
-        epochs = self.state.own.epochs_version
+        epochs = private_of(self.state).epochs_version
         appended = self.append(batches, &options, ORIGIN_REPLICATION)
-        if self.state.own.epochs_version != epochs:
+        if private_of(self.state).epochs_version != epochs:
             self.write_leader_epochs()
         return appended
 
@@ -543,7 +498,7 @@ cdef class PartitionLog:
         OffsetOutOfRangeError above the high watermark or for another negative number.
         """
         cdef int error
-        cdef int64_t epochs = self.state.own.epochs_version
+        cdef int64_t epochs = private_of(self.state).epochs_version
         if offset < 0:
             if offset != -1:
                 raise error_for(ERROR_OFFSET_OUT_OF_RANGE)
@@ -552,7 +507,7 @@ cdef class PartitionLog:
             error = advance_log_start(self.state, offset)
         if error:
             raise error_for(error)
-        if self.state.own.epochs_version != epochs:
+        if private_of(self.state).epochs_version != epochs:
             self.write_leader_epochs()
         return self.log_start_offset
 
@@ -599,7 +554,7 @@ cdef class PartitionLog:
         with nogil:
             # A truncation puts another state in the place of this one.
             pthread_mutex_lock(&self.state.mutex)
-            expiration_ms = self.state.own.history.producers.expiration_ms
+            expiration_ms = private_of(self.state).history.producers.expiration_ms
             pthread_mutex_unlock(&self.state.mutex)
         return expiration_ms
 
@@ -607,7 +562,7 @@ cdef class PartitionLog:
     def producer_id_expiration_ms(self, int64_t value):
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
-            self.state.own.history.producers.expiration_ms = value
+            private_of(self.state).history.producers.expiration_ms = value
             pthread_mutex_unlock(&self.state.mutex)
 
     def expire_producers(self, int64_t now_ms):
@@ -615,7 +570,7 @@ cdef class PartitionLog:
         cdef int32_t count
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
-            count = producer_expire(self.state.own.history.producers, now_ms)
+            count = producer_expire(private_of(self.state).history.producers, now_ms)
             pthread_mutex_unlock(&self.state.mutex)
         return count
 
@@ -654,7 +609,7 @@ cdef class PartitionLog:
             lock_settled(self.state)
             self.state.deleted = True
             self.state.leader = False
-            self.state.own.unwritten.clear()
+            private_of(self.state).unwritten.clear()
             take_waiters_locked(self.state, True, &woken)
             held = self.state.segments
             for i in range(held.size()):

@@ -7,7 +7,12 @@ from libcpp.map cimport map as ordered_map
 from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.base.crc32c cimport crc32c_of
-from kafkapy._speedups.base.error_codes cimport ERROR_INVALID_TXN_STATE
+from kafkapy._speedups.base.error_codes cimport (
+    ERROR_INVALID_PRODUCER_EPOCH,
+    ERROR_INVALID_TXN_STATE,
+    ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ERROR_TRANSACTION_COORDINATOR_FENCED,
+)
 from kafkapy._speedups.base.posix cimport atomic_add
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
@@ -42,11 +47,6 @@ cdef enum:
     SNAPSHOT_CRC_AT = 2
     SNAPSHOT_ENTRIES_AT = SNAPSHOT_CRC_AT + 4
     SNAPSHOT_ENTRY_SIZE = 8 + 2 + 4 + 8 + 4 + 8 + 4 + 8
-
-cdef enum:
-    ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    ERROR_INVALID_PRODUCER_EPOCH = 47
-    ERROR_TRANSACTION_COORDINATOR_FENCED = 52
 
 cdef const char* OVERTAKES = b"An earlier batch of this producer waits for the transaction coordinator still."
 

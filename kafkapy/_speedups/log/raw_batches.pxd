@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from kafkapy._speedups.log.partition_log cimport AppendOptions, LogState
+from kafkapy._speedups.log.layout cimport AppendOptions, LogState
 
 # (base offset, last offset, log append time in ms or -1); None when a segment must be prepared first. A KafkaError when it is refused.
 cdef object append_bytes(LogState* log, bytes batches, const AppendOptions* options, int origin)

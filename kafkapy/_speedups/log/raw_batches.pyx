@@ -7,10 +7,11 @@ from libc.stdlib cimport free
 from libc.string cimport strerror
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.base.posix cimport atomic_load, atomic_store, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.error_codes cimport ERROR_UNSUPPORTED_COMPRESSION_TYPE
+from kafkapy._speedups.base.posix cimport atomic_load, atomic_store, file_read, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.log.append cimport append_batches
 from kafkapy._speedups.log.describe cimport hold_segments
-from kafkapy._speedups.log.partition_log cimport (
+from kafkapy._speedups.log.layout cimport (
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
     LOG_REFUSED,
@@ -21,6 +22,7 @@ from kafkapy._speedups.log.partition_log cimport (
     LogState,
     ReadResult,
 )
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.read cimport read_batches
 from kafkapy._speedups.log.segment cimport (
     NEWEST_NOT_KNOWN,
@@ -30,14 +32,12 @@ from kafkapy._speedups.log.segment cimport (
     segment_ref,
     segment_unref,
 )
-from kafkapy._speedups.log.state cimport ERROR_UNSUPPORTED_COMPRESSION_TYPE
 from kafkapy._speedups.records.file_records cimport (
     SCAN_END,
     SCAN_FOUND,
     BatchPosition,
     BatchScan,
     ScanStatus,
-    file_read,
     holds_records,
     scan_next,
     scan_start,
@@ -113,7 +113,7 @@ cdef int64_t learn_newest_record(LogState* log, SegmentState* s) noexcept nogil:
         pthread_mutex_lock(&log.mutex)
         newest = atomic_load(&s.newest_record)
         size = s.size
-        truncations = log.own.truncations
+        truncations = private_of(log).truncations
         if newest == NEWEST_NOT_KNOWN and size == walked and truncations == known_truncations:
             newest = found
             atomic_store(&s.newest_record, found)

@@ -15,17 +15,18 @@ from libc.string cimport memset
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end, network_thread
+from kafkapy._speedups.base.error_codes cimport ERROR_KAFKA_STORAGE_ERROR, ERROR_OFFSET_OUT_OF_RANGE
 from kafkapy._speedups.base.posix cimport atomic_load, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.log.partition_log cimport (
+from kafkapy._speedups.log.layout cimport (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     AbortedTransaction,
     FetchIsolation,
     LogState,
     ReadResult,
-    RecentBatch,
     Waiter,
 )
+from kafkapy._speedups.log.private cimport RecentBatch, private_of
 from kafkapy._speedups.log.producer_state cimport CompletedTransaction
 from kafkapy._speedups.log.segment cimport (
     SegmentState,
@@ -38,8 +39,6 @@ from kafkapy._speedups.log.segment cimport (
 )
 from kafkapy._speedups.log.state cimport (
     ABORTED_BLOCK,
-    ERROR_KAFKA_STORAGE_ERROR,
-    ERROR_OFFSET_OUT_OF_RANGE,
     check_state_locked,
     end_offset_for_epoch_locked,
     fire,
@@ -57,16 +56,16 @@ cdef enum:
 
 cdef int64_t lowest_of_block_locked(LogState* log, size_t block) noexcept nogil:
     """The lowest first offset among the aborted transactions of a block."""
-    cdef vector[CompletedTransaction]* aborted = &log.own.history.aborted
-    cdef vector[int64_t]* lowest = &log.own.aborted_lowest
-    cdef size_t i = log.own.aborted_summed
+    cdef vector[CompletedTransaction]* aborted = &private_of(log).history.aborted
+    cdef vector[int64_t]* lowest = &private_of(log).aborted_lowest
+    cdef size_t i = private_of(log).aborted_summed
     while i < aborted.size():
         if i % ABORTED_BLOCK == 0:
             lowest.push_back(aborted[0][i].first_offset)
         elif aborted[0][i].first_offset < lowest.back():
             lowest[0][lowest.size() - 1] = aborted[0][i].first_offset
         i += 1
-    log.own.aborted_summed = i
+    private_of(log).aborted_summed = i
     return lowest[0][block]
 
 
@@ -87,7 +86,7 @@ cdef bint add_aborted(ReadResult* result, const CompletedTransaction* entry, int
 cdef bint collect_aborted_locked(LogState* log, int64_t start, int64_t upper, ReadResult* result) noexcept nogil:
     """Aborted transactions that overlap [start, upper); False without memory. They are in the order of their markers: those whose marker is above
     `upper` and which began below it may stand far behind, among many that began above, and whole blocks of those are passed over."""
-    cdef vector[CompletedTransaction]* aborted = &log.own.history.aborted
+    cdef vector[CompletedTransaction]* aborted = &private_of(log).history.aborted
     cdef size_t n = aborted.size()
     cdef size_t low = 0, high = n, middle
     cdef int32_t capacity = 0
@@ -121,7 +120,7 @@ cdef bint add_aborted_transactions(LogState* log, int64_t offset, SegmentState* 
     if 0 <= bound < upper:
         upper = bound
     pthread_mutex_lock(&log.mutex)
-    same = log.own.layout == layout
+    same = private_of(log).layout == layout
     if same and not collect_aborted_locked(log, offset, upper, result):
         result.error = ERROR_KAFKA_STORAGE_ERROR
     pthread_mutex_unlock(&log.mutex)
@@ -137,10 +136,10 @@ cdef ScanStatus find_limit(LogState* log, SegmentState* segment, int which, int6
     elif status != SCAN_END:
         return status
     pthread_mutex_lock(&log.mutex)
-    if status == SCAN_FOUND and log.own.layout == layout:
-        log.own.limits[which].offset = offset
-        log.own.limits[which].segment_base = segment.base_offset
-        log.own.limits[which].position = found.position
+    if status == SCAN_FOUND and private_of(log).layout == layout:
+        private_of(log).limits[which].offset = offset
+        private_of(log).limits[which].segment_base = segment.base_offset
+        private_of(log).limits[which].position = found.position
     pthread_mutex_unlock(&log.mutex)
     return SCAN_FOUND
 
@@ -219,8 +218,8 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
         upper = limit_offset
         if not last_one and log.segments[<size_t>(index + 1)].base_offset < upper:
             upper = log.segments[<size_t>(index + 1)].base_offset
-        layout = log.own.layout
-        has_aborted = isolation == READ_COMMITTED and not log.own.history.aborted.empty()
+        layout = private_of(log).layout
+        has_aborted = isolation == READ_COMMITTED and not private_of(log).history.aborted.empty()
         segment_ref(segment)
         pthread_mutex_unlock(&log.mutex)
 
@@ -228,11 +227,11 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
         status = SCAN_FOUND
         thread = NULL
         if segment.fd < 0 or start < 0 or not end_known:
-            if atomic_load(&log.own.slow) >= MOST_HANGING and network_thread() != NULL:
+            if atomic_load(&private_of(log).slow) >= MOST_HANGING and network_thread() != NULL:
                 # Enough threads hang in it. There is nothing to be had for now, and the client asks again.
                 segment_unref(segment)
                 return True
-            thread = blocking_begin(&log.own.slow)
+            thread = blocking_begin(&private_of(log).slow)
         opened = segment_open_to_read(segment)
         if opened < 0:
             status = SCAN_ERROR

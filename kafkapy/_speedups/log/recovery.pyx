@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.posix cimport file_read
 from kafkapy._speedups.log.index cimport (
     index_clear,
     index_flush_pending,
@@ -28,7 +29,6 @@ from kafkapy._speedups.records.file_records cimport (
     SCAN_FOUND,
     BatchScan,
     ScanStatus,
-    file_read,
     file_size,
     legacy_check_crc,
     scan_next,

@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.base.posix cimport atomic_add
+from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.log.index cimport OffsetIndexState, TimeIndexState, offset_index_bound
 from kafkapy._speedups.records.file_records cimport BatchPosition, FileRecordsState, ScanStatus
 
@@ -49,6 +50,8 @@ cdef inline void segment_unref(SegmentState* s) noexcept nogil:
 
 # The last reference is gone.
 cdef void segment_free(SegmentState* s) noexcept nogil
+# Appends a region of the segment's file, which is open, to a reply; the reply takes over the caller's reference.
+cdef void segment_send(Send* send, SegmentState* s, int64_t position, int64_t length) noexcept nogil
 # A segment over an open file (fd >= 0, taken over) or one to be opened by path later (fd -1). `stem` is the path of its files without suffix
 # ("" for the memory backend).
 cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes, bint sealed,

@@ -4,6 +4,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.base.posix cimport atomic_load, atomic_store
+from kafkapy._speedups.base.send cimport send_take_region
 from kafkapy._speedups.base.wire cimport load_int32
 from kafkapy._speedups.log.index cimport (
     index_detach,
@@ -57,6 +58,14 @@ cdef void segment_free(SegmentState* s) noexcept nogil:
     offset_index_free(s.offset_index)
     time_index_free(s.time_index)
     del s
+
+
+cdef void release(void* owner) noexcept nogil:
+    segment_unref(<SegmentState*>owner)
+
+
+cdef void segment_send(Send* send, SegmentState* s, int64_t position, int64_t length) noexcept nogil:
+    send_take_region(send, s.fd, position, length, s, release, &s.slow)
 
 
 cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes, bint sealed,

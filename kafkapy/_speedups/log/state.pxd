@@ -1,31 +1,41 @@
 """The inside of a partition log: what append, read and the control plane's calls share. Everything named *_locked is called under the mutex."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.partition_log cimport LogState, RecentBatch, Waiter
+from kafkapy._speedups.base.error_codes cimport (
+    ERROR_FENCED_LEADER_EPOCH,
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_NONE,
+    ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_UNKNOWN_LEADER_EPOCH,
+)
+from kafkapy._speedups.base.posix cimport atomic_add
+from kafkapy._speedups.log.layout cimport LogState, Waiter
+from kafkapy._speedups.log.private cimport RecentBatch, private_of
 from kafkapy._speedups.log.segment cimport SegmentState
-
-cdef enum:
-    ERROR_NONE = 0
-    ERROR_OFFSET_OUT_OF_RANGE = 1
-    ERROR_CORRUPT_MESSAGE = 2
-    ERROR_NOT_LEADER_OR_FOLLOWER = 6
-    ERROR_MESSAGE_TOO_LARGE = 10
-    ERROR_RECORD_LIST_TOO_LARGE = 18
-    ERROR_NOT_ENOUGH_REPLICAS = 19
-    ERROR_INVALID_TIMESTAMP = 32
-    ERROR_KAFKA_STORAGE_ERROR = 56
-    ERROR_FENCED_LEADER_EPOCH = 74
-    ERROR_UNKNOWN_LEADER_EPOCH = 75
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
-    ERROR_INVALID_RECORD = 87
 
 cdef enum:
     RECENT_BATCHES = 64
     ABORTED_BLOCK = 256
 
+cdef inline void log_ref(LogState* log) noexcept nogil:
+    atomic_add(&log.references, 1)
+
+
+cdef inline void log_unref(LogState* log) noexcept nogil:
+    if log != NULL and atomic_add(&log.references, -1) == 0:
+        log_free(log)
+
+
+# The last reference is gone.
+cdef void log_free(LogState* log) noexcept nogil
+# Whether flush.messages has ever made a flush due here; without the mutex, for who has just appended.
+cdef bint log_was_flush_due(LogState* log) noexcept nogil
+# 1 when the condition already holds (nothing registered), else 0 and the waiter stays until it fires once or is removed.
+cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil
+cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil
 cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory, int64_t producer_expiration_ms) noexcept nogil
 # Takes the mutex when no roll is renaming a file and no append is being written. What changes segments, epochs or leadership waits here.
 cdef void lock_settled(LogState* log) noexcept nogil
@@ -33,7 +43,7 @@ cdef void lock_settled(LogState* log) noexcept nogil
 cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
     if log.offline_errno:
         return ERROR_KAFKA_STORAGE_ERROR
-    if log.deleted or log.own.closed:
+    if log.deleted or private_of(log).closed:
         return ERROR_NOT_LEADER_OR_FOLLOWER
     if current_leader_epoch >= 0:
         if current_leader_epoch < log.leader_epoch:

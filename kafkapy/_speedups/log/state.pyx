@@ -17,6 +17,7 @@ from kafkapy._speedups.base.event_queue cimport (
     event_post,
 )
 from kafkapy._speedups.base.posix cimport (
+    atomic_load,
     atomic_store,
     cond_wait_until,
     is_shortage,
@@ -24,30 +25,24 @@ from kafkapy._speedups.base.posix cimport (
     pthread_cond_broadcast,
     pthread_cond_init,
     pthread_cond_wait,
+    pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
     pthread_mutex_unlock,
     wall_clock_ms,
 )
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init
-from kafkapy._speedups.log.background cimport flush_work, make_segment_work
-from kafkapy._speedups.log.open_files cimport watch_log
-from kafkapy._speedups.log.partition_log cimport (
+from kafkapy._speedups.log.layout cimport (
     WAIT_FLUSHED,
     WAIT_HIGH_WATERMARK,
     WAIT_LAST_STABLE_OFFSET,
     WAIT_LOG_END,
     WAIT_TURN,
-    Follower,
-    LimitPlace,
-    LogPrivate,
     LogState,
-    ProducerSnapshot,
-    RecentBatch,
     Waiter,
-    log_ref,
-    log_unref,
 )
+from kafkapy._speedups.log.open_files cimport forget_log, watch_log
+from kafkapy._speedups.log.private cimport Follower, LimitPlace, LogPrivate, ProducerSnapshot, RecentBatch, private_of
 from kafkapy._speedups.log.producer_state cimport (
     Transaction,
     producer_first_unstable,
@@ -55,11 +50,12 @@ from kafkapy._speedups.log.producer_state cimport (
     producer_forget_places,
     producer_high_watermark,
     producer_snapshot_write,
+    producer_state_free,
     producer_state_new,
 )
 from kafkapy._speedups.log.recovery cimport EpochEntry
-from kafkapy._speedups.log.segment cimport SegmentState, segment_name
-from kafkapy._speedups.log.workers cimport LogWorkersState, log_work, log_workers_post
+from kafkapy._speedups.log.segment cimport SegmentState, segment_name, segment_unref
+from kafkapy._speedups.log.workers cimport LogWorkersState, log_work, log_workers_post, log_workers_unref
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libcpp.unordered_map cimport unordered_map
@@ -116,6 +112,8 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.segments_made = 0
     own.segment_workers = NULL
     own.flush_workers = NULL
+    own.make_segment = NULL
+    own.flush = NULL
     own.closed = False
     own.recent_next = 0
     own.limits[0].offset = -1
@@ -135,16 +133,58 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     return log
 
 
+cdef void log_free(LogState* log) noexcept nogil:
+    cdef LogPrivate* own = private_of(log)
+    cdef size_t i
+    forget_log(log)
+    for i in range(log.segments.size()):
+        segment_unref(log.segments[i])
+    segment_unref(log.prepared)
+    producer_state_free(own.history.producers)
+    log_workers_unref(own.segment_workers)
+    log_workers_unref(own.flush_workers)
+    pthread_mutex_destroy(&own.sealing)
+    pthread_mutex_destroy(&own.aborted_file)
+    del own
+    pthread_mutex_destroy(&log.mutex)
+    del log
+
+
+cdef bint log_was_flush_due(LogState* log) noexcept nogil:
+    return atomic_load(&private_of(log).flush_due) > 0
+
+
+cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil:
+    cdef int holds
+    pthread_mutex_lock(&log.mutex)
+    holds = condition_holds_locked(log, waiter)
+    if not holds:
+        log.waiters.push_back(waiter[0])
+    pthread_mutex_unlock(&log.mutex)
+    return holds
+
+
+cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil:
+    cdef size_t i, kept = 0
+    pthread_mutex_lock(&log.mutex)
+    for i in range(log.waiters.size()):
+        if log.waiters[i].owner != owner or log.waiters[i].token != token:
+            log.waiters[kept] = log.waiters[i]
+            kept += 1
+    log.waiters.resize(kept)
+    pthread_mutex_unlock(&log.mutex)
+
+
 cdef void lock_settled(LogState* log) noexcept nogil:
     cdef unsigned int pause_us = SHORTEST_PAUSE_US
     pthread_mutex_lock(&log.mutex)
-    while log.own.rolling or log.own.writing:
-        if log.own.writing:
-            log.own.settlers += 1
-            log.own.turn_waiters += 1
-            pthread_cond_wait(&log.own.turn_over, &log.mutex)
-            log.own.turn_waiters -= 1
-            log.own.settlers -= 1
+    while private_of(log).rolling or private_of(log).writing:
+        if private_of(log).writing:
+            private_of(log).settlers += 1
+            private_of(log).turn_waiters += 1
+            pthread_cond_wait(&private_of(log).turn_over, &log.mutex)
+            private_of(log).turn_waiters -= 1
+            private_of(log).settlers -= 1
             continue
         pthread_mutex_unlock(&log.mutex)
         # A roll takes one rename, the swap of a move several syncs.
@@ -154,7 +194,7 @@ cdef void lock_settled(LogState* log) noexcept nogil:
 
 
 cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil:
-    cdef LogPrivate* own = log.own
+    cdef LogPrivate* own = private_of(log)
     cdef int64_t turn = own.turns
     cdef bint in_time = True
     if not own.writing:
@@ -180,15 +220,15 @@ cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil:
 
 
 cdef void begin_turn_locked(LogState* log) noexcept nogil:
-    log.own.writing = True
-    log.own.turns += 1
+    private_of(log).writing = True
+    private_of(log).turns += 1
 
 
 cdef void end_turn_locked(LogState* log) noexcept nogil:
-    log.own.writing = False
-    log.own.turn_is_slow = False
-    if log.own.turn_waiters:
-        pthread_cond_broadcast(&log.own.turn_over)
+    private_of(log).writing = False
+    private_of(log).turn_is_slow = False
+    if private_of(log).turn_waiters:
+        pthread_cond_broadcast(&private_of(log).turn_over)
 
 
 cdef SegmentState* active_segment(LogState* log) noexcept nogil:
@@ -219,7 +259,7 @@ cdef string segment_stem(const string& directory, int64_t base_offset) noexcept 
 
 
 cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil:
-    cdef int64_t unstable = producer_first_unstable_offset(log.own.history.producers)
+    cdef int64_t unstable = producer_first_unstable_offset(private_of(log).history.producers)
     atomic_store(&log.last_stable_offset, unstable if 0 <= unstable < log.high_watermark else log.high_watermark)
 
 
@@ -230,8 +270,8 @@ cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogi
         offset = log.log_start_offset
     if offset != log.high_watermark:
         atomic_store(&log.high_watermark, offset)
-        if not log.own.history.producers.unreplicated.empty():
-            producer_high_watermark(log.own.history.producers, offset)
+        if not private_of(log).history.producers.unreplicated.empty():
+            producer_high_watermark(private_of(log).history.producers, offset)
         if log.announce_high_watermark and log.events != NULL:
             event_post(log.events, EVENT_HIGH_WATERMARK, log.id, offset, NULL, 0)
     update_last_stable_offset_locked(log)
@@ -243,20 +283,20 @@ cdef void advance_high_watermark_locked(LogState* log) noexcept nogil:
     if not log.leader:
         return
     if log.in_sync_replicas > 1:
-        at = log.own.followers.begin()
-        while at != log.own.followers.end():
+        at = private_of(log).followers.begin()
+        while at != private_of(log).followers.end():
             if deref(at).second.in_sync and deref(at).second.log_end_offset < smallest:
                 smallest = deref(at).second.log_end_offset
             inc(at)
     # Kafka syncs in the append, before the high watermark moves. Here a worker syncs, and what it has to is not visible until then.
-    if log.own.flush_due > log.own.flushed and smallest > log.own.flushed:
-        smallest = log.own.flushed
+    if private_of(log).flush_due > private_of(log).flushed and smallest > private_of(log).flushed:
+        smallest = private_of(log).flushed
     if smallest > log.high_watermark:
         set_high_watermark_locked(log, smallest)
 
 
 cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil:
-    if log.offline_errno or log.deleted or log.own.closed or not log.leader:
+    if log.offline_errno or log.deleted or private_of(log).closed or not log.leader:
         return True
     if waiter.kind == WAIT_HIGH_WATERMARK:
         return log.high_watermark > waiter.threshold
@@ -267,12 +307,12 @@ cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept n
     if waiter.kind == WAIT_FLUSHED:
         return is_flushed_locked(log, waiter.threshold)
     if waiter.kind == WAIT_TURN:
-        return not log.own.writing and not log.own.rolling
-    return log.prepared != NULL and not log.own.rolling
+        return not private_of(log).writing and not private_of(log).rolling
+    return log.prepared != NULL and not private_of(log).rolling
 
 
 cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil:
-    return offset >= log.own.flush_due or offset < log.own.flushed
+    return offset >= private_of(log).flush_due or offset < private_of(log).flushed
 
 
 cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil:
@@ -296,7 +336,7 @@ cdef void fire(vector[Waiter]* waiters) noexcept nogil:
 
 cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size,
                                 int64_t segment_base) noexcept nogil:
-    cdef LogPrivate* own = log.own
+    cdef LogPrivate* own = private_of(log)
     cdef RecentBatch batch
     batch.base_offset = base_offset
     batch.last_offset = last_offset
@@ -313,7 +353,7 @@ cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last
 
 cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_base, RecentBatch* out) noexcept nogil:
     """Binary search in the ring: its entries ascend from the oldest, at recent_next when the ring is full."""
-    cdef LogPrivate* own = log.own
+    cdef LogPrivate* own = private_of(log)
     cdef size_t n = own.recent.size()
     cdef size_t start = own.recent_next if n == RECENT_BATCHES else 0
     cdef size_t low = 0, high = n, middle
@@ -337,23 +377,23 @@ cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_bas
 
 cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil:
     # Truncation is rare: forgetting all is simplest and right.
-    log.own.recent.clear()
-    log.own.recent_next = 0
-    log.own.limits[0].offset = -1
-    log.own.limits[1].offset = -1
-    producer_forget_places(log.own.history.producers)
+    private_of(log).recent.clear()
+    private_of(log).recent_next = 0
+    private_of(log).limits[0].offset = -1
+    private_of(log).limits[1].offset = -1
+    producer_forget_places(private_of(log).history.producers)
     forget_aborted_summary_locked(log)
 
 
 cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil:
-    log.own.layout += 1
-    log.own.aborted_lowest.clear()
-    log.own.aborted_summed = 0
+    private_of(log).layout += 1
+    private_of(log).aborted_lowest.clear()
+    private_of(log).aborted_summed = 0
 
 
 cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base, int64_t* position) noexcept nogil:
     """The place asked for last, one of the batches appended lately, or the first batch of the open transaction that holds readers back."""
-    cdef LimitPlace* known = &log.own.limits[which]
+    cdef LimitPlace* known = &private_of(log).limits[which]
     cdef const Transaction* unstable
     cdef RecentBatch recent
     if known.offset == offset and known.segment_base == segment_base:
@@ -362,7 +402,7 @@ cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_
     if recall_batch_locked(log, offset, segment_base, &recent):
         position[0] = recent.position
     else:
-        unstable = producer_first_unstable(log.own.history.producers)
+        unstable = producer_first_unstable(private_of(log).history.producers)
         if unstable == NULL or unstable.first_offset != offset or unstable.segment_base != segment_base or unstable.position < 0:
             return False
         position[0] = unstable.position
@@ -392,25 +432,25 @@ cdef bint post_locked(LogState* log, LogWorkersState* workers, log_work work) no
 
 
 cdef void want_segment_locked(LogState* log) noexcept nogil:
-    if not log.own.segment_wanted and log.prepared == NULL:
-        log.own.segment_wanted = True
-        if log.own.native_segments and log.own.segment_workers != NULL and post_locked(log, log.own.segment_workers, make_segment_work):
+    if not private_of(log).segment_wanted and log.prepared == NULL:
+        private_of(log).segment_wanted = True
+        if private_of(log).native_segments and private_of(log).segment_workers != NULL and post_locked(log, private_of(log).segment_workers, private_of(log).make_segment):
             return
         if log.events != NULL:
             event_post(log.events, EVENT_SEGMENT_WANTED, log.id, log.log_end_offset, NULL, 0)
 
 
 cdef void want_flush_locked(LogState* log) noexcept nogil:
-    if not log.own.flush_wanted and log.events != NULL:
-        log.own.flush_wanted = True
-        if log.own.flush_workers != NULL and post_locked(log, log.own.flush_workers, flush_work):
+    if not private_of(log).flush_wanted and log.events != NULL:
+        private_of(log).flush_wanted = True
+        if private_of(log).flush_workers != NULL and post_locked(log, private_of(log).flush_workers, private_of(log).flush):
             return
         event_post(log.events, EVENT_FLUSH_WANTED, log.id, log.log_end_offset, NULL, 0)
 
 
 cdef int64_t roll_jitter(LogState* log) noexcept nogil:
     """Less than segment.ms, or every append would roll (LogConfig.randomSegmentJitter)."""
-    cdef uint64_t x = log.own.random
+    cdef uint64_t x = private_of(log).random
     cdef int64_t bound = log.config.segment_jitter_ms
     if bound > log.config.segment_ms:
         bound = log.config.segment_ms
@@ -419,7 +459,7 @@ cdef int64_t roll_jitter(LogState* log) noexcept nogil:
     x ^= x << 13
     x ^= x >> 7
     x ^= x << 17
-    log.own.random = x
+    private_of(log).random = x
     return <int64_t>(x % <uint64_t>bound)
 
 
@@ -427,15 +467,15 @@ cdef void keep_snapshot_locked(LogState* log, int64_t offset) noexcept nogil:
     """The producer state at a roll; PartitionLog.write_rolled_snapshots puts it on disk later."""
     cdef ByteBuffer buffer
     cdef ProducerSnapshot snapshot
-    if log.own.directory.empty() or log.own.history.producers.snapshot_offset >= offset:
+    if private_of(log).directory.empty() or private_of(log).history.producers.snapshot_offset >= offset:
         return
     buffer_init(&buffer)
-    producer_snapshot_write(log.own.history.producers, &buffer)
+    producer_snapshot_write(private_of(log).history.producers, &buffer)
     if not buffer.error:
         snapshot.offset = offset
         snapshot.data.assign(<const char*>buffer.data, buffer.size)
-        log.own.snapshots.push_back(snapshot)
-        log.own.history.producers.snapshot_offset = offset
+        private_of(log).snapshots.push_back(snapshot)
+        private_of(log).history.producers.snapshot_offset = offset
     buffer_free(&buffer)
 
 
@@ -445,10 +485,10 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
     cdef NetworkThread* thread
     cdef int failure = 0
     log.prepared = NULL
-    log.own.segment_wanted = False
-    log.own.rolling = True
+    private_of(log).segment_wanted = False
+    private_of(log).rolling = True
     keep_snapshot_locked(log, base_offset)
-    stem = segment_stem(log.own.directory, base_offset)
+    stem = segment_stem(private_of(log).directory, base_offset)
     old_path = next.path
     pthread_mutex_unlock(&log.mutex)
     # Appends park and truncation waits while `rolling` is set; readers go on, they do not know the new segment yet.
@@ -462,7 +502,7 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
     if is_shortage(failure):
         # The next append tries again.
         pthread_mutex_lock(&log.mutex)
-        log.own.rolling = False
+        private_of(log).rolling = False
         log.prepared = next
         return failure
     segment_name(next, base_offset, stem)
@@ -470,7 +510,7 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
     next.newest_record = -1
     pthread_mutex_lock(&log.mutex)
     next.roll_jitter_ms = roll_jitter(log)
-    log.own.rolling = False
+    private_of(log).rolling = False
     if failure:
         set_offline_locked(log, failure, "cannot name a new segment")
     log.segments.push_back(next)
@@ -480,7 +520,7 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
 
 
 cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
-    cdef vector[EpochEntry]* epochs = &log.own.history.epochs
+    cdef vector[EpochEntry]* epochs = &private_of(log).history.epochs
     cdef int64_t i = <int64_t>epochs.size() - 1
     found_epoch[0] = -1
     end_offset[0] = -1

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.log.partition_log cimport LogState
+from kafkapy._speedups.log.layout cimport LogState
 from kafkapy._speedups.log.producer_state cimport CompletedTransaction
 from kafkapy._speedups.log.segment cimport SegmentState
 

@@ -8,6 +8,7 @@ from posix.unistd cimport close
 from kafkapy._speedups.base.posix cimport atomic_load, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.log.cut cimport resume_appends
 from kafkapy._speedups.log.index cimport offset_index_lookup, time_index_lookup
+from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport segment_new, segment_open, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport floor_segment, forget_batches_locked, lock_settled
 from kafkapy._speedups.records.file_records cimport file_records_take, segment_file_closed
@@ -29,7 +30,7 @@ cdef void let_close(LogState* log, SegmentState* segment) noexcept nogil:
     at = floor_segment(log, segment.base_offset)
     if at >= 0 and log.segments[<size_t>at] == segment and atomic_load(&segment.references) == 2 and segment.fd >= 0 and not segment.path.empty():
         # While files are renamed, the path may be that of another one.
-        if not (log.own.rolling or log.own.loading or log.deleted):
+        if not (private_of(log).rolling or private_of(log).loading or log.deleted):
             fd = file_records_take(segment.records)
             segment.fd = -1
     pthread_mutex_unlock(&log.mutex)
@@ -58,20 +59,20 @@ cdef bint swap_begin(LogState* log, const vector[SegmentState*]* replaced, Segme
     cdef int64_t first = -1, low, high
     cdef size_t i
     lock_settled(log)
-    if not (log.own.closed or log.deleted or log.offline_errno):
+    if not (private_of(log).closed or log.deleted or log.offline_errno):
         first = place_of(log, replaced)
     if first < 0:
         pthread_mutex_unlock(&log.mutex)
         return False
     low = replaced[0][0].base_offset
     high = log.segments[<size_t>first + replaced.size()].base_offset
-    log.own.rolling = True
+    private_of(log).rolling = True
     segment_ref(fresh)
     log.segments[<size_t>first] = fresh
     log.segments.erase(log.segments.begin() + first + 1, log.segments.begin() + first + <int64_t>replaced.size())
     # Positions in the old files are remembered there.
     forget_batches_locked(log, low)
-    known = &log.own.history.aborted
+    known = &private_of(log).history.aborted
     for i in range(known.size()):
         if known[0][i].last_offset < low:
             entries.push_back(known[0][i])
@@ -95,7 +96,7 @@ cdef bint still_current(LogState* log, const vector[SegmentState*]* segments, co
     cdef bint same
     cdef size_t i
     pthread_mutex_lock(&log.mutex)
-    same = not (log.own.closed or log.deleted or log.offline_errno) and place_of(log, segments) >= 0
+    same = not (private_of(log).closed or log.deleted or log.offline_errno) and place_of(log, segments) >= 0
     for i in range(segments.size()):
         if same and segments[0][i].size != sizes[0][i]:
             same = False

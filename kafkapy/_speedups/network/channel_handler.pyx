@@ -9,6 +9,7 @@ from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, become_spare, is_alone, network_thread
+from kafkapy._speedups.base.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
     atomic_count,
@@ -67,11 +68,6 @@ from kafkapy._speedups.network.request_log cimport (
     request_record_post,
 )
 from kafkapy._speedups.network.selector cimport (
-    EPOLLERR,
-    EPOLLHUP,
-    EPOLLIN,
-    EPOLLOUT,
-    EPOLLRDHUP,
     MUTE_MEMORY,
     MUTE_REQUEST,
     KafkaChannel,
@@ -81,8 +77,6 @@ from kafkapy._speedups.network.selector cimport (
 )
 from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
 from kafkapy._speedups.requests.data_plane cimport (
-    API_FETCH,
-    API_PRODUCE,
     OUTCOME_ASK,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
@@ -93,8 +87,6 @@ from kafkapy._speedups.requests.data_plane cimport (
     Frame,
     Outcome,
 )
-from kafkapy._speedups.requests.fetch.handle cimport fetch_handle, fetch_resume
-from kafkapy._speedups.requests.produce.handle cimport produce_handle, produce_resume
 from kafkapy._speedups.requests.request_header cimport (
     HEADER_OK,
     HEADER_TRUNCATED,
@@ -332,7 +324,7 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
 cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexcept nogil:
     """For the request log, when it is on; requests that Python serves are logged by Python."""
     cdef int64_t level = atomic_load(&p.plane.request_log)
-    if level == REQUEST_LOG_OFF or not p.apis.apis[pending.frame.api_key].served_here:
+    if level == REQUEST_LOG_OFF or p.apis.apis[pending.frame.api_key].served == NULL:
         return NULL
     return request_record_new(level, p.registry, pending)
 
@@ -428,7 +420,7 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
             return
         p.in_flight[pending.frame.token] = channel
         # At a stop, what waits is answered with what there is; a produce may still be acknowledged until the time is over.
-        if p.stopping and (api == API_FETCH or p.last_chance):
+        if p.stopping and (pending.api.waits_for_records or p.last_chance):
             outcome.deadline_ns = p.now_ns + 1_000_000
         purgatory_add(&p.purgatory, &pending.wait, outcome.deadline_ns)
         return
@@ -459,10 +451,7 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     pending.remote_ns += started - pending.parked_ns
     atomic_count(&counters.remote_ns, started - pending.parked_ns)
     thread = may_be_left(p, channel, DOING_REQUEST, False)
-    if pending.frame.api_key == API_PRODUCE:
-        produce_resume(p.plane, pending.parked, timed_out, &outcome)
-    else:
-        fetch_resume(p.plane, pending.parked, timed_out, &outcome)
+    pending.api.resume(p.plane, pending.parked, timed_out, &outcome)
     started = monotonic_ns() - started
     pending.local_ns += started
     atomic_count(&counters.local_ns, started)
@@ -504,7 +493,6 @@ cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus s
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
     cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
     cdef bint in_place = False
-    cdef bint here
     cdef HeaderStatus status
     cdef ApiCounters* counters
     cdef Outcome outcome
@@ -525,8 +513,8 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     if status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS:
         refuse_header(p, channel, status, &pending.frame)
         return
-    here = p.apis.apis[pending.frame.api_key].served_here
-    if in_place and not here:
+    pending.api = p.apis.apis[pending.frame.api_key].served
+    if in_place and pending.api == NULL:
         in_place = False
         if not own_the_frame(p, pending, frame):
             channel_close(p, channel, CLOSED_BY_BROKER)
@@ -541,15 +529,12 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     atomic_count_alone(&channel.info.requests, 1)
     atomic_store(&channel.info.in_flight, 1)
     channel.mute |= MUTE_REQUEST
-    if not here:
+    if pending.api == NULL:
         hand_to_python(p, channel)
         return
     memset(&outcome, 0, sizeof(outcome))
     thread = may_be_left(p, channel, DOING_REQUEST, in_place)
-    if pending.frame.api_key == API_PRODUCE:
-        produce_handle(p.plane, &pending.frame, &outcome)
-    else:
-        fetch_handle(p.plane, &pending.frame, &outcome)
+    pending.api.handle(p.plane, &pending.frame, &outcome)
     if thread != NULL:
         if is_alone(thread):
             pending.local_ns = monotonic_ns() - started
@@ -637,7 +622,7 @@ cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogi
     cdef uint8_t byte
     selector_want(&p.selector, channel, channel.interest & ~EPOLLRDHUP)
     channel.peer_done = True
-    if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL and channel.request.frame.api_key == API_FETCH
+    if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL and channel.request.api.waits_for_records
             and channel.ahead == NULL and recv(channel.transport.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0):
         channel_close(p, channel, CLOSED_BY_PEER)
 

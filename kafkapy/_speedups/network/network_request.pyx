@@ -17,7 +17,6 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
-from kafkapy._speedups.log.partition_log cimport LogState
 from kafkapy._speedups.network.connection cimport (
     LEVEL_ERROR,
     LOGGER_REQUEST_CHANNEL,
@@ -34,6 +33,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     ASK_VALIDATE as ASK_VALIDATE_,
     ASK_VERIFY as ASK_VERIFY_,
     AuthorizationCache,
+    PartitionName,
 )
 from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_give_records,
@@ -384,15 +384,16 @@ cdef class NetworkRequest:
         """(log id, topic, partition, records as bytes) of one part of a parked produce. Any thread."""
         cdef const uint8_t* data = NULL
         cdef int64_t size = 0
-        cdef LogState* log
+        cdef PartitionName name
+        cdef bint known
         self._claim(ASK_VALIDATE_)
-        log = produce_records_to_validate(self.pending.parked, index, &data, &size)
+        known = produce_records_to_validate(self.pending.parked, index, &name, &data, &size)
         if data == NULL:
             raise IndexError(f"{self!r} has no records at {index}")
         records = <bytes>data[:size]
-        if log == NULL:
+        if not known:
             return None, None, -1, records
-        return log.id, (<bytes>log.topic).decode(), log.partition, records
+        return name.log_id, (<bytes>name.topic).decode(), name.partition, records
 
     def replace_records(self, int32_t index, records):
         """These (validated, converted or recompressed) records are appended instead; they are copied."""
@@ -420,12 +421,11 @@ cdef class NetworkRequest:
         """(topic, partition, producer id, producer epoch) of one part of a parked produce."""
         cdef int64_t producer_id = -1
         cdef int16_t producer_epoch = -1
-        cdef LogState* log
+        cdef PartitionName name
         self._claim(ASK_VERIFY_)
-        log = produce_batch_to_verify(self.pending.parked, index, &producer_id, &producer_epoch)
-        if log == NULL:
+        if not produce_batch_to_verify(self.pending.parked, index, &name, &producer_id, &producer_epoch):
             raise IndexError(f"{self!r} has no batch to verify at {index}")
-        return (<bytes>log.topic).decode(), log.partition, producer_id, producer_epoch
+        return (<bytes>name.topic).decode(), name.partition, producer_id, producer_epoch
 
     def confirm_transaction(self, int32_t index):
         """The transaction coordinator knows that the partition of that part is in the transaction."""
@@ -459,11 +459,10 @@ cdef class NetworkRequest:
         cdef int64_t fetch_offset = -1
         cdef int64_t size = 0
         cdef bint whole
-        cdef LogState* log
+        cdef PartitionName name
         cdef uint8_t* into
         self._claim(ASK_CONVERT_)
-        log = fetch_records_to_convert(self.pending.parked, index, &fetch_offset, &size)
-        if log == NULL:
+        if not fetch_records_to_convert(self.pending.parked, index, &name, &fetch_offset, &size):
             raise IndexError(f"{self!r} has no records at {index}")
         records = PyBytes_FromStringAndSize(NULL, size)
         into = <uint8_t*>PyBytes_AS_STRING(records)
@@ -471,7 +470,7 @@ cdef class NetworkRequest:
             whole = fetch_read_records(self.pending.parked, index, into)
         if not whole:
             raise OSError("a segment is shorter than it should be, or cannot be read")
-        return (<bytes>log.topic).decode(), log.partition, fetch_offset, records
+        return (<bytes>name.topic).decode(), name.partition, fetch_offset, records
 
     def give_message_set(self, int32_t index, message_set, int64_t end_offset):
         """What the client gets for that part (copied), and the offset behind the last batch that was looked at, also if it was dropped."""

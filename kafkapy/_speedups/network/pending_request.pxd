@@ -12,7 +12,7 @@ from kafkapy._speedups.network.connection cimport ConnectionInfo
 from kafkapy._speedups.network.mailbox cimport Mailbox
 from kafkapy._speedups.network.memory_pool cimport MemoryPoolState
 from kafkapy._speedups.network.purgatory cimport PurgatoryEntry
-from kafkapy._speedups.requests.data_plane cimport Ask, DataPlaneState, Frame, LeftMemory, Outcome
+from kafkapy._speedups.requests.data_plane cimport Ask, DataPlaneApi, DataPlaneState, Frame, LeftMemory, Outcome
 
 cdef cppclass PendingRequest:
     int64_t references          # atomic
@@ -20,6 +20,7 @@ cdef cppclass PendingRequest:
     Mailbox* mailbox            # of the Processor that owns the connection
     MemoryPoolState* pool
     ConnectionInfo* connection  # referenced
+    const DataPlaneApi* api     # that serves it; NULL: Python does
     Frame frame
     int64_t frame_size          # without the 4-byte size
     bint unsupported_version    # ApiVersions in a version that is not known
@@ -27,7 +28,7 @@ cdef cppclass PendingRequest:
     uint8_t* memory             # else, when owned; NULL while it lies in the Processor's scratch buffer
     size_t capacity
     int64_t reserved            # bytes in the pool
-    void* parked                # of produce_request or fetch_request; NULL: not parked
+    void* parked                # state of the API that has parked it; NULL: not parked
     Ask* ask                    # what Python must answer; NULL: nothing
     bint away                   # another thread works on it, and brings it back by MAIL_OUTCOME; set and cleared by the Processor
     bint woken                  # a wake came while it was away: the Processor's

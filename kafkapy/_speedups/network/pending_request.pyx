@@ -7,9 +7,7 @@ from kafkapy._speedups.base.send cimport send_free
 from kafkapy._speedups.network.connection cimport ConnectionInfo, connection_ref, connection_unref
 from kafkapy._speedups.network.mailbox cimport MAIL_OUTCOME, Mailbox, mailbox_post_token, mailbox_wake, next_token
 from kafkapy._speedups.network.memory_pool cimport MemoryPoolState, buffer_give_back, pool_release
-from kafkapy._speedups.requests.data_plane cimport API_PRODUCE, OUTCOME_RESUME, DataPlaneState, LeftMemory
-from kafkapy._speedups.requests.fetch.handle cimport fetch_cancel
-from kafkapy._speedups.requests.produce.handle cimport produce_cancel, produce_work
+from kafkapy._speedups.requests.data_plane cimport OUTCOME_RESUME, DataPlaneState, LeftMemory
 
 
 cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,
@@ -19,6 +17,7 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
         p = new PendingRequest()
     p.references = 1
     p.plane = plane
+    p.api = NULL
     p.mailbox = mailbox
     p.pool = pool
     p.connection = connection
@@ -50,7 +49,7 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
 
 cdef void pending_work(PendingRequest* p) noexcept nogil:
     cdef int64_t took = monotonic_ns()
-    produce_work(p.parked)
+    p.api.work(p.parked)
     took = monotonic_ns() - took
     # Not a time of waiting.
     p.parked_ns += took
@@ -78,10 +77,7 @@ cdef bint pending_unref_keep(PendingRequest* p) noexcept nogil:
         return False
     send_free(p.outcome.send)
     if p.parked != NULL:
-        if p.frame.api_key == API_PRODUCE:
-            produce_cancel(p.plane, p.parked)
-        else:
-            fetch_cancel(p.plane, p.parked)
+        p.api.cancel(p.plane, p.parked)
     if p.memory != NULL:
         buffer_give_back(p.pool, p.memory, p.capacity)
     if p.reserved:

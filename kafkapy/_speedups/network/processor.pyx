@@ -96,8 +96,7 @@ from kafkapy._speedups.network.selector cimport (
     selector_touch,
 )
 from kafkapy._speedups.network.worker_pool cimport WorkerPool
-from kafkapy._speedups.records.compression cimport compression_thread_begin
-from kafkapy._speedups.requests.data_plane cimport API_FETCH
+from kafkapy._speedups.requests.apis cimport data_plane_thread_begin
 from kafkapy._speedups.requests.fetch.handle cimport fetch_forget_kept
 
 cdef enum:
@@ -287,7 +286,7 @@ cdef void stop_channels(ProcessorState* p) noexcept nogil:
             continue
         if channel.request == NULL and channel.send == NULL:
             channel_close(p, channel, CLOSED_AT_STOP)
-        elif channel.request != NULL and channel.request.wait.place and channel.request.frame.api_key == API_FETCH:
+        elif channel.request != NULL and channel.request.wait.place and channel.request.api.waits_for_records:
             request_resume(p, channel, True)
 
 
@@ -406,7 +405,7 @@ cdef void run_loop(void* processor) noexcept nogil:
     """On the first thread from the start, on each later one from where the one before was left behind."""
     cdef ProcessorState* p = <ProcessorState*>processor
     cdef int64_t stop_at, alone
-    compression_thread_begin()
+    data_plane_thread_begin()
     own_by(p, thread_self())
     if atomic_load(&p.started_ns) == 0:
         atomic_store(&p.started_ns, monotonic_ns())

@@ -8,23 +8,12 @@ EPOLLRDHUP, once: the interest in it is given up with the first notice, so that 
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from kafkapy._speedups.base.epoll cimport epoll_event
 from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.base.transport cimport Transport
 from kafkapy._speedups.network.connection cimport ConnectionInfo
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.request_log cimport RequestRecord
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        void* ptr
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP, EPOLLERR
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event* event)
 
 cdef enum MuteReason:
     MUTE_REQUEST = 1            # a request is in flight or its reply is being written

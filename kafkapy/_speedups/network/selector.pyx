@@ -6,6 +6,17 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, itimerspec
 from posix.unistd cimport close, read
 
+from kafkapy._speedups.base.epoll cimport (
+    EPOLLIN,
+    EPOLLRDHUP,
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+)
 from kafkapy._speedups.base.posix cimport atomic_count_alone, atomic_store, epoll_wait, monotonic_ns
 
 cdef extern from "<sys/timerfd.h>" nogil:

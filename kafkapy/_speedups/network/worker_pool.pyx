@@ -19,7 +19,7 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.threads cimport block_all_signals, name_thread, pthread_create, pthread_join, pthread_t
 from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_return, pending_unref, pending_work
-from kafkapy._speedups.records.compression cimport compression_thread_begin
+from kafkapy._speedups.requests.apis cimport data_plane_thread_begin
 
 
 cdef void worker_pool_submit(WorkerPoolState* pool, PendingRequest* request) noexcept nogil:
@@ -62,7 +62,7 @@ cdef void* worker(void* argument) noexcept nogil:
     cdef int64_t started
     block_all_signals()
     name_thread(b"kafka-worker")
-    compression_thread_begin()
+    data_plane_thread_begin()
     while True:
         request = take(pool)
         if request == NULL:

@@ -62,8 +62,6 @@ cdef OpenFiles* open_files() noexcept nogil
 cdef int open_file(const char* path, int flags, int mode) noexcept nogil
 # 0, or the errno; the file is then as long as before.
 cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position) noexcept nogil
-# Bytes read (fewer than size only at the end of the file), or -errno.
-cdef int64_t file_read(int fd, uint8_t* out, int64_t size, int64_t position) noexcept nogil
 cdef int file_truncate(int fd, int64_t size) noexcept nogil
 cdef int file_sync(int fd) noexcept nogil
 # fsync of a file or directory by name; one that is not there counts as synced. 0 or an errno.

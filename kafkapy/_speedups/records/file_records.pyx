@@ -6,7 +6,7 @@ from libcpp.string cimport string
 from posix.fcntl cimport O_CLOEXEC, O_RDONLY, O_RDWR, open as posix_open
 from posix.unistd cimport close, fsync, ftruncate
 
-from kafkapy._speedups.base.posix cimport atomic_add, atomic_load
+from kafkapy._speedups.base.posix cimport atomic_add, atomic_load, file_read
 from kafkapy._speedups.base.wire cimport load_int64, load_uint32
 from kafkapy._speedups.records.message_set cimport crc32
 from kafkapy._speedups.records.record_batch cimport (
@@ -150,20 +150,6 @@ cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position
             ftruncate(fd, position)
             return failure if failure else EIO
     return 0
-
-
-cdef int64_t file_read(int fd, uint8_t* out, int64_t size, int64_t position) noexcept nogil:
-    cdef int64_t done = 0
-    cdef ssize_t n
-    while done < size:
-        n = pread(fd, out + done, <size_t>(size - done), position + done)
-        if n > 0:
-            done += n
-        elif n == 0:
-            break
-        elif errno != EINTR:
-            return -errno
-    return done
 
 
 cdef int file_truncate(int fd, int64_t size) noexcept nogil:

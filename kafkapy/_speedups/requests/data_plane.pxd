@@ -1,18 +1,18 @@
 """What every data-plane thread shares, and the contract between the Processor and the two requests it serves itself.
 
-The Processor owns connections and frames. It gives a decoded header and the body to `produce_handle` or `fetch_handle`; these answer with an
+The Processor owns connections and frames. It gives a decoded header and the body to an API of the table (apis.pyx); `handle` answers with an
 `Outcome` and keep what they need across parking in a state object of their own (`ParkedState`). They know nothing of sockets:
 
     OUTCOME_REPLY      outcome.send is the whole reply frame; the Processor sends it
     OUTCOME_NO_REPLY   acks=0 and all went well; the channel is unmuted
     OUTCOME_PARKED     outcome.parked keeps the request's state. Waiters were registered with (frame.wake, frame.wake_owner, frame.token).
-                       The Processor keeps the frame and calls *_resume(parked, timed_out) when woken by that token or at outcome.deadline_ns
-                       (monotonic), or *_cancel(parked) when the connection is gone. Each resume again ends in an Outcome.
+                       The Processor keeps the frame and calls resume(parked, timed_out) when woken by that token or at outcome.deadline_ns
+                       (monotonic), or cancel(parked) when the connection is gone. Each resume again ends in an Outcome.
     OUTCOME_ASK        like PARKED without a deadline, but Python must decide something first: outcome.ask says what. The Processor
                        posts the frame to the RequestChannel; Python's answer is put where outcome.ask says and the request is resumed.
                        Only the answer resumes it: a wake that arrives meanwhile is stale and is ignored.
     OUTCOME_CLOSE      the connection is closed (outcome.message says why, static text, logged once)
-    OUTCOME_WORKER     like ASK, but a thread of the worker pool has work to do (`produce_work(parked)`), after which the request is resumed. Only
+    OUTCOME_WORKER     like ASK, but a thread of the worker pool has work to do (`work(parked)`), after which the request is resumed. Only
                        its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is remembered.
     OUTCOME_RESUME     comes by MAIL_OUTCOME only: whoever worked on the request apart from its network thread is done, and it is resumed
 
@@ -32,8 +32,8 @@ from kafkapy._speedups.base.posix cimport atomic_load, pthread_rwlock_t
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.base.wire cimport ByteBuffer
-from kafkapy._speedups.log.partition_log cimport LogState, wake_function
-from kafkapy._speedups.requests.fetch.session cimport FetchSessionCacheState
+from kafkapy._speedups.log.layout cimport LogState, wake_function
+from kafkapy._speedups.requests.fetch_session cimport FetchSessionCacheState
 from kafkapy._speedups.requests.partition_table cimport PartitionTableState
 
 cdef enum ApiKey:
@@ -135,6 +135,30 @@ cdef struct Outcome:
     int64_t deadline_ns
     Ask* ask                        # owned by the parked state; valid until it is resumed or cancelled
     const char* message
+
+# The partition that a parked request asks about. Borrowed from its log.
+cdef struct PartitionName:
+    int64_t log_id
+    const char* topic
+    int32_t partition
+
+# False when there is no log.
+cdef inline bint name_partition(const LogState* log, PartitionName* name) noexcept nogil:
+    if log == NULL:
+        return False
+    name.log_id = log.id
+    name.topic = log.topic.c_str()
+    name.partition = log.partition
+    return True
+
+
+# One API that the data plane serves: a line of the table in apis.pyx.
+cdef struct DataPlaneApi:
+    void (*handle)(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil
+    void (*resume)(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
+    void (*cancel)(DataPlaneState* plane, void* parked) noexcept nogil
+    void (*work)(void* parked) noexcept nogil       # a worker's part of an OUTCOME_WORKER; NULL: there is none
+    bint waits_for_records      # a long poll: answered with what there is when the broker stops, given up when the client has shut down its side
 
 # Not of a thread that was left behind with its request.
 cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:

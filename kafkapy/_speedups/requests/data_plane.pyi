@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import TypedDict, type_check_only
 
 from kafkapy._speedups.base.event_queue import EventQueue
-from kafkapy._speedups.requests.fetch.session import FetchSessionCache
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 
 @type_check_only

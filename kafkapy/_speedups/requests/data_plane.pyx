@@ -28,7 +28,7 @@ from kafkapy._speedups.base.wire cimport (
     write_string,
     write_unsigned_varint,
 )
-from kafkapy._speedups.requests.fetch.session cimport FetchSessionCache
+from kafkapy._speedups.requests.fetch_session cimport FetchSessionCache
 from kafkapy._speedups.requests.partition_table cimport PartitionTable
 
 cdef enum:

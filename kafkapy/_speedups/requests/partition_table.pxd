@@ -7,7 +7,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport pthread_rwlock_t
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
-from kafkapy._speedups.log.partition_log cimport LogState
+from kafkapy._speedups.log.layout cimport LogState
 
 cdef struct LeaderHint:
     int32_t leader_id               # -1: not known

@@ -15,7 +15,8 @@ from kafkapy._speedups.base.posix cimport (
     pthread_rwlock_wrlock,
     rwlock_init,
 )
-from kafkapy._speedups.log.partition_log cimport PartitionLog, log_ref, log_unref
+from kafkapy._speedups.log.partition_log cimport PartitionLog
+from kafkapy._speedups.log.state cimport log_ref, log_unref
 
 cdef enum:
     TOPIC_ID_SIZE = 16

@@ -13,7 +13,7 @@ newer one has, and is let through with a flag, so that it can be answered with U
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.base.wire cimport ByteBuffer
-from kafkapy._speedups.requests.data_plane cimport Frame
+from kafkapy._speedups.requests.data_plane cimport DataPlaneApi, Frame
 
 cdef enum:
     API_KEY_LIMIT = 128
@@ -24,7 +24,7 @@ cdef struct ApiEntry:
     int16_t min_version
     int16_t max_version
     int16_t first_flexible      # 0x7FFF: none
-    bint served_here            # by the data plane: Produce and Fetch only
+    const DataPlaneApi* served  # by the data plane; NULL: by Python
 
 cdef cppclass ApiTableState:
     ApiEntry apis[128]

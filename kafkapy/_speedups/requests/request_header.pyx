@@ -14,7 +14,8 @@ from kafkapy._speedups.base.wire cimport (
     write_int32,
     write_int8,
 )
-from kafkapy._speedups.requests.data_plane cimport API_FETCH, API_PRODUCE, API_VERSIONS, Frame
+from kafkapy._speedups.requests.apis cimport data_plane_api
+from kafkapy._speedups.requests.data_plane cimport API_VERSIONS, Frame
 
 
 cdef HeaderStatus request_header_decode(const ApiTableState* table, uint8_t* data, int64_t size, Frame* frame) noexcept nogil:
@@ -73,14 +74,14 @@ cdef class ApiTable:
                 raise ValueError(f"API key {key} is not between 0 and {API_KEY_LIMIT - 1}")
             if not 0 <= low <= high:
                 raise ValueError(f"API key {key}: versions {low} to {high} are no range")
-            if served_here and key not in (<int>API_PRODUCE, <int>API_FETCH):
+            if served_here and data_plane_api(key) == NULL:
                 raise ValueError(f"API key {key} is not one that the data plane serves")
             entry = &self.state.apis[key]
             entry.known = True
             entry.min_version = low
             entry.max_version = high
             entry.first_flexible = 0x7FFF if first_flexible is None else first_flexible
-            entry.served_here = bool(served_here)
+            entry.served = data_plane_api(key) if served_here else NULL
 
     def __dealloc__(self):
         del self.state

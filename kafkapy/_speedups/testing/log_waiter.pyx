@@ -4,16 +4,15 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc
 
 from kafkapy._speedups.base.posix cimport atomic_add, atomic_load
-from kafkapy._speedups.log.partition_log cimport (
+from kafkapy._speedups.log.layout cimport (
     WAIT_HIGH_WATERMARK,
     WAIT_LAST_STABLE_OFFSET,
     WAIT_LOG_END,
     WAIT_SEGMENT,
-    PartitionLog,
     Waiter,
-    log_remove_waiters,
-    log_wait,
 )
+from kafkapy._speedups.log.partition_log cimport PartitionLog
+from kafkapy._speedups.log.state cimport log_remove_waiters, log_wait
 
 HIGH_WATERMARK = WAIT_HIGH_WATERMARK
 LAST_STABLE_OFFSET = WAIT_LAST_STABLE_OFFSET

@@ -2,7 +2,14 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from kafkapy._speedups.requests.data_plane cimport AuthorizationCache, DataPlane, Frame, LeftMemory, Outcome
+from kafkapy._speedups.requests.data_plane cimport (
+    AuthorizationCache,
+    DataPlane,
+    DataPlaneApi,
+    Frame,
+    LeftMemory,
+    Outcome,
+)
 
 cdef class RequestDriver:
     cdef readonly DataPlane plane
@@ -16,6 +23,7 @@ cdef class RequestDriver:
 cdef class Exchange:
     cdef RequestDriver driver
     cdef int16_t api_key
+    cdef const DataPlaneApi* api
     cdef object client_id
     cdef uint8_t* body
     cdef int64_t body_size

@@ -26,7 +26,7 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
 from kafkapy._speedups.base.threads cimport pthread_create, pthread_join, pthread_t
-from kafkapy._speedups.log.partition_log cimport LogState
+from kafkapy._speedups.requests.apis cimport data_plane_api
 from kafkapy._speedups.requests.authorization cimport authorization_remember
 from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
@@ -41,8 +41,10 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_WORKER,
     AuthorizationCache,
     DataPlane,
+    DataPlaneApi,
     Frame,
     Outcome,
+    PartitionName,
 )
 from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_give_records,
@@ -50,7 +52,7 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_records_to_convert,
     fetch_refuse_records,
 )
-from kafkapy._speedups.requests.fetch.handle cimport fetch_cancel, fetch_forget_kept, fetch_handle, fetch_resume
+from kafkapy._speedups.requests.fetch.handle cimport fetch_forget_kept
 from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT
 from kafkapy._speedups.requests.produce.answers cimport (
     produce_batch_to_verify,
@@ -60,7 +62,6 @@ from kafkapy._speedups.requests.produce.answers cimport (
     produce_replace_records,
     produce_transactional_id,
 )
-from kafkapy._speedups.requests.produce.handle cimport produce_cancel, produce_handle, produce_resume, produce_work
 
 REPLY = "reply"
 NO_REPLY = "no_reply"
@@ -94,7 +95,7 @@ cdef bytes send_bytes(Send* send):
         at = region
         have = 0
         while have < send.pieces[i].remaining:
-            got = pread(send.pieces[i].segment.fd, at + have, send.pieces[i].remaining - have, send.pieces[i].position + have)
+            got = pread(send.pieces[i].fd, at + have, send.pieces[i].remaining - have, send.pieces[i].position + have)
             if got <= 0:
                 raise OSError("a file region of a reply is shorter than it should be")
             have += got
@@ -122,9 +123,11 @@ cdef class RequestDriver:
 
     def handle(self, int16_t api_key, int16_t api_version, int32_t correlation_id, client_id, bytes body):
         """Hands a request over; ValueError for an API the data plane does not serve. The Exchange says what came of it."""
-        if api_key != API_PRODUCE and api_key != API_FETCH:
+        cdef const DataPlaneApi* api = data_plane_api(api_key)
+        if api == NULL:
             raise ValueError(f"the data plane does not serve api key {api_key}")
         cdef Exchange exchange = Exchange.__new__(Exchange)
+        exchange.api = api
         exchange.driver = self
         exchange.api_key = api_key
         exchange.client_id = None if client_id is None else (<str>client_id).encode()
@@ -145,10 +148,7 @@ cdef class RequestDriver:
         atomic_count(&self.plane.state.apis[api_key].requests, 1)
         atomic_count(&self.plane.state.apis[api_key].request_bytes, exchange.body_size)
         with nogil:
-            if api_key == API_PRODUCE:
-                produce_handle(self.plane.state, &exchange.frame, &exchange.outcome)
-            else:
-                fetch_handle(self.plane.state, &exchange.frame, &exchange.outcome)
+            api.handle(self.plane.state, &exchange.frame, &exchange.outcome)
         exchange.settle()
         return exchange
 
@@ -178,6 +178,10 @@ cdef class RequestDriver:
         cdef int64_t elapsed
         cdef int64_t i
         cdef bint stuck = False
+        cdef const DataPlaneApi* api = data_plane_api(api_key)
+        if api == NULL:
+            free(copy)
+            raise ValueError(f"the data plane does not serve api key {api_key}")
         if copy == NULL:
             raise MemoryError
         self.fill_frame(&frame, api_key, api_version, 1, copy, size)
@@ -187,17 +191,11 @@ cdef class RequestDriver:
             started = monotonic_ns()
             for i in range(count):
                 memcpy(copy, source, size)
-                if api_key == API_PRODUCE:
-                    produce_handle(self.plane.state, &frame, &outcome)
-                else:
-                    fetch_handle(self.plane.state, &frame, &outcome)
+                api.handle(self.plane.state, &frame, &outcome)
                 if outcome.kind == OUTCOME_REPLY:
                     send_leave(outcome.send, &self.left.send)
                 elif outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER:
-                    if api_key == API_PRODUCE:
-                        produce_cancel(self.plane.state, outcome.parked)
-                    else:
-                        fetch_cancel(self.plane.state, outcome.parked)
+                    api.cancel(self.plane.state, outcome.parked)
                     stuck = True
                     break
             elapsed = monotonic_ns() - started
@@ -237,10 +235,7 @@ cdef class Exchange:
         if self.is_open:
             self.is_open = False
             with nogil:
-                if self.api_key == API_PRODUCE:
-                    produce_cancel(self.driver.plane.state, self.outcome.parked)
-                else:
-                    fetch_cancel(self.driver.plane.state, self.outcome.parked)
+                self.api.cancel(self.driver.plane.state, self.outcome.parked)
 
     cdef int settle(self) except -1:
         self.is_open = self.outcome.kind == OUTCOME_PARKED or self.outcome.kind == OUTCOME_ASK or self.outcome.kind == OUTCOME_WORKER
@@ -312,10 +307,7 @@ cdef class Exchange:
         cdef void* parked = self.outcome.parked
         atomic_store(self.wake_count, 0)
         with nogil:
-            if self.api_key == API_PRODUCE:
-                produce_resume(self.driver.plane.state, parked, timed_out, &self.outcome)
-            else:
-                fetch_resume(self.driver.plane.state, parked, timed_out, &self.outcome)
+            self.api.resume(self.driver.plane.state, parked, timed_out, &self.outcome)
         self.settle()
         return self
 
@@ -324,7 +316,7 @@ cdef class Exchange:
         if not self.is_open or self.outcome.kind != OUTCOME_WORKER:
             raise RuntimeError("the request is not for a worker")
         with nogil:
-            produce_work(self.outcome.parked)
+            self.api.work(self.outcome.parked)
         return self.resume()
 
     def cancel(self):
@@ -335,8 +327,9 @@ cdef class Exchange:
         """The record bytes of a partition entry that a worker is asked about; KeyError when it is not pending."""
         cdef const uint8_t* data
         cdef int64_t size
+        cdef PartitionName name
         self.check_produce()
-        if produce_records_to_validate(self.outcome.parked, index, &data, &size) == NULL:
+        if not produce_records_to_validate(self.outcome.parked, index, &name, &data, &size):
             raise KeyError(index)
         return (<const char*>data)[:size]
 
@@ -359,9 +352,10 @@ cdef class Exchange:
         """(fetch offset, batches) of a partition entry that a worker is asked about; KeyError when it is not asked about."""
         cdef int64_t fetch_offset = -1
         cdef int64_t size = 0
+        cdef PartitionName name
         cdef bytearray into
         self.check_fetch()
-        if fetch_records_to_convert(self.outcome.parked, index, &fetch_offset, &size) == NULL:
+        if not fetch_records_to_convert(self.outcome.parked, index, &name, &fetch_offset, &size):
             raise KeyError(index)
         into = bytearray(size)
         if not fetch_read_records(self.outcome.parked, index, <uint8_t*>into):
@@ -388,12 +382,11 @@ cdef class Exchange:
         """(topic, partition, producer id, producer epoch) that the coordinator is asked about; KeyError when it is not."""
         cdef int64_t producer_id = -1
         cdef int16_t producer_epoch = -1
-        cdef LogState* log
+        cdef PartitionName name
         self.check_produce()
-        log = produce_batch_to_verify(self.outcome.parked, index, &producer_id, &producer_epoch)
-        if log == NULL:
+        if not produce_batch_to_verify(self.outcome.parked, index, &name, &producer_id, &producer_epoch):
             raise KeyError(index)
-        return (<bytes>log.topic).decode(), log.partition, producer_id, producer_epoch
+        return (<bytes>name.topic).decode(), name.partition, producer_id, producer_epoch
 
     @property
     def transactional_id(self):

@@ -4,8 +4,9 @@ from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.wire cimport ByteBuffer, Cursor
-from kafkapy._speedups.clients.consumer.fetched_batches cimport FetchedBatch
+from kafkapy._speedups.clients.consumer.fetched_batch cimport FetchedBatch
 from kafkapy._speedups.clients.consumer.fetched_partition cimport FetchedPartition
+from kafkapy._speedups.clients.consumer.record_iterator cimport RecordColumns
 
 cdef enum Column:
     COLUMN_KEY = 1
@@ -58,15 +59,12 @@ cdef class ColumnBuffer:
     cdef int index                      # ColumnBufferIndex
 
 
-cdef class ArrowColumns:
+cdef class ArrowColumns(RecordColumns):
     cdef int wanted
     cdef vector[ColumnChunk*]* chunks   # the last one is being filled
     cdef int64_t chunk_bytes
     cdef readonly int64_t rows
-    cdef readonly int64_t bytes
     cdef dict topic_indexes
     cdef void drop_chunks(self) noexcept
     cdef ColumnChunk* chunk_for(self, int64_t batch_bytes, int32_t records) except NULL
     cdef dict columns_of(self, ColumnChunk* chunk)
-    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=*, int64_t end_offset=*,
-                          int64_t max_bytes=*) except -1

@@ -19,6 +19,21 @@ from libc.string cimport memcpy
 
 from kafkapy._speedups.base.spare_memory cimport spare_take
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_init
+from kafkapy._speedups.clients.consumer.fetched_batch cimport (
+    FETCHED_BAD_CODEC,
+    FETCHED_BAD_COMPRESSION,
+    FETCHED_BAD_CRC,
+    FETCHED_BAD_LENGTH,
+    FETCHED_BAD_MAGIC,
+    FETCHED_BAD_RECORDS,
+    FETCHED_CLOSED,
+    FETCHED_INCOMPLETE,
+    FETCHED_NO_MEMORY,
+    FETCHED_READY,
+    FETCHED_TOO_LARGE,
+    MAX_OPENED_BYTES,
+    FetchedState,
+)
 from kafkapy._speedups.clients.consumer.fetched_messages cimport messages_convert
 from kafkapy._speedups.records.compression cimport (
     COMPRESSION_CORRUPT,

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.clients.consumer.fetched_batches cimport FetchedBatch, Slab
+from kafkapy._speedups.clients.consumer.fetched_batch cimport FetchedBatch, Slab
 
 # Makes one batch of the wrapper, or of the run of plain messages of one format and timestamp type, that data begins with: the bytes it took,
 # or 0 when there is no whole message. `entry` comes initialized, with its magic and the first offset; its state says what is wrong.

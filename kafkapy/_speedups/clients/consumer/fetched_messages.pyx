@@ -12,7 +12,7 @@ Every message has its CRC checked. Timestamps become deltas from 0, so that v0's
 from libc.stdint cimport INT32_MAX, int8_t, int32_t
 
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, load_int32
-from kafkapy._speedups.clients.consumer.fetched_batches cimport (
+from kafkapy._speedups.clients.consumer.fetched_batch cimport (
     FETCHED_BAD_CODEC,
     FETCHED_BAD_COMPRESSION,
     FETCHED_BAD_CRC,

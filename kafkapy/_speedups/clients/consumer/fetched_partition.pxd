@@ -6,7 +6,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.wire cimport Cursor
 from kafkapy._speedups.clients.consumer.consumer_record cimport ConsumerRecord, RecordMemory, RecordOrigin
-from kafkapy._speedups.clients.consumer.fetched_batches cimport FetchedBatch, Slab
+from kafkapy._speedups.clients.consumer.fetched_batch cimport FetchedBatch, Slab
 
 cdef struct AbortedTransaction:
     int64_t producer_id

@@ -15,7 +15,7 @@ decompressed ones, which records keep alive until their fields were made.
 from kafkapy._speedups.base.spare_memory cimport spare_give
 from kafkapy._speedups.base.wire cimport cursor_init, load_int16, remaining
 from kafkapy._speedups.clients.consumer.consumer_record cimport ConsumerRecord, memory_of, origin_of, record_of
-from kafkapy._speedups.clients.consumer.fetched_batches cimport (
+from kafkapy._speedups.clients.consumer.fetched_batch cimport (
     FETCHED_BAD_CODEC,
     FETCHED_BAD_COMPRESSION,
     FETCHED_BAD_CRC,
@@ -28,8 +28,8 @@ from kafkapy._speedups.clients.consumer.fetched_batches cimport (
     FETCHED_READY,
     FETCHED_TOO_LARGE,
     MAX_OPENED_BYTES,
-    batch_open,
 )
+from kafkapy._speedups.clients.consumer.fetched_batches cimport batch_open
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_OK,
     CONTROL_FLAG,

@@ -3,6 +3,13 @@ from libc.stdint cimport int64_t
 from kafkapy._speedups.clients.consumer.fetched_partition cimport FetchedPartition
 
 
+cdef class RecordColumns:
+    """Columns that records are appended to, chunk by chunk (ArrowColumns)."""
+    cdef readonly int64_t bytes         # of the columns' memory
+    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=*, int64_t end_offset=*,
+                          int64_t max_bytes=*) except -1
+
+
 cdef class PartitionBuffer:
     cdef readonly object topic_partition
     cdef FetchBuffer owner

@@ -18,7 +18,12 @@ from collections import deque
 
 from libc.stdint cimport INT64_MAX, int64_t
 
-from kafkapy._speedups.clients.arrow.columns cimport ArrowColumns
+
+
+cdef class RecordColumns:
+    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False, int64_t end_offset=INT64_MAX,
+                         int64_t max_bytes=INT64_MAX) except -1:
+        raise NotImplementedError
 
 
 cdef class PartitionBuffer:
@@ -269,7 +274,7 @@ cdef class FetchBuffer:
         self.records += max_records - left
         return taken
 
-    def take_columns(self, ArrowColumns columns not None, int64_t max_records, int64_t max_bytes, dict ends=None):
+    def take_columns(self, RecordColumns columns not None, int64_t max_records, int64_t max_bytes, dict ends=None):
         """Appends up to so many records to `columns`, batch by batch until these have grown to max_bytes; returns how many. Errors as `take`.
 
         ends: {topic-partition: offset} to read below, for a consumer without a group, whose chunks nobody takes away: the GIL is let go.

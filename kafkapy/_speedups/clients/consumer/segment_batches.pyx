@@ -18,12 +18,8 @@ from libcpp.algorithm cimport sort
 from kafkapy._speedups.base.spare_memory cimport spare_give, spare_take
 from kafkapy._speedups.base.wire cimport Cursor, cursor_init, read_int16, read_int64, remaining
 from kafkapy._speedups.clients.consumer.consumer_record cimport RecordMemory, memory_of
-from kafkapy._speedups.clients.consumer.fetched_batches cimport (
-    FETCHED_CLOSED,
-    FETCHED_READY,
-    FetchedBatch,
-    batches_scan,
-)
+from kafkapy._speedups.clients.consumer.fetched_batch cimport FETCHED_CLOSED, FETCHED_READY, FetchedBatch
+from kafkapy._speedups.clients.consumer.fetched_batches cimport batches_scan
 from kafkapy._speedups.clients.consumer.fetched_partition cimport FetchedPartition, PartitionData, partition_data_new
 from kafkapy._speedups.records.file_records cimport SCAN_END, SCAN_FOUND, BatchPosition, ScanStatus, scan_for_offset
 from kafkapy._speedups.records.record_batch cimport (

@@ -7,6 +7,15 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 from libcpp.unordered_map cimport unordered_map
 
+from kafkapy._speedups.base.epoll cimport (
+    EPOLLIN,
+    EPOLLOUT,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    epoll_ctl,
+    epoll_event,
+)
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
     atomic_count,
@@ -21,15 +30,6 @@ from kafkapy._speedups.base.threads cimport block_all_signals, name_thread
 from kafkapy._speedups.base.transport cimport transport_send
 from kafkapy._speedups.base.wire cimport load_int32
 from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
-from kafkapy._speedups.network.selector cimport (
-    EPOLLIN,
-    EPOLLOUT,
-    EPOLL_CTL_ADD,
-    EPOLL_CTL_DEL,
-    EPOLL_CTL_MOD,
-    epoll_ctl,
-    epoll_event,
-)
 
 cdef extern from "<sys/socket.h>" nogil:
     int SHUT_RDWR

@@ -11,6 +11,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 from posix.unistd cimport close
 
+from kafkapy._speedups.base.epoll cimport EPOLLIN, EPOLL_CLOEXEC, EPOLL_CTL_ADD, epoll_create1, epoll_ctl, epoll_event
 from kafkapy._speedups.base.posix cimport (
     EFD_CLOEXEC,
     EFD_NONBLOCK,
@@ -46,14 +47,6 @@ from kafkapy._speedups.clients.io.channel cimport (
     write_first,
 )
 from kafkapy._speedups.clients.io.frames cimport COPIED_FRAME, BytesFrame, RequestFrame, ResponseFrame
-from kafkapy._speedups.network.selector cimport (
-    EPOLLIN,
-    EPOLL_CLOEXEC,
-    EPOLL_CTL_ADD,
-    epoll_create1,
-    epoll_ctl,
-    epoll_event,
-)
 
 from kafkapy.errors import IllegalStateError
 

@@ -15,7 +15,14 @@ from kafkapy._speedups.base.error_codes cimport (
 )
 from kafkapy._speedups.base.posix cimport monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.requests.fetch.decode cimport fetch_partition_init, fetch_partitions_release
-from kafkapy._speedups.requests.fetch.session cimport (
+from kafkapy._speedups.requests.fetch.state cimport (
+    CONTEXT_ERROR,
+    CONTEXT_FULL,
+    CONTEXT_INCREMENTAL,
+    CONTEXT_SESSIONLESS,
+    FetchPartition,
+)
+from kafkapy._speedups.requests.fetch_session cimport (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     INVALID_SESSION_ID,
@@ -32,13 +39,6 @@ from kafkapy._speedups.requests.fetch.session cimport (
     session_remove,
     session_touch,
     session_unref,
-)
-from kafkapy._speedups.requests.fetch.state cimport (
-    CONTEXT_ERROR,
-    CONTEXT_FULL,
-    CONTEXT_INCREMENTAL,
-    CONTEXT_SESSIONLESS,
-    FetchPartition,
 )
 from kafkapy._speedups.requests.partition_table cimport topic_name_of
 

@@ -2,8 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from kafkapy._speedups.log.partition_log cimport LogState
-from kafkapy._speedups.requests.data_plane cimport Outcome
+from kafkapy._speedups.requests.data_plane cimport Outcome, PartitionName
 from kafkapy._speedups.requests.fetch.state cimport FetchState
 
 cdef enum:
@@ -17,7 +16,8 @@ cdef bint fetch_read_on(FetchState* state) noexcept nogil
 # A worker's answer to ASK_CONVERT for partition entry `index` of a parked fetch: its log (borrowed; NULL: there is no such entry) with where it is read
 # from and how many bytes that are, the bytes themselves (False: they cannot be read), then either the message set (copied; end_offset is behind the last
 # batch it has looked at, dropped ones too; False: no memory for it) or an error.
-cdef LogState* fetch_records_to_convert(void* parked, int32_t index, int64_t* fetch_offset, int64_t* size) noexcept nogil
+cdef bint fetch_records_to_convert(void* parked, int32_t index, PartitionName* name, int64_t* fetch_offset,
+                                   int64_t* size) noexcept nogil
 cdef bint fetch_read_records(void* parked, int32_t index, uint8_t* into) noexcept nogil
 cdef bint fetch_give_records(void* parked, int32_t index, const uint8_t* data, int64_t size, int64_t end_offset) noexcept nogil
 cdef void fetch_refuse_records(void* parked, int32_t index, int16_t error) noexcept nogil

@@ -13,9 +13,8 @@ from libc.string cimport memcpy
 from libcpp.string cimport string
 
 from kafkapy._speedups.base.error_codes cimport ERROR_NONE
-from kafkapy._speedups.base.posix cimport monotonic_ns
-from kafkapy._speedups.records.file_records cimport file_read
-from kafkapy._speedups.requests.data_plane cimport OUTCOME_ASK
+from kafkapy._speedups.base.posix cimport file_read, monotonic_ns
+from kafkapy._speedups.requests.data_plane cimport OUTCOME_ASK, name_partition
 from kafkapy._speedups.requests.fetch.decode cimport fetch_read_release
 from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT, FETCH_CONVERT, FetchPartition
 
@@ -77,13 +76,14 @@ cdef FetchPartition* converting_partition(void* parked, int32_t index) noexcept 
     return &state.partitions[index]
 
 
-cdef LogState* fetch_records_to_convert(void* parked, int32_t index, int64_t* fetch_offset, int64_t* size) noexcept nogil:
+cdef bint fetch_records_to_convert(void* parked, int32_t index, PartitionName* name, int64_t* fetch_offset,
+                                   int64_t* size) noexcept nogil:
     cdef FetchPartition* partition = converting_partition(parked, index)
     if partition == NULL:
-        return NULL
+        return False
     fetch_offset[0] = partition.request.fetch_offset
     size[0] = partition.read.length
-    return partition.log
+    return name_partition(partition.log, name)
 
 
 cdef bint fetch_read_records(void* parked, int32_t index, uint8_t* into) noexcept nogil:

@@ -39,8 +39,9 @@ from kafkapy._speedups.base.wire cimport (
     skip_tagged_fields,
     take,
 )
-from kafkapy._speedups.log.partition_log cimport log_unref
-from kafkapy._speedups.requests.fetch.session cimport (
+from kafkapy._speedups.log.state cimport log_unref
+from kafkapy._speedups.requests.fetch.state cimport ForgottenPartition
+from kafkapy._speedups.requests.fetch_session cimport (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
     FetchTopic,
@@ -49,7 +50,6 @@ from kafkapy._speedups.requests.fetch.session cimport (
     fetch_topic_ref,
     fetch_topic_unref,
 )
-from kafkapy._speedups.requests.fetch.state cimport ForgottenPartition
 from kafkapy._speedups.requests.named_partitions cimport NamedPartitions, named_begin, named_first, named_topic
 
 cdef enum:

@@ -37,8 +37,7 @@ from kafkapy._speedups.base.error_codes cimport (
 )
 from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.base.wire cimport load_int32
-from kafkapy._speedups.log.leadership cimport is_follower
-from kafkapy._speedups.log.partition_log cimport (
+from kafkapy._speedups.log.layout cimport (
     READ_COMMITTED,
     READ_LOG_END,
     READ_UNCOMMITTED,
@@ -49,13 +48,11 @@ from kafkapy._speedups.log.partition_log cimport (
     LogState,
     ReadResult,
     Waiter,
-    log_follower_position,
-    log_remove_waiters,
-    log_unref,
-    log_wait,
 )
+from kafkapy._speedups.log.leadership cimport follower_fetched, is_follower
 from kafkapy._speedups.log.read cimport read_batches
 from kafkapy._speedups.log.segment cimport segment_unref
+from kafkapy._speedups.log.state cimport log_remove_waiters, log_unref, log_wait
 from kafkapy._speedups.records.record_batch cimport BATCH_LENGTH_AT, CODEC_ZSTD, LOG_OVERHEAD
 from kafkapy._speedups.requests.authorization cimport (
     DECISION_ALLOWED,
@@ -86,7 +83,6 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
 )
 from kafkapy._speedups.requests.fetch.decode cimport fetch_decode, fetch_partitions_release, fetch_read_release
 from kafkapy._speedups.requests.fetch.reply cimport fetch_response_build
-from kafkapy._speedups.requests.fetch.session cimport FetchTopic, fetch_topic_unref, session_unref
 from kafkapy._speedups.requests.fetch.state cimport (
     CONTEXT_SESSIONLESS,
     FETCH_ANSWER,
@@ -98,6 +94,7 @@ from kafkapy._speedups.requests.fetch.state cimport (
     FetchStage,
     FetchState,
 )
+from kafkapy._speedups.requests.fetch_session cimport FetchTopic, fetch_topic_unref, session_unref
 from kafkapy._speedups.requests.partition_table cimport (
     LOOKUP_NOT_HOSTED,
     LOOKUP_OK,
@@ -365,7 +362,7 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
         read.segment = NULL
         read.length = 0
     if first_time and from_follower(state) and read.diverging_epoch < 0:
-        log_follower_position(partition.log, state.replica_id, partition.request.fetch_offset)
+        follower_fetched(partition.log, state.replica_id, partition.request.fetch_offset)
 
 
 cdef int64_t readable_end(FetchState* state, const ReadResult* read) noexcept nogil:

@@ -52,9 +52,11 @@ from kafkapy._speedups.base.wire cimport (
     write_string,
     write_unsigned_varint,
 )
+from kafkapy._speedups.log.segment cimport segment_send
 from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.requests.fetch.conversion cimport CONVERTED_BELOW
-from kafkapy._speedups.requests.fetch.session cimport (
+from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
+from kafkapy._speedups.requests.fetch_session cimport (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
     CachedPartition,
@@ -67,7 +69,6 @@ from kafkapy._speedups.requests.fetch.session cimport (
     session_put,
     session_remove,
 )
-from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
 
 cdef enum:
     LOG_START_VERSION = 5
@@ -216,7 +217,7 @@ cdef void write_partition(FetchPartition* partition, int16_t version, Send* send
     write_array_length(out, <int32_t>partition.read.length, flexible)
     if partition.read.length > 0 and not out.error:
         send_take_buffer(send, out)
-        send_take_region(send, partition.read.segment, partition.read.position, partition.read.length)
+        segment_send(send, partition.read.segment, partition.read.position, partition.read.length)
         partition.read.segment = NULL
     if flexible:
         write_tags(partition, version, out)

@@ -6,10 +6,10 @@ from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
-from kafkapy._speedups.log.partition_log cimport LogState, ReadResult
+from kafkapy._speedups.log.layout cimport LogState, ReadResult
 from kafkapy._speedups.log.segment cimport SegmentState
 from kafkapy._speedups.requests.data_plane cimport Ask, Frame
-from kafkapy._speedups.requests.fetch.session cimport CachedPartition, FetchPartitionRequest, FetchSession, FetchTopic
+from kafkapy._speedups.requests.fetch_session cimport CachedPartition, FetchPartitionRequest, FetchSession, FetchTopic
 
 cdef enum FetchContext:             # Kafka's FetchContext classes
     CONTEXT_SESSIONLESS = 0

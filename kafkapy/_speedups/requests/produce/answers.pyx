@@ -7,6 +7,7 @@ from libc.string cimport memcpy
 from kafkapy._speedups.base.error_codes cimport ERROR_NONE, ERROR_UNKNOWN_SERVER_ERROR
 from kafkapy._speedups.base.wire cimport load_int16, load_int64
 from kafkapy._speedups.records.record_batch cimport PRODUCER_EPOCH_AT, PRODUCER_ID_AT, RecordError
+from kafkapy._speedups.requests.data_plane cimport name_partition
 from kafkapy._speedups.requests.produce.state cimport PARTITION_PENDING, ProducePartition, ProduceState, fail_partition
 
 cdef enum:
@@ -20,24 +21,26 @@ cdef ProducePartition* pending_partition(void* parked, int32_t index) noexcept n
     return &state.partitions[index]
 
 
-cdef LogState* produce_records_to_validate(void* parked, int32_t index, const uint8_t** data, int64_t* size) noexcept nogil:
+cdef bint produce_records_to_validate(void* parked, int32_t index, PartitionName* name, const uint8_t** data,
+                                      int64_t* size) noexcept nogil:
     cdef ProducePartition* partition = pending_partition(parked, index)
     if partition == NULL:
         data[0] = NULL
         size[0] = 0
-        return NULL
+        return False
     data[0] = partition.records
     size[0] = partition.records_size
-    return partition.log
+    return name_partition(partition.log, name)
 
 
-cdef LogState* produce_batch_to_verify(void* parked, int32_t index, int64_t* producer_id, int16_t* producer_epoch) noexcept nogil:
+cdef bint produce_batch_to_verify(void* parked, int32_t index, PartitionName* name, int64_t* producer_id,
+                                  int16_t* producer_epoch) noexcept nogil:
     cdef ProducePartition* partition = pending_partition(parked, index)
     if partition == NULL or partition.asked_guard == 0:
-        return NULL
+        return False
     producer_id[0] = load_int64(partition.records + PRODUCER_ID_AT)
     producer_epoch[0] = load_int16(partition.records + PRODUCER_EPOCH_AT)
-    return partition.log
+    return name_partition(partition.log, name)
 
 
 cdef const uint8_t* produce_transactional_id(void* parked, int32_t* size) noexcept nogil:

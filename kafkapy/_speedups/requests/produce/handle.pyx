@@ -45,9 +45,9 @@ from kafkapy._speedups.base.posix cimport (
     wall_clock_ms,
 )
 from kafkapy._speedups.base.wire cimport load_int16, load_int32, load_int64
-from kafkapy._speedups.log.append cimport BATCHES_SINCE_VERSION, append_refused
-from kafkapy._speedups.log.append_checks cimport INLINE_WORK, check_by_worker
-from kafkapy._speedups.log.partition_log cimport (
+from kafkapy._speedups.log.append cimport append_refused, log_append
+from kafkapy._speedups.log.append_checks cimport BATCHES_SINCE_VERSION, INLINE_WORK, check_by_worker
+from kafkapy._speedups.log.layout cimport (
     LOG_APPENDED,
     LOG_PARK_SEGMENT,
     LOG_PARK_VALIDATE,
@@ -61,13 +61,8 @@ from kafkapy._speedups.log.partition_log cimport (
     AppendStatus,
     LogState,
     Waiter,
-    log_append,
-    log_is_flushed_locked,
-    log_remove_waiters,
-    log_unref,
-    log_wait,
-    log_was_flush_due,
 )
+from kafkapy._speedups.log.state cimport is_flushed_locked, log_remove_waiters, log_unref, log_wait, log_was_flush_due
 from kafkapy._speedups.records.record_batch cimport (
     ATTRIBUTES_AT,
     BATCH_HEADER_SIZE,
@@ -488,7 +483,7 @@ cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept 
     cdef int16_t error = ERROR_NONE
     cdef bint done = True, flushed
     pthread_mutex_lock(&log.mutex)
-    flushed = log_is_flushed_locked(log, partition.result.last_offset)
+    flushed = is_flushed_locked(log, partition.result.last_offset)
     if log.offline_errno:
         error = ERROR_KAFKA_STORAGE_ERROR
     elif log.deleted:

@@ -6,7 +6,7 @@ from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
-from kafkapy._speedups.log.partition_log cimport AppendResult, LogState
+from kafkapy._speedups.log.layout cimport AppendResult, LogState
 from kafkapy._speedups.requests.data_plane cimport Ask, Frame
 
 cdef enum ProduceStage:
