@@ -8,7 +8,7 @@
     builder.append(timestamp_ms, b"key", b"value", [("trace", b"1")])
     data = builder.build(CompressionType.ZSTD)
 
-The bytes are walked and written by compiled kernels (_speedups/records/memory_records.pyx and batch_builder.pyx). Nothing here
+Compiled kernels walk and write the bytes (memory_records.pyx and batch_builder.pyx in _speedups/records). Nothing here
 is shared between threads.
 """
 

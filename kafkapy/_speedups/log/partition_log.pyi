@@ -2,12 +2,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.log.files import LogFiles
 from kafkapy._speedups.log.workers import LogWorkers
 
 CODECS: dict[str, int]
 NOT_THE_DISK: frozenset[int]
 
-class PartitionLog:
+class PartitionLog(LogFiles):
     def __init__(
         self,
         topic: str,
@@ -31,10 +32,6 @@ class PartitionLog:
     def topic_id(self, value: bytes) -> None: ...
     @property
     def events(self) -> EventQueue | None: ...
-    @property
-    def storage(self) -> Any: ...
-    @property
-    def config(self) -> Any: ...
     @property
     def log_start_offset(self) -> int: ...
     @property

@@ -96,8 +96,7 @@ from kafkapy._speedups.network.selector cimport (
     selector_touch,
 )
 from kafkapy._speedups.network.worker_pool cimport WorkerPool
-from kafkapy._speedups.requests.apis cimport data_plane_thread_begin
-from kafkapy._speedups.requests.fetch.handle cimport fetch_forget_kept
+from kafkapy._speedups.requests.apis cimport data_plane_forget, data_plane_thread_begin
 
 cdef enum:
     REQUESTS_HELD = 16      # for the control loop, before it is woken
@@ -510,8 +509,7 @@ cdef class Processor:
                 channels_free_closed(self.state)
                 pool_remove_listener(self.state.pool, self.state.mailbox.event_fd)
                 mailbox_give_back(self.state.mailbox)
-                fetch_forget_kept(self.state.left.fetch)
-                send_free(self.state.left.send)
+                data_plane_forget(&self.state.left)
                 del self.state.kept
             selector_close(&self.state.selector)
             if self.state.reader.scratch != NULL:

@@ -41,6 +41,9 @@ cdef enum ApiKey:
     API_FETCH = 1
     API_VERSIONS = 18
 
+cdef enum:
+    API_KEY_LIMIT = 128             # api keys are below
+
 cdef enum AuthorizedOperation:      # Kafka's AclOperation codes
     OPERATION_READ = 3
     OPERATION_WRITE = 4
@@ -80,7 +83,7 @@ cdef cppclass DataPlaneState:
     int64_t authorizer_epoch        # atomic; -1: everything is allowed (no authorizer that can deny)
     int32_t fetch_max_bytes
     string advertised_host          # for node endpoints in Produce v10+/Fetch v16+ replies (per listener: see Frame)
-    ApiCounters apis[128]
+    ApiCounters apis[API_KEY_LIMIT]
     pthread_rwlock_t endpoints_lock
     unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
     int64_t request_log             # atomic; RequestLogLevel (request_log.pxd)

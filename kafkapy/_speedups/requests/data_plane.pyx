@@ -33,7 +33,6 @@ from kafkapy._speedups.requests.partition_table cimport PartitionTable
 
 cdef enum:
     NODE_ENDPOINTS_TAG = 0
-    API_COUNT = 128
     HISTOGRAM_BUCKETS = 32
     MIN_FETCH_MAX_BYTES = 1024          # Kafka's lower bound of fetch.max.bytes
 
@@ -115,7 +114,7 @@ cdef class DataPlane:
         self.state.request_log = 0
         self.state.verify_transactions = 1
         rwlock_init(&self.state.endpoints_lock)
-        for i in range(API_COUNT):
+        for i in range(API_KEY_LIMIT):
             self.state.apis[i].requests = 0
             self.state.apis[i].errors = 0
             self.state.apis[i].request_bytes = 0
@@ -226,7 +225,7 @@ cdef class DataPlane:
         cdef int j
         cdef ApiCounters* api
         out = {}
-        for i in range(API_COUNT):
+        for i in range(API_KEY_LIMIT):
             api = &self.state.apis[i]
             if not atomic_load(&api.requests) and not atomic_load(&api.errors):
                 continue

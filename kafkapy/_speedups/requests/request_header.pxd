@@ -13,10 +13,9 @@ newer one has, and is let through with a flag, so that it can be answered with U
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.base.wire cimport ByteBuffer
-from kafkapy._speedups.requests.data_plane cimport DataPlaneApi, Frame
+from kafkapy._speedups.requests.data_plane cimport API_KEY_LIMIT, DataPlaneApi, Frame
 
 cdef enum:
-    API_KEY_LIMIT = 128
     API_CONTROLLED_SHUTDOWN = 7
 
 cdef struct ApiEntry:
@@ -27,7 +26,7 @@ cdef struct ApiEntry:
     const DataPlaneApi* served  # by the data plane; NULL: by Python
 
 cdef cppclass ApiTableState:
-    ApiEntry apis[128]
+    ApiEntry apis[API_KEY_LIMIT]
 
 cdef enum HeaderStatus:
     HEADER_OK = 0

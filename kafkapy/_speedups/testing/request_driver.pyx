@@ -26,7 +26,7 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
 from kafkapy._speedups.base.threads cimport pthread_create, pthread_join, pthread_t
-from kafkapy._speedups.requests.apis cimport data_plane_api
+from kafkapy._speedups.requests.apis cimport data_plane_api, data_plane_forget
 from kafkapy._speedups.requests.authorization cimport authorization_remember
 from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
@@ -52,7 +52,6 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_records_to_convert,
     fetch_refuse_records,
 )
-from kafkapy._speedups.requests.fetch.handle cimport fetch_forget_kept
 from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT
 from kafkapy._speedups.requests.produce.answers cimport (
     produce_batch_to_verify,
@@ -118,8 +117,7 @@ cdef class RequestDriver:
 
     def __dealloc__(self):
         del self.authorization
-        fetch_forget_kept(self.left.fetch)
-        send_free(self.left.send)
+        data_plane_forget(&self.left)
 
     def handle(self, int16_t api_key, int16_t api_version, int32_t correlation_id, client_id, bytes body):
         """Hands a request over; ValueError for an API the data plane does not serve. The Exchange says what came of it."""

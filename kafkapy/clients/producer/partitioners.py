@@ -1,7 +1,7 @@
 """Partitioners: which partition a record goes to when its sender has not said so.
 
-The built-in one is in C (`_speedups/clients/producer/partition_queue`): murmur2 of the key, and for records without one a partition that
-is stuck to until a batch is full. Here are the names for partitioner.class, and what makes one function out of whatever
+The built-in one is in C (`_speedups/clients/producer/partition_queue`): murmur2 of the key; records without a key stick
+to one partition until a batch is full. Here are the names for partitioner.class, and what makes one function out of whatever
 partitioner a user has:
 
 - an object with ``partition(topic, key, value, partitions)``, as the hook register_partitioners gives them: serialized

@@ -1,10 +1,21 @@
 from collections.abc import Callable
 from typing import Self
 
-from kafkapy._speedups.clients.arrow.columns import ArrowColumns
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
 from kafkapy.types import TopicPartition
+
+class RecordColumns:
+    @property
+    def bytes(self) -> int: ...
+    def append(
+        self,
+        partition: FetchedPartition,
+        max_records: int,
+        release_gil: bool = False,
+        end_offset: int = ...,
+        max_bytes: int = ...,
+    ) -> int: ...
 
 class PartitionBuffer:
     def __init__(self, topic_partition: TopicPartition, owner: FetchBuffer) -> None: ...
@@ -48,7 +59,7 @@ class FetchBuffer:
     def take(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]: ...
     def take_list(self, max_records: int) -> list[ConsumerRecord]: ...
     def take_columns(
-        self, columns: ArrowColumns, max_records: int, max_bytes: int, ends: dict[TopicPartition, int] | None = None
+        self, columns: RecordColumns, max_records: int, max_bytes: int, ends: dict[TopicPartition, int] | None = None
     ) -> int: ...
 
 class RecordIterator:

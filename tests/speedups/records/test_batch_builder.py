@@ -12,7 +12,7 @@ from kafkapy._speedups.records import record_batch
 from kafkapy._speedups.records.batch_builder import RecordBatchBuilder, replace_payload
 from kafkapy._speedups.records.memory_records import Record, iter_batches
 
-_PATH = Path(__file__).parent.parent / "reference" / "record_batch.py"
+_PATH = Path(__file__).parents[2] / "reference" / "record_batch.py"
 _SPEC = importlib.util.spec_from_file_location("reference_record_batch", _PATH)
 reference = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(reference)

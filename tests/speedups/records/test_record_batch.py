@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkapy._speedups.records import record_batch as kernel
 from kafkapy._speedups.records.batch_builder import RecordBatchBuilder
 
-_PATH = Path(__file__).parent.parent / "reference" / "record_batch.py"
+_PATH = Path(__file__).parents[2] / "reference" / "record_batch.py"
 _SPEC = importlib.util.spec_from_file_location("reference_record_batch", _PATH)
 reference = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(reference)

@@ -19,7 +19,7 @@ from kafkapy._speedups.records import record_batch
 from kafkapy._speedups.records.batch_builder import RecordBatchBuilder
 from kafkapy.records.compression import compress
 
-_PATH = Path(__file__).parent.parent / "reference" / "compressed_records.py"
+_PATH = Path(__file__).parents[2] / "reference" / "compressed_records.py"
 _SPEC = importlib.util.spec_from_file_location("reference_compressed_records", _PATH)
 reference = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(reference)
