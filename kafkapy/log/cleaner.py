@@ -124,8 +124,8 @@ class Cleaner:
         stats = CleanerStats()
         log.seal_segments()
         if log.recovery_point < target.first_uncleanable_offset:
-            # The records that make older ones superfluous must be on the disk before those go. Not beside a LogCleaning,
-            # which holds every segment, so that none could be closed again.
+            # The newer records must be on the disk before the older ones go. Not beside a LogCleaning, which holds
+            # every segment, so that none could be closed again.
             log.flush()
         cleaning = LogCleaning(
             log, self._map, self._pace, compress=compress, decompress=decompress, upgrade=upgrade_message
