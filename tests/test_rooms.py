@@ -32,9 +32,15 @@ CLIENT_ROOMS: dict[str, set[str]] = {
 }
 """The same for the rooms of the clients."""
 
-CONTRACT = set(
-    ["apis", "authorization", "data_plane", "fetch_session", "named_partitions", "partition_table", "request_header"]
-)
+CONTRACT = {
+    "apis",
+    "authorization",
+    "data_plane",
+    "fetch_session",
+    "named_partitions",
+    "partition_table",
+    "request_header",
+}
 """What all of `requests` shares. `apis` is the table of the APIs, above them all."""
 
 ANSWERS = {"produce.answers", "fetch.conversion", "fetch.state"}

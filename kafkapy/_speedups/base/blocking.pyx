@@ -53,7 +53,8 @@ cdef extern from * nogil:
 
 cdef enum:
     TICK_US = 5000
-    LOOKS = 3                       # that see a thread in the same section before it is left behind: 10 to 15 ms, also for who has lost its core
+    LOOKS = 3                       # that see a thread in the same section before it is left behind: 10 to 15 ms, also
+                                    # for who has lost its core
     QUIET_TICKS = 40                # without a section, before the monitor sleeps
     SPARES_KEPT = 4
     MOST_ALONE = 64                 # threads left behind at one time; from there on, who hangs keeps its Processor
@@ -81,11 +82,12 @@ team.left_behind = 0
 
 
 def threads_left_behind():
-    """How often a network thread has lost its Processor, because it hung in a system call, since the process started."""
+    """How often a network thread has lost its Processor, because it hung in a system call, since the process
+    started."""
     return atomic_load(&team.left_behind)
 
 
-# ---- the threads ----------------------------------------------------------------------------------------------------------------
+# ---- the threads -----------------------------------------------------------------------------------------------------
 
 cdef void forget_locked(NetworkThread* t) noexcept nogil:
     cdef size_t i
@@ -202,7 +204,7 @@ cdef void become_spare(NetworkThread* t) noexcept nogil:
     jump(t.base)
 
 
-# ---- sections -------------------------------------------------------------------------------------------------------------------
+# ---- sections --------------------------------------------------------------------------------------------------------
 
 cdef NetworkThread* blocking_begin(int64_t* slow) noexcept nogil:
     cdef NetworkThread* t = <NetworkThread*>get_network_thread()
@@ -233,7 +235,8 @@ cdef void blocking_end(NetworkThread* t) noexcept nogil:
 
 
 cdef bint take_locked(NetworkThread* t) noexcept nogil:
-    """Gives the Processor of a thread that is in a section to a spare, when there is one and the thread is not through after all."""
+    """Gives the Processor of a thread that is in a section to a spare, when there is one and the thread is not through
+    after all."""
     cdef NetworkThread* heir
     cdef int64_t section = atomic_load(&t.section)
     if team.spare.empty() or team.alone >= MOST_ALONE or not swap_state(&t.state, section, THREAD_TAKING):
@@ -257,7 +260,7 @@ cdef bint take_locked(NetworkThread* t) noexcept nogil:
     return True
 
 
-# ---- the monitor ----------------------------------------------------------------------------------------------------------------
+# ---- the monitor -----------------------------------------------------------------------------------------------------
 
 cdef void wake_monitor() noexcept nogil:
     pthread_mutex_lock(&team.mutex)

@@ -1,9 +1,9 @@
 """CRC-32C without the GIL, by the C routine inside the `crc32c` package (see crc32c.pxd).
 
-The package's extension module exports its routines (hardware: three interleaved SSE 4.2 streams; software: slicing by 8), but no header
-promises them. So they are looked up by name at import, and one is used only after it has agreed with a table-driven checksum, written
-here, over many lengths and alignments. When none does, every call goes through the package's Python function and takes the GIL: slower, and
-`IMPLEMENTATION` says so.
+The package's extension module exports its routines (hardware: three interleaved SSE 4.2 streams; software: slicing by
+8), but no header promises them. So they are looked up by name at import, and one is used only after it has agreed with
+a table-driven checksum, written here, over many lengths and alignments. When none does, every call goes through the
+package's Python function and takes the GIL: slower, and `IMPLEMENTATION` says so.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -32,7 +32,8 @@ cdef enum:
 
 
 cdef object load_extension():
-    """The extension module of the `crc32c` package; the package itself when its files are laid out in another way. ImportError.
+    """The extension module of the `crc32c` package; the package itself when its files are laid out in another way.
+    ImportError.
 
     Importing the package brings argparse and importlib.metadata with it, some twenty milliseconds of every start.
     """
@@ -91,7 +92,8 @@ cdef uint32_t crc32c_of(uint32_t seed, const uint8_t* data, size_t size) noexcep
 
 
 cdef bint agrees(crc_routine candidate, uint32_t condition) noexcept nogil:
-    """Whether a routine computes CRC-32C: the published vector, then lengths and alignments around every block size, in one go and chained."""
+    """Whether a routine computes CRC-32C: the published vector, then lengths and alignments around every block size, in
+    one go and chained."""
     cdef uint8_t data[SELF_TEST_SIZE]
     cdef uint32_t noise = 1, whole, first
     cdef size_t i, size, offset, cut

@@ -50,9 +50,10 @@ cdef void event_queue_free(EventQueueState* q) noexcept nogil:
         del q
 
 
-cdef void event_post(EventQueueState* q, int kind, int64_t handle, int64_t argument, const char* text, Py_ssize_t text_size) noexcept nogil:
-    """Appends an event. Log lines and logged requests are dropped and counted when the queue is full, so hostile peers cannot bloat it;
-    other kinds are bounded by what they speak of (logs, connections) and always kept."""
+cdef void event_post(EventQueueState* q, int kind, int64_t handle, int64_t argument, const char* text,
+                     Py_ssize_t text_size) noexcept nogil:
+    """Appends an event. Log lines and logged requests are dropped and counted when the queue is full, so hostile peers
+    cannot bloat it; other kinds are bounded by what they speak of (logs, connections) and always kept."""
     cdef Event event
     cdef bint first
     cdef size_t limit = q.limit // SHARE_OF_REQUESTS if kind == EVENT_REQUEST else q.limit

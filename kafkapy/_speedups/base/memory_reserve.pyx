@@ -101,5 +101,6 @@ def is_short():
 
 
 def counters():
-    """{"taken", "waits"}: how often the reserve was given back to the system, and how often an allocation waited for memory beyond it."""
+    """{"taken", "waits"}: how often the reserve was given back to the system, and how often an allocation waited for
+    memory beyond it."""
     return {"taken": taken(), "waits": waits()}

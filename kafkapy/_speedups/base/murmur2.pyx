@@ -1,4 +1,5 @@
-"""murmur2 with Kafka's seed (org.apache.kafka.common.utils.Utils.murmur2): 32 bits, four bytes at a time, little-endian.
+"""murmur2 with Kafka's seed (org.apache.kafka.common.utils.Utils.murmur2): 32 bits, four bytes at a time,
+little-endian.
 
 A key's partition is the hash without its sign bit, modulo the number of partitions.
 """

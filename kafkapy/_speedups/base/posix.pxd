@@ -105,11 +105,13 @@ cdef extern from * nogil:
     """
     int64_t atomic_add "kp_atomic_add"(int64_t* p, int64_t n)      # returns the new value; acquire-release
     void atomic_count "kp_atomic_count"(int64_t* p, int64_t n)     # statistics: relaxed
-    void atomic_count_alone "kp_atomic_count_alone"(int64_t* p, int64_t n)     # the same, where one thread alone ever counts
+    void atomic_count_alone "kp_atomic_count_alone"(int64_t* p, int64_t n)     # the same, where one thread alone ever
+                                                                               # counts
     int64_t atomic_load "kp_atomic_load"(int64_t* p)
     void atomic_store "kp_atomic_store"(int64_t* p, int64_t n)
 
-# Whether that errno says that the process or the machine lacks descriptors or memory. It says nothing about the disk: try again later.
+# Whether that errno says that the process or the machine lacks descriptors or memory. It says nothing about the disk:
+# try again later.
 cdef inline bint is_shortage(int failure) noexcept nogil:
     return failure == EMFILE or failure == ENFILE or failure == ENOMEM or failure == EAGAIN or failure == ENOBUFS
 

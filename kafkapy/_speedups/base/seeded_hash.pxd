@@ -1,7 +1,8 @@
-"""A hash for keys that clients choose. The standard library's is the same in every process, so a client could send nothing but keys that fall into
-one bucket, and every look-up would walk over all of them.
+"""A hash for keys that clients choose. The standard library's is the same in every process, so a client could send
+nothing but keys that fall into one bucket, and every look-up would walk over all of them.
 
-Each hash object has a seed of its own. A container keeps the one that it was made with, so kernels may share containers.
+Each hash object has a seed of its own. A container keeps the one that it was made with, so kernels may share
+containers.
 """
 
 from libc.stdint cimport uint8_t, uint64_t

@@ -1,8 +1,8 @@
 """A reply on its way out: malloc'ed memory pieces and file regions, in order, sent without copying file bytes.
 
-Built by whoever answers (fetch_request.pyx, produce_request.pyx, request_channel.pyx for Python's replies), written out and freed by the Processor that
-owns the connection. The first piece starts with the 4-byte frame size. A client's requests travel the same way (client_io.pyx); their pieces may be memory
-that somebody else owns.
+Built by whoever answers (fetch_request.pyx, produce_request.pyx, request_channel.pyx for Python's replies), written out
+and freed by the Processor that owns the connection. The first piece starts with the 4-byte frame size. A client's
+requests travel the same way (client_io.pyx); their pieces may be memory that somebody else owns.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -85,7 +85,8 @@ cdef inline void send_lend(Send* send, const uint8_t* data, int64_t size) noexce
         send.remaining += size
 
 
-cdef inline void send_take_region(Send* send, int fd, int64_t position, int64_t length, void* owner, release_function release,
+cdef inline void send_take_region(Send* send, int fd, int64_t position, int64_t length, void* owner,
+                                  release_function release,
                                   int64_t* slow) noexcept nogil:
     """Appends a region of a file that `owner` keeps open; the Send takes over the caller's reference to it."""
     cdef Piece piece
@@ -149,7 +150,8 @@ cdef inline Send* send_again(Send** left) noexcept nogil:
 
 
 cdef inline void send_lay_out(Send* send, ByteBuffer* out) noexcept nogil:
-    """An empty buffer for the Send's first piece, in memory of an earlier one if there is any. The buffer owns it from here."""
+    """An empty buffer for the Send's first piece, in memory of an earlier one if there is any. The buffer owns it from
+    here."""
     out.data = send.spare
     out.size = 0
     out.capacity = send.spare_capacity

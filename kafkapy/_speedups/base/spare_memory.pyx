@@ -1,11 +1,12 @@
 """Memory that the next response is read into: what the last one has left.
 
-The C library gives large pieces back to the system, and gets new ones that fault in page by page; for a consumer at full speed that is a
-third of all its work. Pieces from 256 KiB on are kept here instead, up to 64 MiB in the process, and a response takes the smallest that fits
-without wasting much. Everything is malloc'ed, so a piece may be freed or kept as one likes.
+The C library gives large pieces back to the system, and gets new ones that fault in page by page; for a consumer at
+full speed that is a third of all its work. Pieces from 256 KiB on are kept here instead, up to 64 MiB in the process,
+and a response takes the smallest that fits without wasting much. Everything is malloc'ed, so a piece may be freed or
+kept as one likes.
 
-A mutex protects the list. Nobody waits for it: who does not get it at once goes without, which also is what happens in a child that was
-forked while another thread had it.
+A mutex protects the list. Nobody waits for it: who does not get it at once goes without, which also is what happens in
+a child that was forked while another thread had it.
 """
 
 from libc.stdlib cimport free

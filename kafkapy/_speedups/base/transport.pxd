@@ -1,4 +1,5 @@
-"""The TransportLayer: how bytes get into and out of one socket. Plaintext here; TLS is another table of the same functions.
+"""The TransportLayer: how bytes get into and out of one socket. Plaintext here; TLS is another table of the same
+functions.
 
 Every function answers a byte count, 0 at the end of the stream (reads only), or minus an errno; -EAGAIN means "when the
 socket is ready again". None of them blocks.
@@ -33,12 +34,15 @@ cdef struct TransportFunctions:
 cdef void transport_plaintext(Transport* t, int fd) noexcept nogil
 
 cdef enum:
-    # Bytes of one reply that are sent before other connections have their turn: 1 MB of records with the reply around them, and more.
+    # Bytes of one reply that are sent before other connections have their turn: 1 MB of records with the reply around
+    # them, and more.
     WRITE_TURN = 1024 * 1024 + 64 * 1024
-    # File regions up to here are read and sent with the memory around them: cheaper than a sendfile and what it takes to join the two.
+    # File regions up to here are read and sent with the memory around them: cheaper than a sendfile and what it takes
+    # to join the two.
     SMALL_REGION = 16 * 1024
     SMALL_LAST_REGION = 4 * 1024    # nothing follows that would have to be joined
     GATHERED = 32 * 1024        # bytes of small regions in one write
 
-# Sends what the socket takes: 1 when all is sent, 0 when the socket (or this turn) is full, or minus an errno. `written` is added to.
+# Sends what the socket takes: 1 when all is sent, 0 when the socket (or this turn) is full, or minus an errno.
+# `written` is added to.
 cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nogil

@@ -132,7 +132,8 @@ cdef int64_t send_gathered(Transport* t, Send* send) noexcept nogil:
 
 
 cdef int64_t send_memory(Transport* t, Send* send) noexcept nogil:
-    """One piece of memory that is gathered with no other: most replies are of one, or of one before a large file region."""
+    """One piece of memory that is gathered with no other: most replies are of one, or of one before a large file
+    region."""
     cdef Piece* piece = &send.pieces[send.current]
     cdef iovec one
     one.iov_base = piece.data + piece.position

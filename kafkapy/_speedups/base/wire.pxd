@@ -1,8 +1,8 @@
 """The checked cursor: the only pointer arithmetic over bytes that came from outside.
 
-Everything on Kafka's wire and in its files is big-endian. A `Cursor` walks a byte range that it does not own. Its error is sticky: a
-read past the end returns zero (or NULL), sets `error`, and leaves every later read failing too, so a decoder may read a
-whole structure and check `error` once, as long as it does not act on what it read before that check.
+Everything on Kafka's wire and in its files is big-endian. A `Cursor` walks a byte range that it does not own. Its error
+is sticky: a read past the end returns zero (or NULL), sets `error`, and leaves every later read failing too, so a
+decoder may read a whole structure and check `error` once, as long as it does not act on what it read before that check.
 
 Bounds are checked by subtraction (`n > end - p`), never by addition, so no hostile length can overflow them.
 
@@ -276,8 +276,8 @@ cdef inline void buffer_free(ByteBuffer* b) noexcept nogil:
 
 
 cdef inline uint8_t* extend(ByteBuffer* b, size_t n) noexcept nogil:
-    """Room for n more bytes, already counted in `size`; NULL with `error` set when memory is out. After an error some writes may
-    still find room; the error stays."""
+    """Room for n more bytes, already counted in `size`; NULL with `error` set when memory is out. After an error some
+    writes may still find room; the error stays."""
     cdef uint8_t* data
     if n > b.capacity - b.size:
         data = <uint8_t*>grown(b.data, &b.capacity, b.size, n) if not b.error else NULL

@@ -1,9 +1,10 @@
 """Appending to a partition log (see log_append.pxd).
 
-First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records (append_checks.pyx). Then, under it: leadership,
-sequence numbers, a roll when one is due, offsets. Then, without it but in turn, one pwrite; under it again, the log end and the producer state. Until
-the turn is over nobody else appends, and nothing changes segments, epochs or leadership (lock_settled), so what was checked before the write holds
-after it. A log dir that fails meanwhile may take the log offline: the records are in it all the same. Source of the order and the error codes: Kafka's
+First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records (append_checks.pyx).
+Then, under it: leadership, sequence numbers, a roll when one is due, offsets. Then, without it but in turn, one pwrite;
+under it again, the log end and the producer state. Until the turn is over nobody else appends, and nothing changes
+segments, epochs or leadership (lock_settled), so what was checked before the write holds after it. A log dir that fails
+meanwhile may take the log offline: the records are in it all the same. Source of the order and the error codes: Kafka's
 UnifiedLog and LogValidator.
 """
 
@@ -137,7 +138,8 @@ cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, in
     cdef SequenceVerdict verdict
     cdef size_t i
     for i in range(batches.size()):
-        verdict = producer_check(private_of(log).history.producers, &batches[0][i].header, &batches[0][i].marker, origin, options.adds_partitions, &check)
+        verdict = producer_check(private_of(log).history.producers, &batches[0][i].header, &batches[0][i].marker,
+                                 origin, options.adds_partitions, &check)
         if verdict == SEQUENCE_DUPLICATE:
             result.duplicate = True
             result.base_offset = check.base_offset
@@ -150,25 +152,30 @@ cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, in
     return 0
 
 
-cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const AppendOptions* options, AppendResult* result) noexcept nogil:
-    """Whether the coordinator must confirm that this partition is in the batch's transaction. Else the batch may be appended, or result.error is set.
+cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const AppendOptions* options,
+                             AppendResult* result) noexcept nogil:
+    """Whether the coordinator must confirm that this partition is in the batch's transaction. Else the batch may be
+    appended, or result.error is set.
 
-    Once a batch of the transaction is here, the others need no word: the coordinator knows of the partition and will write a marker into it. When
-    that has come, the next batch is a first one again. Between the coordinator's word and the first batch, the guard tells whether a marker came."""
+    Once a batch of the transaction is here, the others need no word: the coordinator knows of the partition and will
+    write a marker into it. When that has come, the next batch is a first one again. Between the coordinator's word and
+    the first batch, the guard tells whether a marker came."""
     if not header.attributes & TRANSACTIONAL_FLAG or header.producer_id < 0 or producer_in_transaction(private_of(log).history.producers, header):
         return False
     if options.guard == 0:
-        result.guard = producer_start_verification(private_of(log).history.producers, header, options.adds_partitions, options.now_ms)
+        result.guard = producer_start_verification(private_of(log).history.producers, header, options.adds_partitions,
+                                                   options.now_ms)
         return True
     if not producer_is_verified(private_of(log).history.producers, header, options.guard):
         refuse(result, ERROR_INVALID_TXN_STATE, "The transaction has ended before this batch could be appended.")
     return False
 
 
-cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches, int origin,
+cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches,
+                       int origin,
                        bint* aborted, int64_t* messages) noexcept nogil:
-    """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno. Mutex held, but not while it writes;
-    the segment is referenced for the caller."""
+    """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno. Mutex
+    held, but not while it writes; the segment is referenced for the caller."""
     cdef int64_t offset = log.log_end_offset, position = active.size
     cdef int64_t max_timestamp = -1, offset_of_max = -1, newest_record = -1
     cdef CheckedBatch* batch
@@ -211,7 +218,8 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
         producer_apply(private_of(log).history.producers, &batch.header, &batch.marker, batch.header.base_offset,
                        batch.header.base_offset + batch.header.last_offset_delta, &completed)
         if batch.header.attributes & TRANSACTIONAL_FLAG:
-            producer_place_batch(private_of(log).history.producers, batch.header.base_offset, active.base_offset, position + batch.at)
+            producer_place_batch(private_of(log).history.producers, batch.header.base_offset, active.base_offset,
+                                 position + batch.at)
         if completed.completed and completed.aborted:
             private_of(log).history.aborted.push_back(completed)
             if not private_of(log).directory.empty():
@@ -239,7 +247,8 @@ cdef AppendStatus append_refused(LogState* log, int64_t size) noexcept nogil:
 
 
 cdef void take_stamps_back(uint8_t* data, const vector[CheckedBatch]* batches) noexcept nogil:
-    """The batches come again when what they wait for is there, and a batch that a client has marked with LogAppendTime is refused."""
+    """The batches come again when what they wait for is there, and a batch that a client has marked with LogAppendTime
+    is refused."""
     cdef size_t i
     cdef uint8_t* batch
     for i in range(batches.size()):
@@ -249,7 +258,8 @@ cdef void take_stamps_back(uint8_t* data, const vector[CheckedBatch]* batches) n
 
 
 cdef void open_active(LogState* log, SegmentState* active, int64_t size) noexcept nogil:
-    """Opens the active segment, which has `size` bytes, and finds out when its first batch was written, which may take its time."""
+    """Opens the active segment, which has `size` bytes, and finds out when its first batch was written, which may take
+    its time."""
     cdef BatchScan scan
     cdef int64_t timestamp = -1
     cdef NetworkThread* thread = blocking_begin(NULL)
@@ -267,7 +277,8 @@ cdef void open_active(LogState* log, SegmentState* active, int64_t size) noexcep
     segment_unref(active)
 
 
-cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter, int origin,
+cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,
+                                 const Waiter* waiter, int origin,
                                  AppendResult* result) noexcept nogil:
     cdef LogConfigState config
     cdef vector[CheckedBatch] batches
@@ -368,7 +379,8 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
         if private_of(log).rolling:
             status = park_for_segment_locked(log, waiter)
             break
-        if active == NULL or segment_should_roll(active, size, last_offset, max_timestamp, options.now_ms, log.config.segment_bytes,
+        if active == NULL or segment_should_roll(active, size, last_offset, max_timestamp, options.now_ms,
+                                                 log.config.segment_bytes,
                                                  log.config.segment_ms):
             if log.prepared == NULL:
                 status = park_for_segment_locked(log, waiter)
@@ -460,9 +472,11 @@ cdef void wake_segment_waiters_locked(LogState* log, vector[Waiter]* out) noexce
     log.waiters.resize(kept)
 
 
-cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options, const Waiter* waiter,
+cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,
+                             const Waiter* waiter,
                              AppendResult* result) noexcept nogil:
-    cdef AppendStatus status = append_batches(log, data, size, options, waiter, ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR,
+    cdef AppendStatus status = append_batches(log, data, size, options, waiter,
+                                              ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR,
                                               result)
     # With a control plane, a worker does it, and whoever needs the acknowledgement waits for WAIT_FLUSHED.
     if status == LOG_APPENDED and log.events == NULL and flush_if_due(log):

@@ -55,7 +55,8 @@ from kafkapy._speedups.records.record_batch cimport (
 
 cdef enum:
     ZSTD_SINCE_VERSION = 7          # of Produce (KIP-110)
-    USUAL_RATIO = 2                 # of records to their compressed bytes: what a batch is expected to cost before it was looked at
+    USUAL_RATIO = 2                 # of records to their compressed bytes: what a batch is expected to cost before it
+                                    # was looked at
 
 # What a decompressed byte costs, lz4 being 1.
 cdef enum:
@@ -70,7 +71,8 @@ cdef int refuse(AppendResult* result, int error, const char* message) noexcept n
     return error
 
 
-cdef int check_structure(const uint8_t* data, int64_t available, int origin, CheckedBatch* batch, AppendResult* result) noexcept nogil:
+cdef int check_structure(const uint8_t* data, int64_t available, int origin, CheckedBatch* batch,
+                         AppendResult* result) noexcept nogil:
     """0, or an error: is this one whole v2 batch?"""
     cdef BatchStatus status = batch_header_parse(data, available, &batch.header)
     cdef BatchHeader* header = &batch.header
@@ -88,7 +90,8 @@ cdef int check_structure(const uint8_t* data, int64_t available, int origin, Che
 cdef bint is_message_set(const uint8_t* data, int64_t size, const AppendOptions* options) noexcept nogil:
     """A whole message of v0 or v1 is at the start, in a request that may hold them: a worker converts it."""
     cdef BatchHeader header
-    return (0 <= options.api_version < BATCHES_SINCE_VERSION and batch_header_parse(data, size, &header) == BATCH_BAD_MAGIC
+    return (0 <= options.api_version < BATCHES_SINCE_VERSION
+            and batch_header_parse(data, size, &header) == BATCH_BAD_MAGIC
             and (header.magic == 0 or header.magic == 1) and header.size <= size)
 
 
@@ -103,11 +106,14 @@ cdef int refuse_records(const RecordError* errors, int32_t error_count, AppendRe
         if errors[i].problem == RECORD_BAD_TIMESTAMP:
             bad_timestamp = True
     if bad_timestamp:
-        return refuse(result, ERROR_INVALID_TIMESTAMP, "One or more records have a timestamp outside the accepted range.")
-    return refuse(result, ERROR_INVALID_RECORD, "One or more records were rejected: a compacted topic takes no record without a key.")
+        return refuse(result, ERROR_INVALID_TIMESTAMP,
+                      "One or more records have a timestamp outside the accepted range.")
+    return refuse(result, ERROR_INVALID_RECORD,
+                  "One or more records were rejected: a compacted topic takes no record without a key.")
 
 
-cdef void correct_max_timestamp(uint8_t* data, BatchHeader* header, const ValidationRules* rules, int64_t max_timestamp) noexcept nogil:
+cdef void correct_max_timestamp(uint8_t* data, BatchHeader* header, const ValidationRules* rules,
+                                int64_t max_timestamp) noexcept nogil:
     if not rules.log_append_time:
         batch_stamp_max_timestamp(data, header.size, max_timestamp)
         header.max_timestamp = max_timestamp
@@ -117,8 +123,10 @@ cdef int check_plain(uint8_t* data, BatchHeader* header, AppendResult* result) n
     cdef RecordError errors[100]
     cdef int32_t error_count = 0, delta = 0
     cdef int64_t max_timestamp = -1
-    if batch_check_records(data, header.size, header, &result.rules, errors, &error_count, &max_timestamp, &delta) != BATCH_OK:
-        return refuse(result, ERROR_INVALID_RECORD, "The records do not add up: counts, offsets, lengths or trailing bytes.")
+    if batch_check_records(data, header.size, header, &result.rules, errors, &error_count, &max_timestamp,
+                           &delta) != BATCH_OK:
+        return refuse(result, ERROR_INVALID_RECORD,
+                      "The records do not add up: counts, offsets, lengths or trailing bytes.")
     if error_count > 0:
         return refuse_records(errors, error_count, result)
     correct_max_timestamp(data, header, &result.rules, max_timestamp)
@@ -129,7 +137,8 @@ cdef inline int64_t cost_of(int codec) noexcept nogil:
     return COST_GZIP if codec == CODEC_GZIP else COST_SNAPPY if codec == CODEC_SNAPPY else COST_ZSTD if codec == CODEC_ZSTD else 1
 
 
-cdef int check_compressed(uint8_t* data, BatchHeader* header, const ValidationRules* rules, int64_t* work, AppendResult* result) noexcept nogil:
+cdef int check_compressed(uint8_t* data, BatchHeader* header, const ValidationRules* rules, int64_t* work,
+                          AppendResult* result) noexcept nogil:
     """`work`: what is left of the caller's time, in COST units; NULL: as long as it takes."""
     cdef RecordFindings findings
     cdef int64_t cost = cost_of(header.attributes & CODEC_MASK)
@@ -148,7 +157,8 @@ cdef int check_compressed(uint8_t* data, BatchHeader* header, const ValidationRu
     if status == COMPRESSED_CORRUPT:
         return refuse(result, ERROR_CORRUPT_MESSAGE, "The records are not what the batch's codec writes.")
     if status == COMPRESSED_BAD_STRUCTURE:
-        return refuse(result, ERROR_INVALID_RECORD, "The compressed records do not add up: counts, offsets, lengths or trailing bytes.")
+        return refuse(result, ERROR_INVALID_RECORD,
+                      "The compressed records do not add up: counts, offsets, lengths or trailing bytes.")
     if status == COMPRESSED_TOO_LARGE:
         return refuse(result, ERROR_MESSAGE_TOO_LARGE, "The compressed records open to more than 256 MB.")
     if status != COMPRESSED_OK:
@@ -159,7 +169,8 @@ cdef int check_compressed(uint8_t* data, BatchHeader* header, const ValidationRu
     return ERROR_NONE
 
 
-cdef int check_by_worker(uint8_t* data, int64_t size, const ValidationRules* rules, AppendResult* result) noexcept nogil:
+cdef int check_by_worker(uint8_t* data, int64_t size, const ValidationRules* rules,
+                         AppendResult* result) noexcept nogil:
     cdef BatchHeader header
     if batch_header_parse(data, size, &header) != BATCH_OK:
         return refuse(result, ERROR_CORRUPT_MESSAGE, "The records hold no whole batch.")
@@ -173,7 +184,8 @@ cdef int check_header_alone(const BatchHeader* header, const LogConfigState* con
         return refuse(result, ERROR_INVALID_RECORD, "The batch cannot hold as many records as it says.")
     if not config.log_append_time and (out_of_bounds(header.max_timestamp, config, options.now_ms)
                                        or out_of_bounds(header.base_timestamp, config, options.now_ms)):
-        return refuse(result, ERROR_INVALID_TIMESTAMP, "One or more records have a timestamp outside the accepted range.")
+        return refuse(result, ERROR_INVALID_TIMESTAMP,
+                      "One or more records have a timestamp outside the accepted range.")
     return ERROR_NONE
 
 
@@ -186,7 +198,8 @@ cdef inline bint out_of_bounds(int64_t timestamp, const LogConfigState* config, 
     return <uint64_t>now_ms - <uint64_t>timestamp > <uint64_t>config.timestamp_before_max_ms
 
 
-cdef int check_records(uint8_t* data, const LogConfigState* config, const AppendOptions* options, int origin, CheckedBatch* batch,
+cdef int check_records(uint8_t* data, const LogConfigState* config, const AppendOptions* options, int origin,
+                       CheckedBatch* batch,
                        AppendResult* result) noexcept nogil:
     """0, an error, or a CheckVerdict. May patch the max timestamp, and the append time with LogAppendTime."""
     cdef BatchHeader* header = &batch.header
@@ -248,7 +261,8 @@ cdef int check_all(uint8_t* data, int64_t size, const LogConfigState* config, co
     cdef CheckedBatch batch
     cdef int64_t at = 0, next_offset = -1
     cdef int verdict
-    if origin == ORIGIN_CLIENT and not options.validated and not options.checked and is_message_set(data, size, options):
+    if origin == ORIGIN_CLIENT and not options.validated and not options.checked and is_message_set(data, size,
+                                                                                                    options):
         return CHECK_BY_PYTHON
     while at < size:
         verdict = check_structure(data + at, size - at, origin, &batch, result)

@@ -1,11 +1,14 @@
-"""Appends of the control plane's records on a log directory's threads, so that a disk that stalls does not stall the control loop.
+"""Appends of the control plane's records on a log directory's threads, so that a disk that stalls does not stall the
+control loop.
 
-append -> LogWorkers -> log append (and the sync, when flush.messages makes one due) -> done list, APPENDED event -> LogAppender.take on the loop.
-Appends to one log are done in the order of the calls only when each is given after the end of the one before.
+append -> LogWorkers -> log append (and the sync, when flush.messages makes one due) -> done list, APPENDED event ->
+LogAppender.take on the loop. Appends to one log are done in the order of the calls only when each is given after the
+end of the one before.
 
-A disk that does not stall takes less time than the event and the turn of the loop that would tell of its end. So appends are gathered (`hold`), given
-to the threads together and waited for (`settle`), for PATIENCE_NS without an end at most. After a wait in vain a directory is slow: nobody waits for
-its appends, which end with an event, until one has been quick again.
+A disk that does not stall takes less time than the event and the turn of the loop that would tell of its end. So
+appends are gathered (`hold`), given to the threads together and waited for (`settle`), for PATIENCE_NS without an end
+at most. After a wait in vain a directory is slow: nobody waits for its appends, which end with an event, until one has
+been quick again.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -97,7 +97,8 @@ cdef void append_work(void* subject) noexcept nogil:
     waiter.wake = append_again
     waiter.owner = append
     waiter.token = 0
-    status = append_batches(append.log, append.data, append.size, &append.options, &waiter, ORIGIN_COORDINATOR, &append.result)
+    status = append_batches(append.log, append.data, append.size, &append.options, &waiter, ORIGIN_COORDINATOR,
+                            &append.result)
     if status == LOG_PARK_SEGMENT:
         return              # append_again has it, perhaps on another thread already
     if status == LOG_APPENDED:
@@ -139,7 +140,8 @@ cdef void forget_slow(vector[LogWorkersState*]* slow, LogWorkersState* workers) 
 
 cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, int64_t* patience_ns,
                         vector[LogWorkersState*]* slow) noexcept nogil:
-    """Gives appends to their threads, and waits for those of directories that are not slow, while there is patience left."""
+    """Gives appends to their threads, and waits for those of directories that are not slow, while there is patience
+    left."""
     cdef vector[WorkerAppend*] waited
     cdef LogWorkersState* workers
     cdef WorkerAppend* append
@@ -217,8 +219,9 @@ cdef class LogAppender:
                 appender_unref(self.state)
 
     def append(self, PartitionLog log not None, bytes batches not None, int leader_epoch, object done):
-        """Appends whole batches with acks=all on a thread of the log's directory. `done` is called by `take` with the offset after the last
-        record, or with the KafkaError. False when the log has no threads: nothing happens. Stopped threads leave the work to the caller's."""
+        """Appends whole batches with acks=all on a thread of the log's directory. `done` is called by `take` with the
+        offset after the last record, or with the KafkaError. False when the log has no threads: nothing happens.
+        Stopped threads leave the work to the caller's."""
         cdef LogWorkers workers = log.append_workers
         cdef WorkerAppend* append
         if workers is None:
@@ -258,15 +261,16 @@ cdef class LogAppender:
         return True
 
     def hold(self):
-        """From here on appends are gathered, until `settle`. False when they are already: then `settle` is somebody else's."""
+        """From here on appends are gathered, until `settle`. False when they are already: then `settle` is somebody
+        else's."""
         if self.held:
             return False
         self.held = True
         return True
 
     def settle(self):
-        """Does the gathered appends, and those that their `done` gathers, and calls `done` of those that do not take long, as `take` does. A few ms
-        at most go by in waiting. Returns the exceptions of the calls."""
+        """Does the gathered appends, and those that their `done` gathers, and calls `done` of those that do not take
+        long, as `take` does. A few ms at most go by in waiting. Returns the exceptions of the calls."""
         cdef vector[WorkerAppend*] given
         cdef int64_t patience_ns = MOST_PATIENCE_NS
         failures = []
@@ -282,7 +286,8 @@ cdef class LogAppender:
         return failures
 
     def take(self):
-        """Calls `done` of the appends that have ended, and returns the exceptions of those calls: the answer to APPENDED."""
+        """Calls `done` of the appends that have ended, and returns the exceptions of those calls: the answer to
+        APPENDED."""
         cdef vector[WorkerAppend*] ended
         cdef const char* message
         cdef size_t i

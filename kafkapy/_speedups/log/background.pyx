@@ -29,7 +29,8 @@ cdef enum:
 
 
 cdef int open_file(LogState* log, const string& directory, int64_t number, string* path) noexcept nogil:
-    """The descriptor, or -errno. A name is used once in a process: deletion, or a move, of the partition may be under way."""
+    """The descriptor, or -errno. A name is used once in a process: deletion, or a move, of the partition may be under
+    way."""
     cdef char name[256]
     cdef int fd
     if directory.empty():

@@ -9,14 +9,16 @@ from kafkapy._speedups.log.producer_state cimport CONTROL_ABORT, CONTROL_COMMIT,
 from kafkapy._speedups.records.record_batch cimport TRANSACTIONAL_FLAG, BatchHeader
 
 cdef extern from "<algorithm>" namespace "std" nogil:
-    void sort_by "std::sort"(CompletedTransaction*, CompletedTransaction*, bint (*)(const CompletedTransaction&, const CompletedTransaction&) noexcept nogil)
+    void sort_by "std::sort"(CompletedTransaction*, CompletedTransaction*,
+                             bint (*)(const CompletedTransaction&, const CompletedTransaction&) noexcept nogil)
 
 
 cdef bint begins_first(const CompletedTransaction& a, const CompletedTransaction& b) noexcept nogil:
     return a.first_offset < b.first_offset
 
 
-cdef void transactions_start(CleanedTransactions* t, const vector[CompletedTransaction]* aborted, int64_t start) noexcept nogil:
+cdef void transactions_start(CleanedTransactions* t, const vector[CompletedTransaction]* aborted,
+                             int64_t start) noexcept nogil:
     cdef size_t i
     t.aborted.clear()
     t.next = 0
@@ -57,7 +59,8 @@ cdef bint transactions_on_batch(CleanedTransactions* t, const BatchHeader* heade
     return False
 
 
-cdef bint transactions_on_control(CleanedTransactions* t, const BatchHeader* header, const ControlMarker* marker) noexcept nogil:
+cdef bint transactions_on_control(CleanedTransactions* t, const BatchHeader* header,
+                                  const ControlMarker* marker) noexcept nogil:
     cdef unordered_map[int64_t, AbortedProducer].iterator found
     cdef bint observed
     begin_up_to(t, header.base_offset + header.last_offset_delta)

@@ -1,8 +1,10 @@
-"""One cleaning of one log: read its dirty part into the offset map, then write its segments again with only the newest record of each key.
+"""One cleaning of one log: read its dirty part into the offset map, then write its segments again with only the newest
+record of each key.
 
-Source: kafka.log.Cleaner. Segments are read by their own descriptors in pieces of a megabyte, so readers and writers of the log notice nothing;
-log_swap.pyx puts the outcome in place. Uncompressed batches never meet the interpreter; for a compressed one the GIL is taken to call the codec,
-which releases it again, and for a message of format v0 or v1 to make a batch of it: cleaning is where old messages become batches, as with Kafka 4.1.
+Source: kafka.log.Cleaner. Segments are read by their own descriptors in pieces of a megabyte, so readers and writers of
+the log notice nothing; log_swap.pyx puts the outcome in place. Uncompressed batches never meet the interpreter; for a
+compressed one the GIL is taken to call the codec, which releases it again, and for a message of format v0 or v1 to make
+a batch of it: cleaning is where old messages become batches, as with Kafka 4.1.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t
@@ -73,7 +75,8 @@ cdef class LogCleaning:
     cdef int start_reading(self, SegmentState* segment, int64_t offset) noexcept nogil
     cdef int next_batch(self, BatchHeader* header, const uint8_t** data) except -1 nogil
     cdef int upgrade_message(self, BatchHeader* header, const uint8_t** data) except -1 with gil
-    cdef int open_payload(self, const uint8_t* data, const BatchHeader* header, const uint8_t** payload, int64_t* size) except -1 with gil
+    cdef int open_payload(self, const uint8_t* data, const BatchHeader* header, const uint8_t** payload,
+                          int64_t* size) except -1 with gil
     cdef int close_payload(self) except -1 with gil
     cdef int pack_scratch(self, int codec) except -1 with gil
     cdef bint last_of_producer(self, const BatchHeader* header, bint control) noexcept nogil

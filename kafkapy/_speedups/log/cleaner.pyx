@@ -112,18 +112,21 @@ cdef class CleanedSegment:
 
     def aborted_transactions(self):
         """(producer id, first offset, last offset, last stable offset) for its transaction index."""
-        return [(self.retained[i].producer_id, self.retained[i].first_offset, self.retained[i].last_offset, self.retained[i].last_stable_offset)
+        return [(self.retained[i].producer_id, self.retained[i].first_offset, self.retained[i].last_offset,
+                 self.retained[i].last_stable_offset)
                 for i in range(self.retained.size())]
 
 
 cdef class LogCleaning:
-    """Owns references to the log's segments as they were when it was made, and its buffers. One cleaner thread; `stop` from any.
+    """Owns references to the log's segments as they were when it was made, and its buffers. One cleaner thread; `stop`
+    from any.
 
-    In order: build_map once, begin once, then clean and swap for one group of segments after the other. Everything that reads or writes files
-    raises OSError, CorruptMessageError for bytes that are no batch, and CleaningStopped.
+    In order: build_map once, begin once, then clean and swap for one group of segments after the other. Everything that
+    reads or writes files raises OSError, CorruptMessageError for bytes that are no batch, and CleaningStopped.
     """
 
-    def __cinit__(self, PartitionLog log not None, OffsetMap map not None, CleanerThrottle pace not None, *, compress, decompress, upgrade):
+    def __cinit__(self, PartitionLog log not None, OffsetMap map not None, CleanerThrottle pace not None, *, compress,
+                  decompress, upgrade):
         cdef LogState* state = log.state
         cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at
         cdef LastRecord last
@@ -172,12 +175,14 @@ cdef class LogCleaning:
         buffer_free(&self.scratch)
 
     def segments(self):
-        """(base offset, size, offset index bytes, time index bytes, max timestamp ms, created ms) of each, the active one last."""
+        """(base offset, size, offset index bytes, time index bytes, max timestamp ms, created ms) of each, the active
+        one last."""
         found = []
         for i in range(self.held.size()):
             s = self.held[i]
             if s != NULL:
-                found.append((s.base_offset, s.size, 8 * (s.offset_index.file.entries + <int64_t>s.offset_index.file.pending.size()),
+                found.append((s.base_offset, s.size,
+                              8 * (s.offset_index.file.entries + <int64_t>s.offset_index.file.pending.size()),
                               12 * (s.time_index.file.entries + <int64_t>s.time_index.file.pending.size()), s.max_timestamp, s.created_ms))
         return found
 
@@ -229,7 +234,8 @@ cdef class LogCleaning:
             return WALK_END
         while True:
             have = self.buffer_start + self.buffer_size - self.position
-            if self.position >= self.buffer_start and (have >= BATCH_HEADER_SIZE or (have > MAGIC_AT and have == self.limit - self.position)):
+            if self.position >= self.buffer_start and (have >= BATCH_HEADER_SIZE
+                                                       or (have > MAGIC_AT and have == self.limit - self.position)):
                 data[0] = self.buffer + (self.position - self.buffer_start)
                 batch_header_parse(data[0], have, header)
                 if header.size == 0 or not 0 <= header.magic <= 2 or header.size > self.limit - self.position:
@@ -269,12 +275,15 @@ cdef class LogCleaning:
             throttle(self.pace.state, got, &self.stopped)
 
     cdef int upgrade_message(self, BatchHeader* header, const uint8_t** data) except -1 with gil:
-        """Puts the batch that a message of format v0 or v1 (whole, its checksum right) becomes in its place. A WalkStatus."""
+        """Puts the batch that a message of format v0 or v1 (whole, its checksum right) becomes in its place. A
+        WalkStatus."""
         self.upgraded = self.upgrade(PyMemoryView_FromMemory(<char*>data[0], header.size, PyBUF_READ))
         data[0] = <const uint8_t*>PyBytes_AS_STRING(self.upgraded)
-        return WALK_BATCH if batch_header_parse(data[0], PyBytes_GET_SIZE(self.upgraded), header) == BATCH_OK else WALK_CORRUPT
+        return WALK_BATCH if batch_header_parse(data[0], PyBytes_GET_SIZE(self.upgraded),
+                                                header) == BATCH_OK else WALK_CORRUPT
 
-    cdef int open_payload(self, const uint8_t* data, const BatchHeader* header, const uint8_t** payload, int64_t* size) except -1 with gil:
+    cdef int open_payload(self, const uint8_t* data, const BatchHeader* header, const uint8_t** payload,
+                          int64_t* size) except -1 with gil:
         """The records of a compressed batch, until close_payload."""
         cdef int codec = header.attributes & CODEC_MASK
         source = PyMemoryView_FromMemory(<char*>(data + BATCH_HEADER_SIZE), header.size - BATCH_HEADER_SIZE, PyBUF_READ)
@@ -314,7 +323,8 @@ cdef class LogCleaning:
     # ---- the map ----
 
     def build_map(self, int64_t start, int64_t end):
-        """Reads the segments in [start, end) into the map, as far as it takes them; the offset up to which the log may be cleaned.
+        """Reads the segments in [start, end) into the map, as far as it takes them; the offset up to which the log may
+        be cleaned.
 
         `end` is the base offset of the first segment to leave alone.
         """
@@ -401,7 +411,8 @@ cdef class LogCleaning:
             if record_read(&c, &record) != BATCH_OK:
                 status = WALK_CORRUPT
             elif record.key_size >= 0 and header.base_offset + record.offset_delta >= start:
-                if not offset_map_put(self.map.state, record.key, record.key_size, header.base_offset + record.offset_delta):
+                if not offset_map_put(self.map.state, record.key, record.key_size,
+                                      header.base_offset + record.offset_delta):
                     status = WALK_FULL
         if header.attributes & CODEC_MASK:
             self.close_payload()
@@ -472,7 +483,8 @@ cdef class LogCleaning:
                 else:
                     filter_write(&self.out, payload, size, header, &self.keep, &verdict)
                 if not self.out.error and not self.scratch.error:
-                    filter_header(self.out.data + at, header, &verdict, <int64_t>(self.out.size - at) - BATCH_HEADER_SIZE)
+                    filter_header(self.out.data + at, header, &verdict,
+                                  <int64_t>(self.out.size - at) - BATCH_HEADER_SIZE)
         if self.has_opened:
             self.close_payload()
         if self.out.error or self.scratch.error:
@@ -544,7 +556,8 @@ cdef class LogCleaning:
         return WALK_BATCH
 
     def clean(self, int64_t first, int64_t count, int fd, str path):
-        """Writes the segments [first, first + count) as one into the open file `fd` (taken over, `path` its name or ""), and syncs it.
+        """Writes the segments [first, first + count) as one into the open file `fd` (taken over, `path` its name or
+        ""), and syncs it.
 
         Its indexes are written beside it as .index.cleaned and .timeindex.cleaned.
         """
@@ -568,7 +581,8 @@ cdef class LogCleaning:
         return cleaned
 
     def swap(self, int64_t first, int64_t count, CleanedSegment cleaned not None):
-        """Puts the cleaned segment into the log; False when the old ones are not in it any more. After True, end_swap must be called."""
+        """Puts the cleaned segment into the log; False when the old ones are not in it any more. After True, end_swap
+        must be called."""
         cdef vector[SegmentState*] replaced
         cdef bint done = True
         cdef int failure = 0

@@ -1,4 +1,5 @@
-"""The cleaner threads' common pace (see cleaner_throttle.pxd). Source: org.apache.kafka.storage.internals.utils.Throttler."""
+"""The cleaner threads' common pace (see cleaner_throttle.pxd). Source:
+org.apache.kafka.storage.internals.utils.Throttler."""
 
 from libc.stdint cimport int64_t
 
@@ -17,7 +18,8 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     CHECK_NS = 100_000_000              # the rate is looked at this often
-    NAP_US = 20_000                     # a sleeper looks up this often, to see whether it must stop or the rate is another
+    NAP_US = 20_000                     # a sleeper looks up this often, to see whether it must stop or the rate is
+                                        # another
 
 
 cdef bint has_pace(ThrottleState* state, double rate) noexcept nogil:

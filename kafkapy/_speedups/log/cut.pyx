@@ -1,4 +1,5 @@
-"""Truncation, log start, deletion and flush (see log_cut.pxd). Called by the control plane's threads without the GIL."""
+"""Truncation, log start, deletion and flush (see log_cut.pxd). Called by the control plane's threads without the
+GIL."""
 
 from libc.errno cimport EIO, errno
 from libc.stdint cimport int64_t
@@ -208,7 +209,8 @@ cdef void raise_log_start_locked(LogState* log, int64_t offset) noexcept nogil:
     while i >= 0 and private_of(log).history.epochs[<size_t>i].start_offset > offset:
         i -= 1
     if i >= 0 and (i > 0 or private_of(log).history.epochs.front().start_offset < offset):
-        private_of(log).history.epochs.erase(private_of(log).history.epochs.begin(), private_of(log).history.epochs.begin() + i)
+        private_of(log).history.epochs.erase(private_of(log).history.epochs.begin(),
+                                             private_of(log).history.epochs.begin() + i)
         private_of(log).history.epochs.front().start_offset = offset
         private_of(log).epochs_version += 1
 
@@ -237,7 +239,8 @@ cdef void remove_segments_below(LogState* log, int64_t offset, vector[int64_t]* 
         i = 0
         while i < private_of(log).history.aborted.size() and private_of(log).history.aborted[i].last_offset < log.log_start_offset:
             i += 1
-        private_of(log).history.aborted.erase(private_of(log).history.aborted.begin(), private_of(log).history.aborted.begin() + <int64_t>i)
+        private_of(log).history.aborted.erase(private_of(log).history.aborted.begin(),
+                                              private_of(log).history.aborted.begin() + <int64_t>i)
         forget_aborted_summary_locked(log)
     pthread_mutex_unlock(&log.mutex)
     for i in range(dropped.size()):
@@ -278,7 +281,8 @@ cdef int flush_if_due(LogState* log) noexcept nogil:
 
 
 cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nogil:
-    """`appended`: for an append that must be on disk, and may be already. The recovery point stays, because files that Python writes belong to it."""
+    """`appended`: for an append that must be on disk, and may be already. The recovery point stays, because files that
+    Python writes belong to it."""
     cdef vector[SegmentState*] held
     cdef vector[int64_t] sizes
     cdef vector[Waiter] woken
@@ -286,7 +290,8 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     cdef size_t i
     cdef bint new_names = False, first = False, closing
     cdef int failure = 0
-    # Markers below the recovery point are not read again after a crash, so what they aborted must be in the file by then.
+    # Markers below the recovery point are not read again after a crash, so what they aborted must be in the file by
+    # then.
     failure = write_aborted_transactions(log)
     if failure:
         return failure
@@ -298,7 +303,8 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     truncations = private_of(log).truncations
     closing = private_of(log).closed
     failure = log.offline_errno
-    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted and not (appended and private_of(log).unflushed_messages == 0):
+    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted and not (appended
+                                                                                                and private_of(log).unflushed_messages == 0):
         for i in range(log.segments.size()):
             if i + 1 == log.segments.size() or log.segments[i + 1].base_offset > recovery_point:
                 segment_ref(log.segments[i])

@@ -1,6 +1,8 @@
-"""Producer snapshots and transaction indexes of a partition (see log_derived.pxd; formats: producer_state.pxd, log_append.pyx).
+"""Producer snapshots and transaction indexes of a partition (see log_derived.pxd; formats: producer_state.pxd,
+log_append.pyx).
 
-Snapshots are not synced when they are written: one that a power failure spoils fails its CRC, and the batches are read instead.
+Snapshots are not synced when they are written: one that a power failure spoils fails its CRC, and the batches are read
+instead.
 """
 
 from struct import Struct
@@ -36,7 +38,8 @@ cdef object write_snapshot(LogState* log, object storage):
         pthread_mutex_unlock(&log.mutex)
     try:
         if taken:
-            storage.write_file(f"{offset:020d}.snapshot", PyBytes_FromStringAndSize(<char*>buffer.data, buffer.size), sync=False)
+            storage.write_file(f"{offset:020d}.snapshot", PyBytes_FromStringAndSize(<char*>buffer.data, buffer.size),
+                               sync=False)
     finally:
         buffer_free(&buffer)
     return offset if taken else None

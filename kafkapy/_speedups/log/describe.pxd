@@ -1,4 +1,5 @@
-"""What Python asks a partition log about itself, as lists and dicts. Each function takes the mutex without the GIL, copies, and builds objects after."""
+"""What Python asks a partition log about itself, as lists and dicts. Each function takes the mutex without the GIL,
+copies, and builds objects after."""
 
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector

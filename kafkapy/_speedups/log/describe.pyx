@@ -1,4 +1,5 @@
-"""A partition log's state as Python objects (see log_describe.pxd); PartitionLog's methods of like names say what they hold."""
+"""A partition log's state as Python objects (see log_describe.pxd); PartitionLog's methods of like names say what they
+hold."""
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.stdint cimport int32_t, int64_t
@@ -44,7 +45,8 @@ cdef list describe_segments(LogState* log):
             each.sealed = atomic_load(&log.segments[i].sealed) != 0
             found.push_back(each)
         pthread_mutex_unlock(&log.mutex)
-    return [(found[i].base_offset, found[i].size, found[i].max_timestamp, found[i].created_ms, found[i].sealed) for i in range(found.size())]
+    return [(found[i].base_offset, found[i].size, found[i].max_timestamp, found[i].created_ms,
+             found[i].sealed) for i in range(found.size())]
 
 
 cdef dict describe_counters(LogCounters* c):
@@ -66,7 +68,8 @@ cdef dict describe_followers(LogState* log):
     found = {}
     at = copy.begin()
     while at != copy.end():
-        found[deref(at).first] = (deref(at).second.log_end_offset, deref(at).second.caught_up_ms, deref(at).second.in_sync)
+        found[deref(at).first] = (deref(at).second.log_end_offset, deref(at).second.caught_up_ms,
+                                  deref(at).second.in_sync)
         inc(at)
     return found
 

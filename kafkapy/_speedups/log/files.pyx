@@ -1,6 +1,8 @@
-"""What is done with a log's files on worker threads: the next segment, rolls, truncation, deletion, flushes (see log_files.pxd).
+"""What is done with a log's files on worker threads: the next segment, rolls, truncation, deletion, flushes (see
+log_files.pxd).
 
-Each step under the log's mutex is memory work; what the files need comes before or behind it, with the GIL and without the mutex.
+Each step under the log's mutex is memory work; what the files need comes before or behind it, with the GIL and without
+the mutex.
 """
 
 from libc.errno cimport EIO
@@ -79,7 +81,8 @@ cdef int make_segment_ready(LogFiles log) except -1:
         try:
             fd, name = storage.prepare_segment()
         except FileNotFoundError:
-            # The log is perhaps on its way to another directory (future_log.pyx): then there is a new place to make it in.
+            # The log is perhaps on its way to another directory (future_log.pyx): then there is a new place to make it
+            # in.
             with nogil:
                 lock_settled(log.state)
                 pthread_mutex_unlock(&log.state.mutex)
@@ -206,7 +209,8 @@ cdef list delete_closed_segments(LogFiles log, int64_t offset):
     # What is known of producers whose batches go may only be in there.
     log.write_rolled_snapshots()
     with nogil:
-        # Until the files are gone as well the log must not move to another directory, where these names are other segments'.
+        # Until the files are gone as well the log must not move to another directory, where these names are other
+        # segments'.
         pthread_mutex_lock(&private_of(log.state).sealing)
         remove_segments_below(log.state, offset, &removed)
     bases = list(removed)

@@ -1,4 +1,5 @@
-"""Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread at a time for each move."""
+"""Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread at a time for each
+move."""
 
 from libc.errno cimport EAGAIN, EIO, ENOMEM
 from libc.stdint cimport int64_t, uint8_t
@@ -111,7 +112,8 @@ cdef class FutureLogCopy:
     def copy(self, int64_t max_bytes):
         """Copies what the future log lacks, about `max_bytes` at most: (outcome, bytes copied, offset).
 
-        The offset says where the future log has to begin with MISALIGNED, and to end with HOLE. OSError when the current log cannot be read.
+        The offset says where the future log has to begin with MISALIGNED, and to end with HOLE. OSError when the
+        current log cannot be read.
         """
         cdef int64_t copied = 0
         cdef int outcome
@@ -122,7 +124,8 @@ cdef class FutureLogCopy:
         return outcome, copied, self.offset
 
     def skip_hole(self, int64_t offset):
-        """Lets the future log end at `offset`, though it has no batch there: a segment that begins there says so. OSError."""
+        """Lets the future log end at `offset`, though it has no batch there: a segment that begins there says so.
+        OSError."""
         cdef LogState* future = self.future.state
         if self.future.size == 0:
             self.future.truncate_fully_and_start_at(offset)
@@ -135,16 +138,19 @@ cdef class FutureLogCopy:
         self.future.roll()
 
     def begin_swap(self):
-        """Holds changes of the log back and copies the rest. True: `end_swap` or `cancel_swap` has to follow, on this thread.
+        """Holds changes of the log back and copies the rest. True: `end_swap` or `cancel_swap` has to follow, on this
+        thread.
 
-        False, and nothing is changed, when the logs cannot be brought together now. OSError when a file cannot be read or opened.
+        False, and nothing is changed, when the logs cannot be brought together now. OSError when a file cannot be read
+        or opened.
         """
         cdef int64_t copied = 0
         cdef int outcome = COPY_ENDED, failure = 0
         cdef size_t i
         cdef LogState* log = self.log.state
         with nogil:
-            # Flushes and truncation take this first and then wait until the log is settled, so the order here must be the same.
+            # Flushes and truncation take this first and then wait until the log is settled, so the order here must be
+            # the same.
             pthread_mutex_lock(&private_of(log).sealing)
             lock_settled(log)
             if private_of(log).closed or log.deleted or log.offline_errno:
@@ -156,7 +162,8 @@ cdef class FutureLogCopy:
                 pthread_mutex_unlock(&log.mutex)
                 outcome = self.catch_up(NO_LIMIT, False, &copied)
                 if outcome == COPY_CAUGHT_UP:
-                    # An append that is through may still be on its way to the transaction index; the directory must be there for it.
+                    # An append that is through may still be on its way to the transaction index; the directory must be
+                    # there for it.
                     failure = write_aborted_transactions(log)
                 elif outcome == COPY_FAILED:
                     failure = self.failure
@@ -176,7 +183,8 @@ cdef class FutureLogCopy:
         return outcome == COPY_CAUGHT_UP
 
     def end_swap(self, object storage):
-        """The directories have been renamed; `storage` is that of the log from here on. The future log is empty and closed afterwards."""
+        """The directories have been renamed; `storage` is that of the log from here on. The future log is empty and
+        closed afterwards."""
         cdef LogState* log = self.log.state
         cdef LogState* future = self.future.state
         cdef vector[SegmentState*] taken
@@ -209,7 +217,8 @@ cdef class FutureLogCopy:
             log.recovery_point = future.recovery_point
             private_of(log).flushed = future.recovery_point     # in these files
             if private_of(log).flush_due > private_of(log).flushed:
-                # flush.messages was taken back in between, so the move did not sync what produces and consumers still wait for.
+                # flush.messages was taken back in between, so the move did not sync what produces and consumers still
+                # wait for.
                 private_of(log).unflushed_messages += private_of(log).flush_due - private_of(log).flushed
                 want_flush_locked(log)
             forget_batches_locked(log, 0)
@@ -234,7 +243,8 @@ cdef class FutureLogCopy:
                 segment_unref(taken[i])
 
     def cancel_swap(self, object storage):
-        """The directories are as before; `storage` is the log's from here on. Nothing happens when no swap has begun."""
+        """The directories are as before; `storage` is the log's from here on. Nothing happens when no swap has
+        begun."""
         if self.swapping:
             self.log.storage = storage
             with nogil:
@@ -313,8 +323,9 @@ cdef class FutureLogCopy:
         return self.put(got, end if end < start else -1, copied)
 
     cdef int put(self, int64_t size, int64_t expected, int64_t* copied) noexcept nogil:
-        """Appends the whole batches of the buffer, in groups as large as an index entry is worth. The first one must begin at `expected`, if
-        that is not -1: a future log that ends below the log start begins anew, so that its first segment is named after its first batch."""
+        """Appends the whole batches of the buffer, in groups as large as an index entry is worth. The first one must
+        begin at `expected`, if that is not -1: a future log that ends below the log start begins anew, so that its
+        first segment is named after its first batch."""
         cdef BatchHeader header
         cdef BatchStatus status
         cdef int64_t at = 0, group = 0, interval = self.future.state.config.index_interval_bytes
@@ -385,7 +396,8 @@ cdef class FutureLogCopy:
         return COPY_FAILED
 
     cdef int put_legacy(self, const uint8_t* data, int64_t size, int64_t offset) noexcept nogil:
-        """A message of format v0 or v1, as an old Kafka left it: `offset` is that of its last record. No producer has written it."""
+        """A message of format v0 or v1, as an old Kafka left it: `offset` is that of its last record. No producer has
+        written it."""
         cdef LogState* future = self.future.state
         cdef SegmentState* active
         cdef int64_t timestamp = -1, now_ms = wall_clock_ms()
@@ -400,7 +412,8 @@ cdef class FutureLogCopy:
             outcome = COPY_ENDED
         elif offset < future.log_end_offset:
             outcome = COPY_MISALIGNED
-        elif active == NULL or segment_should_roll(active, size, offset, timestamp, now_ms, future.config.segment_bytes, future.config.segment_ms):
+        elif active == NULL or segment_should_roll(active, size, offset, timestamp, now_ms, future.config.segment_bytes,
+                                                   future.config.segment_ms):
             if future.prepared == NULL:
                 outcome = COPY_NEEDS_SEGMENT
             else:

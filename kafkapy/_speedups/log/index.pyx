@@ -25,7 +25,8 @@ cdef enum:
     FLUSH_ENTRIES = 64              # kept in memory before they are written: 256 KiB of data at the default interval
 
 
-cdef void setup_file(IndexFile* file, const string& path, int32_t entry_size, int64_t max_bytes, bint sealed) noexcept nogil:
+cdef void setup_file(IndexFile* file, const string& path, int32_t entry_size, int64_t max_bytes,
+                     bint sealed) noexcept nogil:
     pthread_mutex_init(&file.mutex, NULL)
     file.path = path
     file.entry_size = entry_size
@@ -157,8 +158,8 @@ cdef int append_entry(IndexFile* file, int64_t key, int32_t value) noexcept nogi
 
 
 cdef int64_t largest_not_above(IndexFile* file, int64_t key, int64_t guess) noexcept nogil:
-    """Number of the last entry whose key is <= key, -1 when there is none. Mutex held, file mapped when it has entries. `guess` is looked at
-    first: any number."""
+    """Number of the last entry whose key is <= key, -1 when there is none. Mutex held, file mapped when it has entries.
+    `guess` is looked at first: any number."""
     cdef int64_t low = 0, high = total(file) - 1, middle, found = -1
     cdef IndexEntry entry
     if low <= guess <= high:
@@ -183,14 +184,16 @@ cdef int64_t largest_not_above(IndexFile* file, int64_t key, int64_t guess) noex
     return found
 
 
-cdef OffsetIndexState* offset_index_new(int64_t base_offset, const string& path, int64_t max_bytes, bint sealed) noexcept nogil:
+cdef OffsetIndexState* offset_index_new(int64_t base_offset, const string& path, int64_t max_bytes,
+                                        bint sealed) noexcept nogil:
     cdef OffsetIndexState* index = new OffsetIndexState()
     index.base_offset = base_offset
     setup_file(&index.file, path, OFFSET_ENTRY_SIZE, max_bytes, sealed)
     return index
 
 
-cdef TimeIndexState* time_index_new(int64_t base_offset, const string& path, int64_t max_bytes, bint sealed) noexcept nogil:
+cdef TimeIndexState* time_index_new(int64_t base_offset, const string& path, int64_t max_bytes,
+                                    bint sealed) noexcept nogil:
     cdef TimeIndexState* index = new TimeIndexState()
     index.base_offset = base_offset
     setup_file(&index.file, path, TIME_ENTRY_SIZE, max_bytes, sealed)
@@ -222,7 +225,8 @@ cdef int offset_index_append(OffsetIndexState* index, int64_t offset, int64_t po
 
 
 cdef void drop_unreadable(IndexFile* file) noexcept nogil:
-    """The file cannot be read, so nobody knows which entries are above a new one: an index without entries is sound, only slower. Mutex held."""
+    """The file cannot be read, so nobody knows which entries are above a new one: an index without entries is sound,
+    only slower. Mutex held."""
     keep_entries(file, 0)
 
 
@@ -250,7 +254,8 @@ cdef int64_t offset_index_lookup(OffsetIndexState* index, int64_t offset) noexce
     return offset_index_bounds(index, offset, &following, &second)
 
 
-cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_t* following, int64_t* second) noexcept nogil:
+cdef int64_t offset_index_bounds(OffsetIndexState* index, int64_t offset, int64_t* following,
+                                 int64_t* second) noexcept nogil:
     cdef int64_t found, position = 0
     cdef IndexEntry entry
     following[0] = -1
@@ -390,8 +395,8 @@ cdef bint index_has_pending(IndexFile* file) noexcept nogil:
 
 
 cdef int write_pending(IndexFile* file, bint exact) noexcept nogil:
-    """Mutex held: writes the pending entries behind those in the file. `exact`: the file then ends there (and must not be mapped); else it stays
-    preallocated. 0 or an errno."""
+    """Mutex held: writes the pending entries behind those in the file. `exact`: the file then ends there (and must not
+    be mapped); else it stays preallocated. 0 or an errno."""
     cdef int fd, failure = 0
     cdef size_t i, n = file.pending.size()
     cdef uint8_t* raw = NULL
@@ -503,7 +508,8 @@ cdef void index_clear(IndexFile* file) noexcept nogil:
 
 
 cdef int load_entries(IndexFile* file, int64_t data_size) noexcept nogil:
-    """Mutex held: reads the file's size and its last two entries, without mapping it. 0; -1 when they are unsound; or an errno."""
+    """Mutex held: reads the file's size and its last two entries, without mapping it. 0; -1 when they are unsound; or
+    an errno."""
     cdef int fd
     cdef int64_t size, at, got
     cdef uint8_t raw[24]

@@ -1,8 +1,9 @@
 """The state of one partition's log, which both planes share, and the words of append, read and wait.
 
-Data-plane threads call the `log_*` functions without the GIL. Python holds a `PartitionLog` (partition_log.pxd), which owns one reference. Every
-function locks the log's mutex itself, holds it for memory work only, and never calls into Python. Appends take turns: the one whose turn it is
-(`writing`) writes without the mutex. What would have to wait for a slow disk, or for a new segment, parks the caller: see LOG_PARK_SEGMENT.
+Data-plane threads call the `log_*` functions without the GIL. Python holds a `PartitionLog` (partition_log.pxd), which
+owns one reference. Every function locks the log's mutex itself, holds it for memory work only, and never calls into
+Python. Appends take turns: the one whose turn it is (`writing`) writes without the mutex. What would have to wait for a
+slow disk, or for a new segment, parks the caller: see LOG_PARK_SEGMENT.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -14,18 +15,19 @@ from kafkapy._speedups.base.posix cimport pthread_mutex_t
 from kafkapy._speedups.log.segment cimport SegmentState
 from kafkapy._speedups.records.record_batch cimport RecordError, ValidationRules
 
-# ---- waiting --------------------------------------------------------------------------------------------------------------------
+# ---- waiting ---------------------------------------------------------------------------------------------------------
 
 cdef enum WaitKind:
-    WAIT_HIGH_WATERMARK = 0     # until high watermark > threshold (or LSO for read_committed: use WAIT_LAST_STABLE_OFFSET)
+    WAIT_HIGH_WATERMARK = 0     # until high watermark > threshold (or LSO for read_committed: use
+                                # WAIT_LAST_STABLE_OFFSET)
     WAIT_LAST_STABLE_OFFSET = 1
     WAIT_LOG_END = 2            # follower fetch: until log end offset > threshold
     WAIT_SEGMENT = 3            # until a prepared segment is installed
     WAIT_FLUSHED = 4            # until no flush is due (flush.messages) for the offset `threshold`
     WAIT_TURN = 5               # until the append that is being written is through
 
-# Called outside the mutex, from whichever thread made the condition true; also when the log goes offline, is deleted, or loses
-# leadership, so a woken request must look again. Must not block and must not call log_* functions.
+# Called outside the mutex, from whichever thread made the condition true; also when the log goes offline, is deleted,
+# or loses leadership, so a woken request must look again. Must not block and must not call log_* functions.
 ctypedef void (*wake_function)(void* owner, uint64_t token) noexcept nogil
 
 cdef struct Waiter:
@@ -35,23 +37,27 @@ cdef struct Waiter:
     void* owner
     uint64_t token
 
-# ---- append ---------------------------------------------------------------------------------------------------------------------
+# ---- append ----------------------------------------------------------------------------------------------------------
 
 cdef enum AppendStatus:
     LOG_APPENDED = 0            # result is filled; duplicate of an idempotent batch too (result.duplicate)
     LOG_REFUSED = 1             # result.error says why; nothing was written
-    LOG_PARK_SEGMENT = 2        # full and no segment prepared, SEGMENT_WANTED was posted; or another append hangs in its write. The waiter given
-                                # was registered; run again when woken
+    LOG_PARK_SEGMENT = 2        # full and no segment prepared, SEGMENT_WANTED was posted; or another append hangs in
+                                # its write. The waiter given was registered; run again when woken
     LOG_PARK_VALIDATE = 3       # Python must convert the records first (another codec, an old message format)
-    LOG_PARK_VERIFY = 4         # the transaction coordinator must be asked first; run again with result.guard when it has said yes
-    LOG_PARK_WORK = 5           # a worker is to check compressed records (check_by_worker, result.rules); run again with `checked`
+    LOG_PARK_VERIFY = 4         # the transaction coordinator must be asked first; run again with result.guard when it
+                                # has said yes
+    LOG_PARK_WORK = 5           # a worker is to check compressed records (check_by_worker, result.rules); run again
+                                # with `checked`
 
 cdef struct AppendOptions:
     int8_t required_acks        # with -1: refused with NOT_ENOUGH_REPLICAS when the ISR is below min.insync.replicas
-    int16_t api_version         # of Produce, for zstd (7+) and one-batch (3+) rules; -1 for internal appends (several batches, control allowed)
+    int16_t api_version         # of Produce, for zstd (7+) and one-batch (3+) rules; -1 for internal appends (several
+                                # batches, control allowed)
     bint validated              # a worker has validated or converted the records already: skip LOG_PARK_VALIDATE
     bint checked                # this very append has checked CRC and records before it was parked: skip both
-    int64_t* work               # what of INLINE_WORK (append_checks.pxd) is left for records, counted down; NULL: as much as it takes
+    int64_t* work               # what of INLINE_WORK (append_checks.pxd) is left for records, counted down; NULL: as
+                                # much as it takes
     int32_t current_leader_epoch    # -1: not checked
     int64_t now_ms
     bint verify                 # a client's batch that opens a transaction needs the coordinator's word (KIP-890)
@@ -75,7 +81,7 @@ cdef struct AppendResult:
     bint checked                # with LOG_PARK_SEGMENT and LOG_PARK_VERIFY: CRC and records are right
     ValidationRules rules       # with LOG_PARK_WORK
 
-# ---- read -----------------------------------------------------------------------------------------------------------------------
+# ---- read ------------------------------------------------------------------------------------------------------------
 
 cdef enum FetchIsolation:
     READ_UNCOMMITTED = 0        # up to the high watermark
@@ -87,10 +93,12 @@ cdef struct AbortedTransaction:
     int64_t first_offset
 
 cdef struct ReadResult:
-    int16_t error               # OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, 0
+    int16_t error               # OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
+                                # UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, 0
     SegmentState* segment       # referenced for the caller (segment_unref when sent), NULL when there are no bytes
     int64_t position            # in segment.fd
-    int64_t length              # bytes; whole batches unless cut by max_bytes (never below the first batch when min_one_batch)
+    int64_t length              # bytes; whole batches unless cut by max_bytes (never below the first batch when
+                                # min_one_batch)
     int64_t high_watermark
     int64_t last_stable_offset
     int64_t log_start_offset
@@ -103,7 +111,7 @@ cdef struct ReadResult:
     int32_t aborted_count       # -1: null array (READ_UNCOMMITTED)
     bint shortage               # with KAFKA_STORAGE_ERROR: descriptors or memory were short, and the log is as it was
 
-# ---- the state -------------------------------------------------------------------------------------------------------------------
+# ---- the state -------------------------------------------------------------------------------------------------------
 
 cdef struct LogCounters:        # atomics, read by the metrics collector
     int64_t bytes_in

@@ -1,4 +1,5 @@
-"""Leadership of a partition log (see log_leadership.pxd). Source: kafka.cluster.Partition.makeLeader, makeFollower, updateFollowerFetchState."""
+"""Leadership of a partition log (see log_leadership.pxd). Source: kafka.cluster.Partition.makeLeader, makeFollower,
+updateFollowerFetchState."""
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.stdint cimport int32_t, int64_t
@@ -13,8 +14,9 @@ from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, lo
 
 
 cdef bint forget_newer_epochs(vector[EpochEntry]* epochs, int32_t leader_epoch) noexcept nogil:
-    """The log comes from a cluster whose epochs were ahead: its records count as of older ones (LeaderEpochFileCache.assign). Otherwise what is
-    written from here on would seem to be cut off, for consumers that ask where its epoch ends."""
+    """The log comes from a cluster whose epochs were ahead: its records count as of older ones
+    (LeaderEpochFileCache.assign). Otherwise what is written from here on would seem to be cut off, for consumers that
+    ask where its epoch ends."""
     if epochs.empty() or epochs.back().epoch <= leader_epoch:
         return False
     while not epochs.empty() and epochs.back().epoch >= leader_epoch:
@@ -22,7 +24,8 @@ cdef bint forget_newer_epochs(vector[EpochEntry]* epochs, int32_t leader_epoch) 
     return True
 
 
-cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[int32_t]* in_sync, vector[int32_t]* replicas) noexcept nogil:
+cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[int32_t]* in_sync,
+               vector[int32_t]* replicas) noexcept nogil:
     cdef vector[Waiter] woken
     cdef unordered_map[int32_t, Follower] followers
     cdef unordered_map[int32_t, Follower].iterator at

@@ -1,7 +1,8 @@
-"""Filling a PartitionLog from its files at start-up, without the GIL. Called by kafkapy/log/loader.py on recovery threads; nobody else knows the log yet.
+"""Filling a PartitionLog from its files at start-up, without the GIL. Called by kafkapy/log/loader.py on recovery
+threads; nobody else knows the log yet.
 
-After a clean stop only the indexes' last entries and the headers behind the last one are read. After an unclean one every byte from the
-recovery point on is checked, and what does not hold is cut off.
+After a clean stop only the indexes' last entries and the headers behind the last one are read. After an unclean one
+every byte from the recovery point on is checked, and what does not hold is cut off.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -64,7 +65,8 @@ cdef void forget_file(SegmentState* s) noexcept nogil:
         s.fd = -1
 
 
-cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_point, bint clean, LoadOutcome* out) noexcept nogil:
+cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_point, bint clean,
+                        LoadOutcome* out) noexcept nogil:
     cdef SegmentState* s
     cdef size_t i
     cdef bint last, recover, distrusted, gaps = False
@@ -93,7 +95,8 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
             s.offset_index.file.sealed = True
             s.time_index.file.sealed = True
         if not recover:
-            # Where the recovery point is just the next segment's base its last flush may have been before it was closed, and its indexes not synced.
+            # Where the recovery point is just the next segment's base its last flush may have been before it was
+            # closed, and its indexes not synced.
             distrusted = not clean and not last and log.segments[i + 1].base_offset == recovery_point
             if not time_index_last(s.time_index, &s.max_timestamp, &s.offset_of_max_timestamp) or distrusted:
                 segment_read_max_timestamp(s)
@@ -118,10 +121,13 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
             if not last and out.next_offset > log.segments[i + 1].base_offset:
                 distrusted = True       # overlaps its successor: what follows cannot be right
             elif not last and not clean and log.segments[i + 1].base_offset > recovery_point:
-                # What comes after a hole cannot be trusted (and was never acknowledged as flushed). A power failure can also take a file's end so
-                # that the rest looks whole; compaction leaves offsets out, too, and where it may have done so the hole tells nothing.
-                distrusted = cut > 0 or (out.next_offset < log.segments[i + 1].base_offset and not gaps and not log.config.compacted)
-            # Else walked only because an index was unsound. What follows was synced and stays, as in Kafka, whatever this one has lost.
+                # What comes after a hole cannot be trusted (and was never acknowledged as flushed). A power failure can
+                # also take a file's end so that the rest looks whole; compaction leaves offsets out, too, and where it
+                # may have done so the hole tells nothing.
+                distrusted = cut > 0 or (out.next_offset < log.segments[i + 1].base_offset and not gaps
+                                         and not log.config.compacted)
+            # Else walked only because an index was unsound. What follows was synced and stays, as in Kafka, whatever
+            # this one has lost.
             if distrusted:
                 # Cut off when the segments behind it are gone: a crash in between must find the hole again.
                 out.kept = <int64_t>i + 1
@@ -137,7 +143,8 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
 
 
 cdef int end_at_last(LogState* log) noexcept nogil:
-    """The last segment's file ends where the segment does, and the directory has no more names behind it. 0 or an errno."""
+    """The last segment's file ends where the segment does, and the directory has no more names behind it. 0 or an
+    errno."""
     cdef SegmentState* s = log.segments.back()
     cdef int failure = segment_open(s)
     failure = -failure if failure < 0 else path_sync(private_of(log).directory)
@@ -150,10 +157,12 @@ cdef int end_at_last(LogState* log) noexcept nogil:
 
 
 def load(PartitionLog log, list segments, *, int64_t recovery_point, int64_t log_start_offset, bint clean, list epochs):
-    """Takes over the segments [(base offset, size in bytes, created ms), ...] and the leader epochs [(epoch, start offset), ...].
+    """Takes over the segments [(base offset, size in bytes, created ms), ...] and the leader epochs [(epoch, start
+    offset), ...].
 
-    Returns (base offsets of segments that do not continue the log and were deleted, first recovered base offset or -1, segments recovered, bytes
-    cut). The producer state comes next: rebuild_producers. OSError when a file cannot be read or written.
+    Returns (base offsets of segments that do not continue the log and were deleted, first recovered base offset or -1,
+    segments recovered, bytes cut). The producer state comes next: rebuild_producers. OSError when a file cannot be read
+    or written.
     """
     cdef LogState* state = log.state
     if state.segments.size():
@@ -171,7 +180,8 @@ def load(PartitionLog log, list segments, *, int64_t recovery_point, int64_t log
             pthread_mutex_unlock(&state.mutex)
 
 
-cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t log_start_offset, bint clean, list epochs):
+cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t log_start_offset, bint clean,
+                list epochs):
     cdef LogState* state = log.state
     cdef LoadOutcome outcome
     cdef EpochEntry epoch
@@ -238,7 +248,8 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
 
 
 def load_aborted(PartitionLog log, bytes data):
-    """Takes over a .txnindex file; entries must come in order. Returns how many, -1 when the file is malformed (nothing is taken)."""
+    """Takes over a .txnindex file; entries must come in order. Returns how many, -1 when the file is malformed (nothing
+    is taken)."""
     cdef Cursor c
     cdef CompletedTransaction entry
     cdef vector[CompletedTransaction] entries
@@ -276,9 +287,11 @@ cdef void lock_for_rebuild(LogState* log, bint truncating) noexcept nogil:
 
 
 def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms, bint truncating=False):
-    """The producer state from the newest sound snapshot [(offset, bytes), ...] and the batches behind it; without one from the log start.
+    """The producer state from the newest sound snapshot [(offset, bytes), ...] and the batches behind it; without one
+    from the log start.
 
-    Returns the offset of the snapshot used, or -1. Also after a truncation; the log must not be appended to meanwhile. OSError.
+    Returns the offset of the snapshot used, or -1. Also after a truncation; the log must not be appended to meanwhile.
+    OSError.
     """
     cdef LogState* state = log.state
     cdef LogHistory history

@@ -1,10 +1,11 @@
 """The cleaner's map from key to the last offset of that key, in a bounded piece of memory (kafka.log.SkimpyOffsetMap).
 
-Keys are not kept, only a 128-bit hash of each: a slot is 24 bytes, so 128 MiB at a load factor of 0.9 hold 5 million keys. The hash is
-SipHash-2-4 under a key drawn at random for each map. Kafka uses MD5, for which anybody can make two keys of one hash: the cleaner then
-drops the record of one of them.
+Keys are not kept, only a 128-bit hash of each: a slot is 24 bytes, so 128 MiB at a load factor of 0.9 hold 5 million
+keys. The hash is SipHash-2-4 under a key drawn at random for each map. Kafka uses MD5, for which anybody can make two
+keys of one hash: the cleaner then drops the record of one of them.
 
-Open addressing, linear probing; nothing is ever removed, only the whole map cleared. Used by one cleaner thread at a time.
+Open addressing, linear probing; nothing is ever removed, only the whole map cleared. Used by one cleaner thread at a
+time.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t

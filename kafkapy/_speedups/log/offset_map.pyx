@@ -44,7 +44,8 @@ cdef extern from * nogil:
         return (int64_t)(((unsigned __int128)hash * (uint64_t)capacity) >> 64);
     }
     """
-    void siphash "kp_siphash128"(uint64_t k0, uint64_t k1, const uint8_t* data, size_t size, uint64_t* low, uint64_t* high)
+    void siphash "kp_siphash128"(uint64_t k0, uint64_t k1, const uint8_t* data, size_t size, uint64_t* low,
+                                 uint64_t* high)
     int64_t slot_of "kp_slot_of"(uint64_t hash, int64_t capacity)
 
 cdef enum:
@@ -76,7 +77,8 @@ cdef int offset_map_reset(OffsetMapState* map, int64_t records) noexcept nogil:
     return 0
 
 
-cdef OffsetSlot* find_slot(OffsetMapState* map, const uint8_t* key, int64_t size, uint64_t* low, uint64_t* high) noexcept nogil:
+cdef OffsetSlot* find_slot(OffsetMapState* map, const uint8_t* key, int64_t size, uint64_t* low,
+                           uint64_t* high) noexcept nogil:
     """The key's slot, or the empty one where it belongs. One is always empty: the load factor is below 1."""
     cdef int64_t at
     siphash(map.key0, map.key1, key, <size_t>size, low, high)
@@ -112,7 +114,8 @@ cdef int64_t offset_map_get(OffsetMapState* map, const uint8_t* key, int64_t siz
 
 
 cdef class OffsetMap:
-    """Owns the memory of one cleaner thread's map; the thread reuses it for every log. `memory_bytes` is never exceeded."""
+    """Owns the memory of one cleaner thread's map; the thread reuses it for every log. `memory_bytes` is never
+    exceeded."""
 
     def __cinit__(self, int64_t memory_bytes, double load_factor=0.9):
         cdef bytes secret = os.urandom(16)
@@ -182,7 +185,8 @@ cdef class OffsetMap:
 
 
 def siphash128(bytes key, data):
-    """SipHash-2-4 of 128 bits under a 16-byte key: the function, for its test vectors. ValueError for another key size."""
+    """SipHash-2-4 of 128 bits under a 16-byte key: the function, for its test vectors. ValueError for another key
+    size."""
     cdef uint64_t k[2]
     cdef uint64_t out[2]
     cdef Py_buffer view

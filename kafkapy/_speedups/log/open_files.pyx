@@ -20,7 +20,8 @@ from kafkapy._speedups.records.file_records cimport OpenFiles, file_records_take
 
 cdef vector[LogState*] logs
 cdef size_t hand                # the log that the next search begins at
-cdef pthread_mutex_t registry   # over both. Taken before, and after, a log's mutex: a holder only tries to take that one.
+cdef pthread_mutex_t registry   # over both. Taken before, and after, a log's mutex: a holder only tries to take that
+                                # one.
 pthread_mutex_init(&registry, NULL)
 
 
@@ -91,7 +92,8 @@ open_files().make_room = make_room
 
 
 def set_limit(int64_t limit, int64_t slack):
-    """From `limit` open segment files on, files that nobody uses are closed. Reads open no file beyond it, writes up to `slack` more. 0: no limit."""
+    """From `limit` open segment files on, files that nobody uses are closed. Reads open no file beyond it, writes up to
+    `slack` more. 0: no limit."""
     atomic_store(&open_files().slack, slack)
     atomic_store(&open_files().limit, limit)
 

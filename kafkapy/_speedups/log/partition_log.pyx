@@ -1,7 +1,7 @@
 """The partition log: the data plane's functions and the control plane's `PartitionLog` (see partition_log.pxd).
 
-The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_files.pyx, log_state.pyx (shared inside) and log_loading.pyx (start-up);
-log_describe.pyx and log_bytes.pyx turn what Python asks for into objects.
+The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_files.pyx, log_state.pyx (shared inside) and
+log_loading.pyx (start-up); log_describe.pyx and log_bytes.pyx turn what Python asks for into objects.
 """
 
 from libc.errno cimport EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
@@ -97,18 +97,20 @@ cdef int64_t next_log_id = 0
 cdef class PartitionLog(LogFiles):
     """One partition's log as the control plane sees it. Owns one reference to the state that the data plane shares.
 
-    Made by LogManager (`kafkapy/log/loader.py` fills it). Any thread may call any method; each releases the GIL before it takes
-    the mutex. `storage` is a kafkapy.log.backends.base.LogStorage: it names, makes and removes files, and is called without the mutex.
-    Offsets are Kafka's; times are ms since the epoch.
+    Made by LogManager (`kafkapy/log/loader.py` fills it). Any thread may call any method; each releases the GIL before
+    it takes the mutex. `storage` is a kafkapy.log.backends.base.LogStorage: it names, makes and removes files, and is
+    called without the mutex. Offsets are Kafka's; times are ms since the epoch.
     """
 
-    def __cinit__(self, str topic, int partition, object storage, object config, *, EventQueue events=None, bytes topic_id=bytes(16),
+    def __cinit__(self, str topic, int partition, object storage, object config, *, EventQueue events=None,
+                  bytes topic_id=bytes(16),
                   int64_t producer_id_expiration_ms=86_400_000):
         cdef string directory = storage.directory.encode()
         global next_log_id
         if len(topic_id) != 16:
             raise ValueError(f"a topic id has 16 bytes, not {len(topic_id)}")
-        self.state = log_new(atomic_add(&next_log_id, 1), topic.encode(), partition, directory, producer_id_expiration_ms)
+        self.state = log_new(atomic_add(&next_log_id, 1), topic.encode(), partition, directory,
+                             producer_id_expiration_ms)
         memcpy(self.state.topic_id, <const char*>topic_id, 16)
         if events is not None:
             self.state.events = events.state
@@ -151,7 +153,8 @@ cdef class PartitionLog(LogFiles):
             raise ValueError(f"a topic id has 16 bytes, not {len(value)}")
         memcpy(self.state.topic_id, <const char*>value, 16)
 
-    # One offset is read without the mutex: the control loop must not wait for an append that holds it while a disk stalls.
+    # One offset is read without the mutex: the control loop must not wait for an append that holds it while a disk
+    # stalls.
 
     @property
     def log_start_offset(self):
@@ -238,8 +241,8 @@ cdef class PartitionLog(LogFiles):
     # ---- configuration and leadership ----
 
     def use_workers(self, LogWorkers segments not None, LogWorkers flushes not None, LogWorkers appends=None):
-        """From here on these threads make the log's segments, if its storage has `native_segments`, and do the syncs of flush.messages;
-        `appends` does the coordinators' appends (LogAppender)."""
+        """From here on these threads make the log's segments, if its storage has `native_segments`, and do the syncs of
+        flush.messages; `appends` does the coordinators' appends (LogAppender)."""
         cdef LogWorkersState* old_segments
         cdef LogWorkersState* old_flushes
         self.append_workers = appends
@@ -289,10 +292,11 @@ cdef class PartitionLog(LogFiles):
         return min(wanted, self.replica_count) if self.replica_count > 0 else wanted
 
     def become_leader(self, int leader_id, int leader_epoch, object in_sync_replicas=(), object replicas=()):
-        """This broker leads from here. `in_sync_replicas`: ids of the ISR, with or without this broker's own; `replicas`: ids of the assignment.
+        """This broker leads from here. `in_sync_replicas`: ids of the ISR, with or without this broker's own;
+        `replicas`: ids of the assignment.
 
-        A replica outside both cannot fetch as a follower. min.insync.replicas asks for no more replicas than are assigned; no `replicas` at all
-        leave it as it is configured.
+        A replica outside both cannot fetch as a follower. min.insync.replicas asks for no more replicas than are
+        assigned; no `replicas` at all leave it as it is configured.
         """
         cdef vector[int32_t] in_sync
         cdef vector[int32_t] assigned
@@ -320,7 +324,8 @@ cdef class PartitionLog(LogFiles):
             follow(self.state, leader_id, leader_epoch)
 
     def set_high_watermark(self, int64_t offset):
-        """Follower or start-up: takes over a high watermark, kept within [log start, log end]. Returns what it became."""
+        """Follower or start-up: takes over a high watermark, kept within [log start, log end]. Returns what it
+        became."""
         cdef vector[Waiter] woken
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
@@ -350,7 +355,8 @@ cdef class PartitionLog(LogFiles):
             follower_fetched(self.state, replica_id, log_end_offset)
 
     def followers(self):
-        """The other replicas of the assignment: id to (log end offset or -1, ms when it last reached the log end or 0, in sync)."""
+        """The other replicas of the assignment: id to (log end offset or -1, ms when it last reached the log end or 0,
+        in sync)."""
         return describe_followers(self.state)
 
     def leader_epochs(self):
@@ -377,12 +383,14 @@ cdef class PartitionLog(LogFiles):
 
     # ---- append and read ----
 
-    def append_as_leader(self, bytes batches, *, int required_acks=1, int leader_epoch=-1, int api_version=-1, bint validated=True,
+    def append_as_leader(self, bytes batches, *, int required_acks=1, int leader_epoch=-1, int api_version=-1,
+                         bint validated=True,
                          int64_t now_ms=-1):
         """Appends whole batches; returns (base offset, last offset, log append time in ms or -1).
 
-        With api_version -1 (coordinators) several batches and control batches are taken; 0 and above applies the rules of Produce.
-        A KafkaError of the code that a client would see is raised. Makes the next segment itself when one is due.
+        With api_version -1 (coordinators) several batches and control batches are taken; 0 and above applies the rules
+        of Produce. A KafkaError of the code that a client would see is raised. Makes the next segment itself when one
+        is due.
         """
         cdef AppendOptions options
         options.required_acks = <int8_t>required_acks
@@ -438,25 +446,29 @@ cdef class PartitionLog(LogFiles):
                 lock_settled(self.state)
                 pthread_mutex_unlock(&self.state.mutex)
 
-    def read(self, int64_t offset, int max_bytes=1 << 20, *, bint min_one_batch=True, int isolation=READ_LOG_END, bint leader_only=False):
-        """Whole or cut batches from `offset` on: (bytes, high watermark, last stable offset, log start offset, aborted).
+    def read(self, int64_t offset, int max_bytes=1 << 20, *, bint min_one_batch=True, int isolation=READ_LOG_END,
+             bint leader_only=False):
+        """Whole or cut batches from `offset` on: (bytes, high watermark, last stable offset, log start offset,
+        aborted).
 
-        `isolation`: 0 up to the high watermark, 1 up to the last stable offset, 2 up to the log end. `aborted` is a list of (producer id,
-        first offset), or None unless isolation is 1. Raises OffsetOutOfRangeError, NotLeaderOrFollowerError, KafkaStorageError.
+        `isolation`: 0 up to the high watermark, 1 up to the last stable offset, 2 up to the log end. `aborted` is a
+        list of (producer id, first offset), or None unless isolation is 1. Raises OffsetOutOfRangeError,
+        NotLeaderOrFollowerError, KafkaStorageError.
         """
         return read_bytes(self.state, offset, max_bytes, min_one_batch, isolation, leader_only)
 
     def find_timestamp(self, int64_t timestamp, int64_t end_offset=-1, int64_t start_offset=-1):
-        """The first batch of records at or above the log start whose max timestamp is at least `timestamp` (ms): its bytes, or None.
+        """The first batch of records at or above the log start whose max timestamp is at least `timestamp` (ms): its
+        bytes, or None.
 
-        The record itself is found by the caller (kafkapy.log.timestamps), because the batch may be compressed. `end_offset`: look below it only;
-        `start_offset`: only at batches that reach to it.
+        The record itself is found by the caller (kafkapy.log.timestamps), because the batch may be compressed.
+        `end_offset`: look below it only; `start_offset`: only at batches that reach to it.
         """
         return find_timestamp_bytes(self.state, timestamp, end_offset, start_offset)
 
     def newest_record_timestamp(self):
-        """The highest timestamp (ms) of the records, -1 without any. Transaction markers do not count, though segments() counts them, as Kafka does
-        for retention."""
+        """The highest timestamp (ms) of the records, -1 without any. Transaction markers do not count, though
+        segments() counts them, as Kafka does for retention."""
         cdef int64_t newest
         with nogil:
             newest = newest_record_timestamp(self.state)
@@ -465,35 +477,41 @@ cdef class PartitionLog(LogFiles):
     # ---- segments ----
 
     def prepare_segment(self):
-        """Makes the next segment's file, if none waits, so that the next roll only renames it. The answer to SEGMENT_WANTED. OSError."""
+        """Makes the next segment's file, if none waits, so that the next roll only renames it. The answer to
+        SEGMENT_WANTED. OSError."""
         make_segment_ready(self)
 
     def roll(self):
-        """Closes the active segment and starts a new one at the log end, unless the active one is empty. True when it rolled."""
+        """Closes the active segment and starts a new one at the log end, unless the active one is empty. True when it
+        rolled."""
         return roll_segment(self)
 
     # ---- shortening, flushing, closing ----
 
     def truncate_to(self, int64_t offset):
-        """A follower drops what its leader does not have: from the batch that holds `offset` on. True when something was dropped.
+        """A follower drops what its leader does not have: from the batch that holds `offset` on. True when something
+        was dropped.
 
         The producer state and the files follow. OSError, then the log is offline.
         """
         return truncate(self, offset)
 
     def truncate_fully_and_start_at(self, int64_t offset):
-        """Drops everything; the log goes on, empty, at `offset`. OSError; when files were touched already, the log is offline."""
+        """Drops everything; the log goes on, empty, at `offset`. OSError; when files were touched already, the log is
+        offline."""
         truncate_fully(self, offset)
 
     def reload_producers(self, bint truncating=False):
-        """The producer state from snapshots and batches; snapshots above the log end are removed. `truncating`: a truncation holds off appends."""
+        """The producer state from snapshots and batches; snapshots above the log end are removed. `truncating`: a
+        truncation holds off appends."""
         from kafkapy._speedups.log.loading import rebuild_producers
 
         self.write_rolled_snapshots()
         rebuild_producers(self, usable_snapshots(self.storage, self.log_end_offset), wall_clock_ms(), truncating)
 
     def delete_records(self, int64_t offset):
-        """Moves the log start up to `offset` (-1: the high watermark) and returns it. Segments below go with the next retention run.
+        """Moves the log start up to `offset` (-1: the high watermark) and returns it. Segments below go with the next
+        retention run.
 
         OffsetOutOfRangeError above the high watermark or for another negative number.
         """
@@ -512,23 +530,26 @@ cdef class PartitionLog(LogFiles):
         return self.log_start_offset
 
     def delete_segments_below(self, int64_t offset):
-        """Removes closed segments that end at or below `offset`, which is kept at or below the high watermark. Their base offsets.
+        """Removes closed segments that end at or below `offset`, which is kept at or below the high watermark. Their
+        base offsets.
 
         OSError, then the log is offline: a later deletion would leave a hole.
         """
         return delete_closed_segments(self, offset)
 
     def flush(self):
-        """Syncs everything up to the log end and moves the recovery point there; returns it. OSError, then the log is offline.
+        """Syncs everything up to the log end and moves the recovery point there; returns it. OSError, then the log is
+        offline.
 
-        Below the recovery point nothing is read again after a crash. So what was derived from there, leader epochs first of all, is on disk before.
+        Below the recovery point nothing is read again after a crash. So what was derived from there, leader epochs
+        first of all, is on disk before.
         """
         sync_files(self)
         return self.recovery_point
 
     def flush_due(self):
-        """Syncs the messages of which flush.messages are there, and lets the appends go on that wait for it: the answer to FLUSH_WANTED. OSError,
-        then the log is offline. The recovery point stays."""
+        """Syncs the messages of which flush.messages are there, and lets the appends go on that wait for it: the answer
+        to FLUSH_WANTED. OSError, then the log is offline. The recovery point stays."""
         cdef int failure
         with nogil:
             failure = flush_if_due(self.state)
@@ -536,11 +557,13 @@ cdef class PartitionLog(LogFiles):
             raise OSError(failure, strerror(failure).decode(), self.storage.directory)
 
     def seal_segments(self):
-        """Cuts the indexes of closed segments to size and writes the snapshots taken at their end: the answer to SEGMENT_ROLLED. OSError."""
+        """Cuts the indexes of closed segments to size and writes the snapshots taken at their end: the answer to
+        SEGMENT_ROLLED. OSError."""
         seal_files(self)
 
     def aborted_transactions(self, int64_t start=0, int64_t end=0x7FFFFFFFFFFFFFFF):
-        """(producer id, first offset, last offset, last stable offset) of transactions whose abort marker is in [start, end)."""
+        """(producer id, first offset, last offset, last stable offset) of transactions whose abort marker is in [start,
+        end)."""
         return describe_aborted(self.state, start, end)
 
     def producers(self):
@@ -575,7 +598,8 @@ cdef class PartitionLog(LogFiles):
         return count
 
     def rewrite_transaction_indexes(self, int64_t first_base):
-        """Makes the .txnindex of segments from `first_base` on say what is known of aborted transactions: after a truncation or recovery. OSError."""
+        """Makes the .txnindex of segments from `first_base` on say what is known of aborted transactions: after a
+        truncation or recovery. OSError."""
         if self.storage.directory:
             write_transaction_indexes(self.state, self.storage, first_base)
 
@@ -601,7 +625,8 @@ cdef class PartitionLog(LogFiles):
             fire(&woken)
 
     def mark_deleted(self):
-        """The partition is deleted: requests are answered NOT_LEADER_OR_FOLLOWER. Files are the log manager's business."""
+        """The partition is deleted: requests are answered NOT_LEADER_OR_FOLLOWER. Files are the log manager's
+        business."""
         cdef vector[Waiter] woken
         cdef vector[SegmentState*] held
         cdef size_t i
@@ -622,5 +647,6 @@ cdef class PartitionLog(LogFiles):
                 segment_unref(held[i])
 
     def close(self):
-        """Clean end: nothing is taken any more, indexes are cut to size, a waiting segment is removed. Does not sync; see flush. OSError."""
+        """Clean end: nothing is taken any more, indexes are cut to size, a waiting segment is removed. Does not sync;
+        see flush. OSError."""
         close_files(self)

@@ -18,7 +18,8 @@ cdef struct RecentBatch:        # where a batch that was appended lately stands,
     int64_t size
     int64_t segment_base
 
-cdef struct LimitPlace:         # where the first batch stands that reaches to a high watermark or last stable offset: what is below may be sent
+cdef struct LimitPlace:         # where the first batch stands that reaches to a high watermark or last stable offset:
+                                # what is below may be sent
     int64_t offset              # -1: none is known
     int64_t segment_base
     int64_t position
@@ -60,8 +61,10 @@ cdef cppclass LogPrivate:
     vector[RecentBatch] recent  # ring
     size_t recent_next
     LimitPlace limits[2]        # of the high watermark and the last stable offset that were asked for last
-    int64_t layout              # counts changes of where batches stand, and aborted transactions forgotten: who has looked before must look again
-    vector[int64_t] aborted_lowest  # lowest first offset in each ABORTED_BLOCK of history.aborted; made when a read needs it
+    int64_t layout              # counts changes of where batches stand, and aborted transactions forgotten: who has
+                                # looked before must look again
+    vector[int64_t] aborted_lowest  # lowest first offset in each ABORTED_BLOCK of history.aborted; made when a read
+                                    # needs it
     size_t aborted_summed       # how many of those it covers
     unordered_map[int32_t, Follower] followers
     vector[ProducerSnapshot] snapshots
@@ -69,11 +72,14 @@ cdef cppclass LogPrivate:
     int64_t unflushed_messages  # since the last flush
     uint64_t random             # for roll jitter
     int64_t truncations         # a flush that a truncation overtook must not move the recovery point
-    pthread_mutex_t sealing     # held while closed segments are cut to size and synced, so that no truncation opens one again meanwhile
+    pthread_mutex_t sealing     # held while closed segments are cut to size and synced, so that no truncation opens one
+                                # again meanwhile
     pthread_mutex_t aborted_file    # held while .txnindex is written; taken before the log's mutex
     vector[AbortedWrite] unwritten  # aborted transactions not in .txnindex yet
-    int64_t flush_due           # what is below has to be on disk before it is acknowledged or visible: flush.messages was reached there
-    int64_t flushed             # what is below is on disk; the recovery point may be lower, because files that Python writes belong to it
+    int64_t flush_due           # what is below has to be on disk before it is acknowledged or visible: flush.messages
+                                # was reached there
+    int64_t flushed             # what is below is on disk; the recovery point may be lower, because files that Python
+                                # writes belong to it
     bint flush_wanted           # asked for, of the workers or by FLUSH_WANTED, and not answered yet
 
 

@@ -79,7 +79,8 @@ cdef void producer_state_free(ProducerStateManager* state) noexcept nogil:
         del state
 
 
-cdef bint control_marker_parse(const uint8_t* data, int64_t size, const BatchHeader* header, ControlMarker* out) noexcept nogil:
+cdef bint control_marker_parse(const uint8_t* data, int64_t size, const BatchHeader* header,
+                               ControlMarker* out) noexcept nogil:
     """Key: int16 version, int16 type (0 abort, 1 commit). Value: int16 version, int32 coordinator epoch."""
     cdef Cursor c
     cdef const uint8_t* key
@@ -119,17 +120,20 @@ cdef SequenceVerdict refuse(SequenceCheck* out, int16_t error, const char* messa
     return SEQUENCE_REFUSED
 
 
-cdef SequenceVerdict check_sequence(const ProducerEntry* entry, const BatchHeader* header, SequenceCheck* out) noexcept nogil:
+cdef SequenceVerdict check_sequence(const ProducerEntry* entry, const BatchHeader* header,
+                                    SequenceCheck* out) noexcept nogil:
     """A producer that is not known (any longer) may begin with any sequence number, as in Kafka since KIP-360."""
     cdef int32_t last
     if header.producer_epoch != entry.epoch:
         if header.base_sequence != 0 and entry.epoch != -1:
-            return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, "A new producer epoch must begin with sequence number 0.")
+            return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+                          "A new producer epoch must begin with sequence number 0.")
         return SEQUENCE_OK
     last = entry.batches[entry.count - 1].last_sequence if entry.count else -1
     if header.base_sequence == <int64_t>last + 1 or (header.base_sequence == 0 and last == INT32_MAX):
         return SEQUENCE_OK
-    return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, "The sequence number does not follow the last one of this producer.")
+    return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+                  "The sequence number does not follow the last one of this producer.")
 
 
 cdef bint overtakes(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
@@ -142,7 +146,8 @@ cdef bint overtakes(ProducerStateManager* state, const BatchHeader* header) noex
             and header.base_sequence > deref(found).second.lowest_sequence)
 
 
-cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker, int origin,
+cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker,
+                                    int origin,
                                     bint adds_partitions, SequenceCheck* out) noexcept nogil:
     cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator found
     cdef ProducerEntry* entry
@@ -158,7 +163,8 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
             return refuse(out, ERROR_INVALID_PRODUCER_EPOCH, "A producer epoch cannot be negative.")
         if origin == ORIGIN_CLIENT and header.attributes & TRANSACTIONAL_FLAG:
             if adds_partitions and header.base_sequence != 0:
-                return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, "The first batch of a transaction must begin with sequence number 0.")
+                return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+                              "The first batch of a transaction must begin with sequence number 0.")
             if overtakes(state, header):
                 return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, OVERTAKES)
         return SEQUENCE_OK
@@ -167,7 +173,8 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
         last = last_sequence(header)
         for i in range(entry.count):
             batch = &entry.batches[i]
-            if last == batch.last_sequence and header.base_sequence == sequence_minus(batch.last_sequence, batch.offset_delta):
+            if last == batch.last_sequence and header.base_sequence == sequence_minus(batch.last_sequence,
+                                                                                      batch.offset_delta):
                 out.base_offset = batch.last_offset - batch.offset_delta
                 out.last_offset = batch.last_offset
                 out.timestamp = batch.timestamp
@@ -176,7 +183,8 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
         return refuse(out, ERROR_INVALID_PRODUCER_EPOCH, "A producer with a newer epoch has written to this partition.")
     if header.attributes & CONTROL_FLAG:
         if marker.type != CONTROL_NONE and entry.coordinator_epoch > marker.coordinator_epoch:
-            return refuse(out, ERROR_TRANSACTION_COORDINATOR_FENCED, "A newer transaction coordinator has written a marker here.")
+            return refuse(out, ERROR_TRANSACTION_COORDINATOR_FENCED,
+                          "A newer transaction coordinator has written a marker here.")
         return SEQUENCE_OK
     if origin == ORIGIN_CLIENT:
         if check_sequence(entry, header, out) != SEQUENCE_OK:
@@ -184,7 +192,8 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
         if header.attributes & TRANSACTIONAL_FLAG and overtakes(state, header):
             return refuse(out, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, OVERTAKES)
     if entry.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_FLAG:
-        return refuse(out, ERROR_INVALID_TXN_STATE, "A transaction of this producer is open, so only transactional records are taken.")
+        return refuse(out, ERROR_INVALID_TXN_STATE,
+                      "A transaction of this producer is open, so only transactional records are taken.")
     return SEQUENCE_OK
 
 
@@ -194,7 +203,8 @@ cdef bint producer_in_transaction(ProducerStateManager* state, const BatchHeader
             and deref(found).second.epoch == header.producer_epoch)
 
 
-cdef int64_t producer_start_verification(ProducerStateManager* state, const BatchHeader* header, bint adds_partitions, int64_t now_ms) noexcept nogil:
+cdef int64_t producer_start_verification(ProducerStateManager* state, const BatchHeader* header, bint adds_partitions,
+                                         int64_t now_ms) noexcept nogil:
     cdef unordered_map[int64_t, Verification, SeededHash].iterator found = state.verifications.find(header.producer_id)
     cdef Verification fresh
     cdef Verification* known
@@ -221,9 +231,11 @@ cdef bint producer_is_verified(ProducerStateManager* state, const BatchHeader* h
 
 
 cdef void end_verification(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
-    """A transactional batch or a marker is in the log: who was told before it that the transaction is open has to ask again.
+    """A transactional batch or a marker is in the log: who was told before it that the transaction is open has to ask
+    again.
 
-    Not so when each transaction has an epoch of its own and the marker has that of the batch which waits: then it ends the transaction before."""
+    Not so when each transaction has an epoch of its own and the marker has that of the batch which waits: then it ends
+    the transaction before."""
     cdef unordered_map[int64_t, Verification, SeededHash].iterator found = state.verifications.find(header.producer_id)
     cdef Verification* known
     if found == state.verifications.end():
@@ -239,7 +251,8 @@ cdef void set_epoch(ProducerEntry* entry, int16_t epoch) noexcept nogil:
         entry.epoch = epoch
 
 
-cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker, int64_t base_offset,
+cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker,
+                         int64_t base_offset,
                          int64_t last_offset, CompletedTransaction* completed) noexcept nogil:
     cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator found
     cdef ordered_map[int64_t, Transaction].iterator open_one
@@ -309,7 +322,8 @@ cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header,
         state.ongoing[base_offset] = transaction
 
 
-cdef void producer_place_batch(ProducerStateManager* state, int64_t offset, int64_t segment_base, int64_t position) noexcept nogil:
+cdef void producer_place_batch(ProducerStateManager* state, int64_t offset, int64_t segment_base,
+                               int64_t position) noexcept nogil:
     cdef ordered_map[int64_t, Transaction].iterator newest
     if state.ongoing.empty():
         return
@@ -336,7 +350,8 @@ cdef const Transaction* producer_first_unstable(ProducerStateManager* state) noe
     cdef const Transaction* first = NULL
     if not state.ongoing.empty():
         first = &deref(state.ongoing.begin()).second
-    if not state.unreplicated.empty() and (first == NULL or deref(state.unreplicated.begin()).first < first.first_offset):
+    if not state.unreplicated.empty() and (first == NULL
+                                           or deref(state.unreplicated.begin()).first < first.first_offset):
         first = &deref(state.unreplicated.begin()).second
     return first
 
@@ -408,10 +423,12 @@ cdef void producer_snapshot_write(ProducerStateManager* state, ByteBuffer* out) 
         inc(at)
     if not out.error:
         store_int32(out.data + start + SNAPSHOT_CRC_AT,
-                    <int32_t>crc32c_of(0, out.data + start + SNAPSHOT_ENTRIES_AT, out.size - start - SNAPSHOT_ENTRIES_AT))
+                    <int32_t>crc32c_of(0, out.data + start + SNAPSHOT_ENTRIES_AT,
+                                       out.size - start - SNAPSHOT_ENTRIES_AT))
 
 
-cdef bint producer_snapshot_read(ProducerStateManager* state, const uint8_t* data, int64_t size, int64_t offset, int64_t now_ms) noexcept nogil:
+cdef bint producer_snapshot_read(ProducerStateManager* state, const uint8_t* data, int64_t size, int64_t offset,
+                                 int64_t now_ms) noexcept nogil:
     cdef Cursor c
     cdef uint32_t crc
     cdef int32_t count, i
@@ -454,7 +471,8 @@ cdef bint producer_snapshot_read(ProducerStateManager* state, const uint8_t* dat
 
 
 def read_snapshot(bytes data):
-    """The producers of a snapshot file, as dicts with Kafka's field names; None when the file is corrupt. For tests and tools."""
+    """The producers of a snapshot file, as dicts with Kafka's field names; None when the file is corrupt. For tests and
+    tools."""
     cdef ProducerStateManager* state = producer_state_new(0x7FFFFFFFFFFFFFFF)
     cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at
     cdef ProducerEntry* entry

@@ -1,4 +1,5 @@
-"""Batches of a partition log as bytes objects (see log_bytes.pxd). The GIL is given up before the mutex is taken or a file is read."""
+"""Batches of a partition log as bytes objects (see log_bytes.pxd). The GIL is given up before the mutex is taken or a
+file is read."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EIO
@@ -68,7 +69,8 @@ cdef object append_bytes(LogState* log, bytes batches, const AppendOptions* opti
     if status == LOG_PARK_VALIDATE:     # LOG_PARK_VERIFY is for the data plane's produces only
         raise error_for(ERROR_UNSUPPORTED_COMPRESSION_TYPE, "the records have to be validated or converted first")
     if status == LOG_REFUSED:
-        problems = [(result.record_errors[i].batch_index, result.record_errors[i].problem) for i in range(result.record_error_count)]
+        problems = [(result.record_errors[i].batch_index,
+                     result.record_errors[i].problem) for i in range(result.record_error_count)]
         free(result.record_errors)
         error = error_for(result.error, result.message.decode() if result.message != NULL else None)
         error.record_errors = problems
@@ -76,7 +78,8 @@ cdef object append_bytes(LogState* log, bytes batches, const AppendOptions* opti
     return result.base_offset, result.last_offset, result.log_append_time_ms
 
 
-cdef tuple read_bytes(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, int isolation, bint leader_only):
+cdef tuple read_bytes(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, int isolation,
+                      bint leader_only):
     cdef ReadResult result
     cdef int64_t got = 0
     cdef uint8_t* at
@@ -104,7 +107,8 @@ cdef tuple read_bytes(LogState* log, int64_t offset, int32_t max_bytes, bint min
 
 
 cdef int64_t learn_newest_record(LogState* log, SegmentState* s) noexcept nogil:
-    """The highest timestamp of the segment's records, -1 without any. Read from the headers once; appends keep it from then on."""
+    """The highest timestamp of the segment's records, -1 without any. Read from the headers once; appends keep it from
+    then on."""
     cdef BatchScan scan
     cdef ScanStatus status
     cdef int64_t newest, size, truncations, walked = 0, known_truncations = -1, found = -1

@@ -1,11 +1,11 @@
 """Reading from a partition log (see log_read.pxd).
 
-Under the mutex: which segment, how far, who is leader. Outside: the position of the first batch, by index and a walk over headers, unless the batch was
-appended lately and its position is remembered. Then, for read_committed readers of a log that has aborted transactions, once more under the mutex: those
-of the bytes found.
+Under the mutex: which segment, how far, who is leader. Outside: the position of the first batch, by index and a walk
+over headers, unless the batch was appended lately and its position is remembered. Then, for read_committed readers of a
+log that has aborted transactions, once more under the mutex: those of the bytes found.
 
-No header is read between the first batch and the end: a high watermark or last stable offset in the middle of a segment has a remembered place
-(LimitPlace), or is looked up by index once.
+No header is read between the first batch and the end: a high watermark or last stable offset in the middle of a segment
+has a remembered place (LimitPlace), or is looked up by index once.
 """
 
 from libc.errno cimport EIO, errno
@@ -84,8 +84,9 @@ cdef bint add_aborted(ReadResult* result, const CompletedTransaction* entry, int
 
 
 cdef bint collect_aborted_locked(LogState* log, int64_t start, int64_t upper, ReadResult* result) noexcept nogil:
-    """Aborted transactions that overlap [start, upper); False without memory. They are in the order of their markers: those whose marker is above
-    `upper` and which began below it may stand far behind, among many that began above, and whole blocks of those are passed over."""
+    """Aborted transactions that overlap [start, upper); False without memory. They are in the order of their markers:
+    those whose marker is above `upper` and which began below it may stand far behind, among many that began above, and
+    whole blocks of those are passed over."""
     cdef vector[CompletedTransaction]* aborted = &private_of(log).history.aborted
     cdef size_t n = aborted.size()
     cdef size_t low = 0, high = n, middle
@@ -111,10 +112,11 @@ cdef bint collect_aborted_locked(LogState* log, int64_t start, int64_t upper, Re
     return True
 
 
-cdef bint add_aborted_transactions(LogState* log, int64_t offset, SegmentState* segment, int64_t bytes_end, int64_t upper, int64_t layout,
+cdef bint add_aborted_transactions(LogState* log, int64_t offset, SegmentState* segment, int64_t bytes_end,
+                                   int64_t upper, int64_t layout,
                                    ReadResult* result) noexcept nogil:
-    """Those of the bytes up to `bytes_end` in the segment, which end below the offset `upper` at the latest. False when the log has changed since
-    they were found: what was aborted in them may be forgotten."""
+    """Those of the bytes up to `bytes_end` in the segment, which end below the offset `upper` at the latest. False when
+    the log has changed since they were found: what was aborted in them may be forgotten."""
     cdef int64_t bound = segment_offset_bound(segment, bytes_end)
     cdef bint same
     if 0 <= bound < upper:
@@ -127,8 +129,10 @@ cdef bint add_aborted_transactions(LogState* log, int64_t offset, SegmentState* 
     return same
 
 
-cdef ScanStatus find_limit(LogState* log, SegmentState* segment, int which, int64_t offset, int64_t layout, int64_t* end) noexcept nogil:
-    """Where the first batch stands that reaches to the offset, by index; it is remembered. `end`: where the segment ended, and what is found."""
+cdef ScanStatus find_limit(LogState* log, SegmentState* segment, int which, int64_t offset, int64_t layout,
+                           int64_t* end) noexcept nogil:
+    """Where the first batch stands that reaches to the offset, by index; it is remembered. `end`: where the segment
+    ended, and what is found."""
     cdef BatchPosition found
     cdef ScanStatus status = segment_find(segment, offset, end[0], &found)
     if status == SCAN_FOUND:
@@ -146,7 +150,8 @@ cdef ScanStatus find_limit(LogState* log, SegmentState* segment, int which, int6
 
 cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
                        int32_t current_leader_epoch, int32_t last_fetched_epoch, bint leader_only, ReadResult* result) noexcept nogil:
-    while not read_once(log, offset, max_bytes, min_one_batch, isolation, current_leader_epoch, last_fetched_epoch, leader_only, result):
+    while not read_once(log, offset, max_bytes, min_one_batch, isolation, current_leader_epoch, last_fetched_epoch,
+                        leader_only, result):
         pass
 
 
@@ -176,7 +181,8 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
     error = check_state_locked(log, current_leader_epoch, leader_only)
     if error == 0 and last_fetched_epoch >= 0:
         end_offset_for_epoch_locked(log, last_fetched_epoch, &result.diverging_epoch, &result.diverging_end_offset)
-        if result.diverging_epoch < 0 or (result.diverging_epoch == last_fetched_epoch and result.diverging_end_offset >= offset):
+        if result.diverging_epoch < 0 or (result.diverging_epoch == last_fetched_epoch
+                                          and result.diverging_end_offset >= offset):
             if result.diverging_epoch < 0:
                 error = ERROR_OFFSET_OUT_OF_RANGE
             result.diverging_epoch = -1
@@ -201,14 +207,16 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
     if index < 0:
         index = 0           # the start offset was moved below the first segment that is left
     while True:
-        # One turn per segment; a second one only when the offset lies in a hole that compaction left at a segment's end.
+        # One turn per segment; a second one only when the offset lies in a hole that compaction left at a segment's
+        # end.
         if sought >= limit_offset or index >= <int64_t>log.segments.size() or (max_bytes <= 0 and not min_one_batch):
             pthread_mutex_unlock(&log.mutex)
             return True
         segment = log.segments[<size_t>index]
         last_one = index + 1 == <int64_t>log.segments.size()
         end = segment.size
-        end_known = limit_offset >= log.log_end_offset or (not last_one and limit_offset >= log.segments[<size_t>(index + 1)].base_offset)
+        end_known = limit_offset >= log.log_end_offset or (not last_one
+                                                           and limit_offset >= log.segments[<size_t>(index + 1)].base_offset)
         if not end_known:
             end_known = limit_position_locked(log, which, limit_offset, segment.base_offset, &end)
         start = -1
@@ -266,7 +274,8 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
         if status != SCAN_FOUND and status != SCAN_END:
             result.error = ERROR_KAFKA_STORAGE_ERROR
             result.shortage = status == SCAN_ERROR and is_shortage(error)
-            # The disk is at fault, as for a failed append; too many open files, or a file that a delete took away, are not.
+            # The disk is at fault, as for a failed append; too many open files, or a file that a delete took away, are
+            # not.
             if status == SCAN_ERROR and error == EIO:
                 take_offline(log, error)
         return True

@@ -25,14 +25,17 @@ from kafkapy._speedups.records.record_batch cimport (
 )
 
 
-cdef bint retains(const RecordView* record, int64_t offset, const BatchHeader* header, const FilterRules* rules) noexcept nogil:
+cdef bint retains(const RecordView* record, int64_t offset, const BatchHeader* header,
+                  const FilterRules* rules) noexcept nogil:
     """A record with a key below the map's end: the newest of its key, and no tombstone whose time has come."""
     if offset < offset_map_get(rules.map, record.key, record.key_size):
         return False
-    return (record.value_size >= 0 or not header.attributes & DELETE_HORIZON_FLAG or rules.now_ms < header.base_timestamp)
+    return (record.value_size >= 0 or not header.attributes & DELETE_HORIZON_FLAG
+            or rules.now_ms < header.base_timestamp)
 
 
-cdef BatchStatus filter_records(const uint8_t* payload, int64_t size, const BatchHeader* header, const FilterRules* rules, bint discard,
+cdef BatchStatus filter_records(const uint8_t* payload, int64_t size, const BatchHeader* header,
+                                const FilterRules* rules, bint discard,
                                 bint empty_marker, vector[uint8_t]* keep, FilterVerdict* out) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
@@ -50,7 +53,8 @@ cdef BatchStatus filter_records(const uint8_t* payload, int64_t size, const Batc
         return BATCH_BAD_STRUCTURE
     keep.assign(<size_t>header.record_count, 0)
     for i in range(header.record_count):
-        if record_read(&c, &record) != BATCH_OK or record.offset_delta <= previous or record.offset_delta > header.last_offset_delta:
+        if record_read(&c,
+                       &record) != BATCH_OK or record.offset_delta <= previous or record.offset_delta > header.last_offset_delta:
             return BATCH_BAD_STRUCTURE
         previous = record.offset_delta
         offset = header.base_offset + record.offset_delta
@@ -82,7 +86,8 @@ cdef BatchStatus filter_records(const uint8_t* payload, int64_t size, const Batc
     return BATCH_OK
 
 
-cdef void filter_write(ByteBuffer* out, const uint8_t* payload, int64_t size, const BatchHeader* header, const vector[uint8_t]* keep,
+cdef void filter_write(ByteBuffer* out, const uint8_t* payload, int64_t size, const BatchHeader* header,
+                       const vector[uint8_t]* keep,
                        const FilterVerdict* verdict) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
@@ -107,7 +112,8 @@ cdef void filter_write(ByteBuffer* out, const uint8_t* payload, int64_t size, co
         write_raw(out, run, <size_t>(c.p - run))
 
 
-cdef void filter_header(uint8_t* at, const BatchHeader* header, const FilterVerdict* verdict, int64_t payload_size) noexcept nogil:
+cdef void filter_header(uint8_t* at, const BatchHeader* header, const FilterVerdict* verdict,
+                        int64_t payload_size) noexcept nogil:
     cdef BatchHeader written = header[0]
     written.size = <int32_t>(BATCH_HEADER_SIZE + payload_size)
     written.record_count = verdict.kept

@@ -1,4 +1,5 @@
-"""Recovery walks over segments (see log_recovery.pxd). Called by one thread while a log is being loaded, without the GIL."""
+"""Recovery walks over segments (see log_recovery.pxd). Called by one thread while a log is being loaded, without the
+GIL."""
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -64,8 +65,8 @@ cdef void apply_batch(LogHistory* history, const BatchHeader* header, const Cont
 
 
 cdef void forget_epochs_above(vector[EpochEntry]* epochs, int32_t epoch, int64_t offset) noexcept nogil:
-    """A batch of that epoch stands at the offset, so no newer epoch began there or below: what says so is of batches that were truncated, or never
-    came to the disk."""
+    """A batch of that epoch stands at the offset, so no newer epoch began there or below: what says so is of batches
+    that were truncated, or never came to the disk."""
     cdef size_t i = epochs.size()
     if epoch < 0 or epochs.empty():
         return

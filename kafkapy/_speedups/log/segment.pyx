@@ -68,7 +68,8 @@ cdef void segment_send(Send* send, SegmentState* s, int64_t position, int64_t le
     send_take_region(send, s.fd, position, length, s, release, &s.slow)
 
 
-cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes, bint sealed,
+cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes,
+                               bint sealed,
                                int64_t created_ms) noexcept nogil:
     cdef SegmentState* s = new SegmentState()
     s.references = 1
@@ -90,8 +91,10 @@ cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, 
     s.sealed = sealed
     s.path = path
     s.records = file_records_new(fd, path)
-    s.offset_index = offset_index_new(base_offset, stem + <const char*>b".index" if not stem.empty() else stem, index_bytes, sealed)
-    s.time_index = time_index_new(base_offset, stem + <const char*>b".timeindex" if not stem.empty() else stem, index_bytes, sealed)
+    s.offset_index = offset_index_new(base_offset, stem + <const char*>b".index" if not stem.empty() else stem,
+                                      index_bytes, sealed)
+    s.time_index = time_index_new(base_offset, stem + <const char*>b".timeindex" if not stem.empty() else stem,
+                                  index_bytes, sealed)
     return s
 
 
@@ -125,7 +128,8 @@ cdef int segment_open_file(SegmentState* s) noexcept nogil:
 
 
 cdef bint is_one_batch(const uint8_t* data, int64_t size) noexcept nogil:
-    """Replicas append what a fetch brought, many batches at once: their index entry is the first one's position and the last one's offset."""
+    """Replicas append what a fetch brought, many batches at once: their index entry is the first one's position and the
+    last one's offset."""
     return size >= LOG_OVERHEAD and load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD == size
 
 
@@ -153,7 +157,8 @@ cdef int segment_write(SegmentState* s, const uint8_t* data, int64_t size, int64
     return 0
 
 
-cdef void segment_grow(SegmentState* s, int64_t size, int64_t max_timestamp, int64_t offset_of_max_timestamp) noexcept nogil:
+cdef void segment_grow(SegmentState* s, int64_t size, int64_t max_timestamp,
+                       int64_t offset_of_max_timestamp) noexcept nogil:
     if max_timestamp > s.max_timestamp:
         s.max_timestamp = max_timestamp
         s.offset_of_max_timestamp = offset_of_max_timestamp
@@ -164,7 +169,8 @@ cdef void segment_grow(SegmentState* s, int64_t size, int64_t max_timestamp, int
 
 cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
                         int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
-    cdef int failure = segment_write(s, data, size, last_offset, max_timestamp, offset_of_max_timestamp, index_interval_bytes)
+    cdef int failure = segment_write(s, data, size, last_offset, max_timestamp, offset_of_max_timestamp,
+                                     index_interval_bytes)
     if failure == 0:
         segment_grow(s, size, max_timestamp, offset_of_max_timestamp)
     return failure
@@ -203,13 +209,14 @@ cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, Bat
     return status
 
 
-cdef bint segment_find_dense(SegmentState* s, int64_t offset, int64_t limit, int64_t most, int64_t* position) noexcept nogil:
+cdef bint segment_find_dense(SegmentState* s, int64_t offset, int64_t limit, int64_t most,
+                             int64_t* position) noexcept nogil:
     cdef int64_t dense_from = atomic_load(&s.dense_from)
     cdef int64_t before, second
     if dense_from >= limit or offset <= s.base_offset:
         return False
-    # An entry holds the last offset of its batch. The batch sought is the first whose last offset is not below `offset`: with an entry for
-    # every batch it is the one behind the last entry below.
+    # An entry holds the last offset of its batch. The batch sought is the first whose last offset is not below
+    # `offset`: with an entry for every batch it is the one behind the last entry below.
     before = offset_index_bounds(s.offset_index, offset - 1, position, &second)
     if before < dense_from or position[0] <= before or position[0] >= limit:
         return False
@@ -222,7 +229,8 @@ cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64
     cdef ScanStatus status
     if segment_open(s) < 0:
         return SCAN_ERROR
-    # The entry's timestamp is the highest up to its offset. The record sought may lie in the very batch of that entry, so look from its position.
+    # The entry's timestamp is the highest up to its offset. The record sought may lie in the very batch of that entry,
+    # so look from its position.
     offset = time_index_lookup(s.time_index, timestamp - 1)
     if start_offset > offset:
         offset = start_offset
@@ -233,7 +241,8 @@ cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64
     return status
 
 
-cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms, int64_t segment_bytes,
+cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms,
+                             int64_t segment_bytes,
                              int64_t segment_ms) noexcept nogil:
     """1 bytes, 2 time, 3 index full, 4 relative offset overflow. Only a segment that holds something is rolled."""
     cdef int64_t waited
@@ -332,7 +341,8 @@ cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil:
 
 
 cdef void segment_detach(SegmentState* s, int64_t own) noexcept nogil:
-    # A reader took its reference under the log's mutex, before the segment was taken out; it may not have opened the file yet.
+    # A reader took its reference under the log's mutex, before the segment was taken out; it may not have opened the
+    # file yet.
     if atomic_load(&s.references) > own and not s.path.empty():
         segment_open(s)
     index_detach(&s.offset_index.file)

@@ -1,4 +1,5 @@
-"""The inside of a partition log: what append, read and the control plane's calls share. Everything named *_locked is called under the mutex."""
+"""The inside of a partition log: what append, read and the control plane's calls share. Everything named *_locked is
+called under the mutex."""
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.string cimport string
@@ -33,11 +34,14 @@ cdef inline void log_unref(LogState* log) noexcept nogil:
 cdef void log_free(LogState* log) noexcept nogil
 # Whether flush.messages has ever made a flush due here; without the mutex, for who has just appended.
 cdef bint log_was_flush_due(LogState* log) noexcept nogil
-# 1 when the condition already holds (nothing registered), else 0 and the waiter stays until it fires once or is removed.
+# 1 when the condition already holds (nothing registered), else 0 and the waiter stays until it fires once or is
+# removed.
 cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil
 cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil
-cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory, int64_t producer_expiration_ms) noexcept nogil
-# Takes the mutex when no roll is renaming a file and no append is being written. What changes segments, epochs or leadership waits here.
+cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory,
+                       int64_t producer_expiration_ms) noexcept nogil
+# Takes the mutex when no roll is renaming a file and no append is being written. What changes segments, epochs or
+# leadership waits here.
 cdef void lock_settled(LogState* log) noexcept nogil
 # 0, or the error that a request must be answered with now. `leader_only` is false for a follower's own appends.
 cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
@@ -69,14 +73,16 @@ cdef SegmentState* active_segment(LogState* log) noexcept nogil
 cdef inline int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
     cdef int64_t last = <int64_t>log.segments.size() - 1
     # Most reads are at the tail.
-    return last if last >= 0 and log.segments[<size_t>last].base_offset <= offset else floor_before(log, offset, last - 1)
+    return last if last >= 0 and log.segments[<size_t>last].base_offset <= offset else floor_before(log, offset,
+                                                                                                    last - 1)
 
 
 # The same among the segments up to that index.
 cdef int64_t floor_before(LogState* log, int64_t offset, int64_t high) noexcept nogil
 cdef string segment_stem(const string& directory, int64_t base_offset) noexcept nogil
 cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogil
-# The high watermark that the in-sync replicas' positions allow, and a flush that flush.messages has made due; never moves it back.
+# The high watermark that the in-sync replicas' positions allow, and a flush that flush.messages has made due; never
+# moves it back.
 cdef void advance_high_watermark_locked(LogState* log) noexcept nogil
 cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil
 # Moves the waiters whose condition holds (or all of them) to `out`; call fire() with it after the mutex is released.
@@ -85,20 +91,25 @@ cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept n
 # Whether no flush that flush.messages has made due is missing for the record at `offset`.
 cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil
 cdef void fire(vector[Waiter]* waiters) noexcept nogil
-cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size, int64_t segment_base) noexcept nogil
+cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size,
+                                int64_t segment_base) noexcept nogil
 # The remembered batch that holds `offset` in the segment.
 cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_base, RecentBatch* out) noexcept nogil
 # Forgets batches at or above `offset`, and every other place in the files: they have changed.
 cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil
-# Where what may be read up to `offset` ends in that segment, if memory knows. `which`: the high watermark (0) or the last stable offset (1).
-cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base, int64_t* position) noexcept nogil
+# Where what may be read up to `offset` ends in that segment, if memory knows. `which`: the high watermark (0) or the
+# last stable offset (1).
+cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base,
+                                int64_t* position) noexcept nogil
 # Aborted transactions have been taken out, or others put in their place.
 cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil
 # Nothing happens for a failure that says nothing about the disk (is_shortage).
 cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil
 cdef void want_segment_locked(LogState* log) noexcept nogil
 cdef void want_flush_locked(LogState* log) noexcept nogil
-# Makes the prepared segment the active one, at `base_offset`. Releases the mutex around the rename and takes it again. 0 or an errno.
+# Makes the prepared segment the active one, at `base_offset`. Releases the mutex around the rename and takes it again.
+# 0 or an errno.
 cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_ms) noexcept nogil
 # Largest epoch <= the one given and where it ends (KIP-101); epoch -1 when nothing is known.
-cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
+cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch,
+                                      int64_t* end_offset) noexcept nogil

@@ -288,7 +288,8 @@ cdef void advance_high_watermark_locked(LogState* log) noexcept nogil:
             if deref(at).second.in_sync and deref(at).second.log_end_offset < smallest:
                 smallest = deref(at).second.log_end_offset
             inc(at)
-    # Kafka syncs in the append, before the high watermark moves. Here a worker syncs, and what it has to is not visible until then.
+    # Kafka syncs in the append, before the high watermark moves. Here a worker syncs, and what it has to is not visible
+    # until then.
     if private_of(log).flush_due > private_of(log).flushed and smallest > private_of(log).flushed:
         smallest = private_of(log).flushed
     if smallest > log.high_watermark:
@@ -391,8 +392,10 @@ cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil:
     private_of(log).aborted_summed = 0
 
 
-cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base, int64_t* position) noexcept nogil:
-    """The place asked for last, one of the batches appended lately, or the first batch of the open transaction that holds readers back."""
+cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base,
+                                int64_t* position) noexcept nogil:
+    """The place asked for last, one of the batches appended lately, or the first batch of the open transaction that
+    holds readers back."""
     cdef LimitPlace* known = &private_of(log).limits[which]
     cdef const Transaction* unstable
     cdef RecentBatch recent
@@ -434,7 +437,8 @@ cdef bint post_locked(LogState* log, LogWorkersState* workers, log_work work) no
 cdef void want_segment_locked(LogState* log) noexcept nogil:
     if not private_of(log).segment_wanted and log.prepared == NULL:
         private_of(log).segment_wanted = True
-        if private_of(log).native_segments and private_of(log).segment_workers != NULL and post_locked(log, private_of(log).segment_workers, private_of(log).make_segment):
+        if private_of(log).native_segments and private_of(log).segment_workers != NULL and post_locked(log,
+                                                                                                       private_of(log).segment_workers, private_of(log).make_segment):
             return
         if log.events != NULL:
             event_post(log.events, EVENT_SEGMENT_WANTED, log.id, log.log_end_offset, NULL, 0)
@@ -443,7 +447,8 @@ cdef void want_segment_locked(LogState* log) noexcept nogil:
 cdef void want_flush_locked(LogState* log) noexcept nogil:
     if not private_of(log).flush_wanted and log.events != NULL:
         private_of(log).flush_wanted = True
-        if private_of(log).flush_workers != NULL and post_locked(log, private_of(log).flush_workers, private_of(log).flush):
+        if private_of(log).flush_workers != NULL and post_locked(log, private_of(log).flush_workers,
+                                                                 private_of(log).flush):
             return
         event_post(log.events, EVENT_FLUSH_WANTED, log.id, log.log_end_offset, NULL, 0)
 
@@ -519,7 +524,8 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
     return failure
 
 
-cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
+cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch,
+                                      int64_t* end_offset) noexcept nogil:
     cdef vector[EpochEntry]* epochs = &private_of(log).history.epochs
     cdef int64_t i = <int64_t>epochs.size() - 1
     found_epoch[0] = -1

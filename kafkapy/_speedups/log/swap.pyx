@@ -1,4 +1,5 @@
-"""Swapping cleaned segments into a log (see log_swap.pxd). Cleaner threads, without the GIL; the log's mutex is held for memory work only."""
+"""Swapping cleaned segments into a log (see log_swap.pxd). Cleaner threads, without the GIL; the log's mutex is held
+for memory work only."""
 
 from libc.stdint cimport int64_t
 from libcpp.string cimport string
@@ -40,7 +41,8 @@ cdef void let_close(LogState* log, SegmentState* segment) noexcept nogil:
 
 
 cdef int64_t place_of(LogState* log, const vector[SegmentState*]* segments) noexcept nogil:
-    """Mutex held: number of the first of these in the log, -1 when they do not all stand there in a row, below the active one."""
+    """Mutex held: number of the first of these in the log, -1 when they do not all stand there in a row, below the
+    active one."""
     cdef size_t first = 0, i
     while first < log.segments.size() and log.segments[first] != segments[0][0]:
         first += 1
@@ -92,7 +94,8 @@ cdef void swap_end(LogState* log) noexcept nogil:
     resume_appends(log)
 
 
-cdef bint still_current(LogState* log, const vector[SegmentState*]* segments, const vector[int64_t]* sizes) noexcept nogil:
+cdef bint still_current(LogState* log, const vector[SegmentState*]* segments,
+                        const vector[int64_t]* sizes) noexcept nogil:
     cdef bint same
     cdef size_t i
     pthread_mutex_lock(&log.mutex)
@@ -104,7 +107,8 @@ cdef bint still_current(LogState* log, const vector[SegmentState*]* segments, co
     return same
 
 
-cdef SegmentState* cleaned_segment(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes,
+cdef SegmentState* cleaned_segment(int64_t base_offset, int fd, const string& path, const string& stem,
+                                   int64_t index_bytes,
                                    int64_t created_ms) noexcept nogil:
     cdef SegmentState* segment = segment_new(base_offset, fd, path, stem, index_bytes, False, created_ms)
     if not stem.empty():

@@ -1,6 +1,7 @@
 """The transaction index of a log's segments (see transaction_index.pxd).
 
-    .txnindex entry: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable offset
+    .txnindex entry: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable
+    offset
 """
 
 from libc.errno cimport ENOSPC, errno
@@ -66,7 +67,8 @@ cdef int write_aborted_transactions(LogState* log) noexcept nogil:
         # The next marker or flush tries again.
         pthread_mutex_lock(&log.mutex)
         if not log.deleted:
-            private_of(log).unwritten.insert(private_of(log).unwritten.begin(), waiting.begin() + <int64_t>i, waiting.end())
+            private_of(log).unwritten.insert(private_of(log).unwritten.begin(), waiting.begin() + <int64_t>i,
+                                             waiting.end())
         pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&private_of(log).aborted_file)
     if failure and not is_shortage(failure):

@@ -1,8 +1,9 @@
 """Threads of C for work on logs that a disk may hold up for long. They need neither the GIL nor the control loop.
 
-A LogManager has a few LogWorkers for each log directory, one for each purpose, so that a directory that stalls delays no other one, and a slow
-sync delays no new segment. One thread does what comes, as long as it gets on: to wake others for each piece costs more than most pieces. While work
-waits behind it, a second one stands by, and takes over when nothing has ended for a moment. An idle thread sleeps without a timeout.
+A LogManager has a few LogWorkers for each log directory, one for each purpose, so that a directory that stalls delays
+no other one, and a slow sync delays no new segment. One thread does what comes, as long as it gets on: to wake others
+for each piece costs more than most pieces. While work waits behind it, a second one stands by, and takes over when
+nothing has ended for a moment. An idle thread sleeps without a timeout.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -44,8 +45,8 @@ cdef inline void log_workers_unref(LogWorkersState* workers) noexcept nogil:
 
 
 cdef void log_workers_free(LogWorkersState* workers) noexcept nogil
-# False when the workers have stopped, or no thread can be started: then `run` is not called. Any thread, under any mutex that no work takes while
-# it posts.
+# False when the workers have stopped, or no thread can be started: then `run` is not called. Any thread, under any
+# mutex that no work takes while it posts.
 cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject) noexcept nogil
 # The same for each of `count` subjects, all taken or none; one thread is woken for all of them.
 cdef bint log_workers_post_all(LogWorkersState* workers, log_work run, void** subjects, size_t count) noexcept nogil

@@ -108,7 +108,8 @@ cdef bint log_workers_post_all(LogWorkersState* workers, log_work run, void** su
         log_workers_ref(workers)
     pthread_mutex_unlock(&workers.mutex)
     if wake:
-        # Out of the mutex, which the thread wants first. Another thread may have done the work by now, and let go of the workers.
+        # Out of the mutex, which the thread wants first. Another thread may have done the work by now, and let go of
+        # the workers.
         pthread_cond_signal(&workers.wanted)
         log_workers_unref(workers)
     return taken

@@ -1,8 +1,9 @@
 """The accept loop of one listener: a thread that never takes the GIL.
 
-For every connection: wait for the quotas (connection_quotas.pxd), accept, set the socket's options, hand it to the next Processor in turn. When the process
-is out of descriptors it pauses, instead of spinning on a listen socket that stays readable. A line about that, or about the limit of connections, is
-logged at most once a minute; meanwhile clients wait in the backlog.
+For every connection: wait for the quotas (connection_quotas.pxd), accept, set the socket's options, hand it to the next
+Processor in turn. When the process is out of descriptors it pauses, instead of spinning on a listen socket that stays
+readable. A line about that, or about the limit of connections, is logged at most once a minute; meanwhile clients wait
+in the backlog.
 """
 
 from libc.stdint cimport int16_t, int64_t

@@ -120,7 +120,8 @@ cdef bint wait_for_slot(AcceptorState* a) noexcept nogil:
         if wait == 0:
             return True
         if wait < 0 and is_due(&a.full_said_ns):
-            snprintf(line, sizeof(line), b"New connections wait: the listener or the broker has all the connections that max.connections allows")
+            snprintf(line, sizeof(line),
+                     b"New connections wait: the listener or the broker has all the connections that max.connections allows")
             network_log(a.registry, LEVEL_WARNING, LOGGER_ACCEPTOR, line)
         pause(a, -1 if wait < 0 else <int>min((wait + 999_999) // 1_000_000, <int64_t>1000))
     return False
@@ -147,7 +148,8 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
     if not quota_admit(a.registry.quotas, a.listener_index, host, &maximum):
         close(fd)
         atomic_count(&a.registry.refused_per_ip, 1)
-        snprintf(line, sizeof(line), b"Rejected a connection from %s: the address has its maximum of %lld connections (max.connections.per.ip)",
+        snprintf(line, sizeof(line),
+                 b"Rejected a connection from %s: the address has its maximum of %lld connections (max.connections.per.ip)",
                  host.c_str(), <long long>maximum)
         network_log(a.registry, LEVEL_INFO, LOGGER_ACCEPTOR, line)
         return
@@ -203,12 +205,14 @@ cdef void accept_loop(AcceptorState* a) noexcept nogil:
 
 @cython.no_gc_clear
 cdef class Acceptor:
-    """Owns a listen socket (bound and listening, from Python) and its accept loop. Made by the SocketServer, which starts a
-    thread on `run`."""
+    """Owns a listen socket (bound and listening, from Python) and its accept loop. Made by the SocketServer, which
+    starts a thread on `run`."""
 
-    def __cinit__(self, ConnectionRegistry registry not None, listen_socket, list processors not None, int16_t listener_index, bint privileged=False,
+    def __cinit__(self, ConnectionRegistry registry not None, listen_socket, list processors not None,
+                  int16_t listener_index, bint privileged=False,
                   int send_buffer_bytes=-1, int same_host_send_buffer_bytes=-1):
-        """send_buffer_bytes: SO_SNDBUF of connections from other hosts and from this one, -1 for the system's default."""
+        """send_buffer_bytes: SO_SNDBUF of connections from other hosts and from this one, -1 for the system's
+        default."""
         cdef Processor processor
         if not processors:
             raise ValueError("an acceptor needs a processor")

@@ -1,11 +1,13 @@
-"""What a Processor does with one connection: bytes to frames, frames to requests, outcomes to replies. Only on that Processor's thread, never with
-the GIL.
+"""What a Processor does with one connection: bytes to frames, frames to requests, outcomes to replies. Only on that
+Processor's thread, never with the GIL.
 
-A request goes: whole frame -> header -> Produce and Fetch are called in place, everything else goes to the RequestChannel -> Outcome
-(data_plane.pxd) -> reply written at once, the rest when the socket takes it -> next frame. One request of a connection is handled at a time.
+A request goes: whole frame -> header -> Produce and Fetch are called in place, everything else goes to the
+RequestChannel -> Outcome (data_plane.pxd) -> reply written at once, the rest when the socket takes it -> next frame.
+One request of a connection is handled at a time.
 
-A frame that may be needed after its handler has returned must not lie in the scratch buffer. Small frames are copied before they are handled;
-a large Produce is handled where it lies, and if it parks, the whole scratch buffer becomes the request's and the reader gets a new one.
+A frame that may be needed after its handler has returned must not lie in the scratch buffer. Small frames are copied
+before they are handled; a large Produce is handled where it lies, and if it parks, the whole scratch buffer becomes the
+request's and the reader gets a new one.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint64_t
@@ -45,7 +47,8 @@ cdef cppclass ProcessorState:
     unordered_map[int64_t, KafkaChannel*] channels      # by connection id; owns them
     unordered_map[uint64_t, KafkaChannel*] in_flight    # by token: parked, asked or with Python
     int pushed                              # requests in the RequestChannel that it was not signalled for
-    # The steps of a turn that a thread which takes this Processor over goes on with: what each list holds from its number on.
+    # The steps of a turn that a thread which takes this Processor over goes on with: what each list holds from its
+    # number on.
     vector[int64_t] looking                 # from `ready`
     size_t look_next
     size_t mail_next
@@ -56,7 +59,8 @@ cdef cppclass ProcessorState:
     int doing                               # Doing
     KafkaChannel* doing_for
     bint doing_in_place                     # the request's frame lies in the scratch buffer
-    int64_t alone                           # atomic: threads that were left behind, and may still read what does not change here
+    int64_t alone                           # atomic: threads that were left behind, and may still read what does not
+                                            # change here
     deque[uint64_t] backlog                 # tokens of requests that wait for room in the RequestChannel
     vector[int64_t] ready                   # connections that have bytes at hand and are no longer muted
     vector[int64_t] starving                # connections that wait for the memory pool

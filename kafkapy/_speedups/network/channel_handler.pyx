@@ -107,17 +107,19 @@ cdef extern from * nogil:
     int bits_of "kp_bits"(uint64_t n)
 
 
-# ---- closing -------------------------------------------------------------------------------------------------------------------
+# ---- closing ---------------------------------------------------------------------------------------------------------
 
 cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int level, const char* why) noexcept nogil:
     cdef char line[512]
-    snprintf(line, sizeof(line), b"Closing connection %lld from %s:%d: %s", <long long>channel.info.id, channel.info.peer_host.c_str(),
+    snprintf(line, sizeof(line), b"Closing connection %lld from %s:%d: %s", <long long>channel.info.id,
+             channel.info.peer_host.c_str(),
              channel.info.peer_port, why)
     network_log(p.registry, level, LOGGER_PROCESSOR, line)
 
 
 cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """The Processor lets go of the request: its outcome is final, or the connection is gone (then the last reference cancels it)."""
+    """The Processor lets go of the request: its outcome is final, or the connection is gone (then the last reference
+    cancels it)."""
     cdef PendingRequest* pending = channel.request
     if pending == NULL:
         return
@@ -177,11 +179,12 @@ cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
     p.closed.clear()
 
 
-# ---- what can be left behind ---------------------------------------------------------------------------------------------------
+# ---- what can be left behind -----------------------------------------------------------------------------------------
 
-cdef inline NetworkThread* may_be_left(ProcessorState* p, KafkaChannel* channel, int what, bint in_place) noexcept nogil:
-    """From here on the calling thread may lose the Processor, until it says that it may not (may_leave); it has to look then whether it has. NULL:
-    this one never does."""
+cdef inline NetworkThread* may_be_left(ProcessorState* p, KafkaChannel* channel, int what,
+                                       bint in_place) noexcept nogil:
+    """From here on the calling thread may lose the Processor, until it says that it may not (may_leave); it has to look
+    then whether it has. NULL: this one never does."""
     cdef NetworkThread* thread = network_thread()
     if thread == NULL or p.last_chance:
         return NULL
@@ -216,7 +219,8 @@ cdef bint channel_separate(ProcessorState* p) noexcept nogil:
     return True
 
 
-cdef void finish_alone(ProcessorState* p, PendingRequest* pending, const Outcome* outcome, NetworkThread* thread) noexcept nogil:
+cdef void finish_alone(ProcessorState* p, PendingRequest* pending, const Outcome* outcome,
+                       NetworkThread* thread) noexcept nogil:
     """The calling thread has lost the Processor and knows of nothing but the request. Does not return."""
     pending.outcome = outcome[0]
     pending.parked = outcome.parked
@@ -226,7 +230,7 @@ cdef void finish_alone(ProcessorState* p, PendingRequest* pending, const Outcome
     become_spare(thread)
 
 
-# ---- replies -------------------------------------------------------------------------------------------------------------------
+# ---- replies ---------------------------------------------------------------------------------------------------------
 
 cdef void channel_be_ready(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     if not channel.is_ready:
@@ -339,7 +343,7 @@ cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* se
     write_reply(p, channel)
 
 
-# ---- requests ------------------------------------------------------------------------------------------------------------------
+# ---- requests --------------------------------------------------------------------------------------------------------
 
 cdef bint request_push(ProcessorState* p, PendingRequest* pending) noexcept nogil:
     pending_ref(pending)
@@ -419,7 +423,8 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
             hand_to_worker(p, channel)
             return
         p.in_flight[pending.frame.token] = channel
-        # At a stop, what waits is answered with what there is; a produce may still be acknowledged until the time is over.
+        # At a stop, what waits is answered with what there is; a produce may still be acknowledged until the time is
+        # over.
         if p.stopping and (pending.api.waits_for_records or p.last_chance):
             outcome.deadline_ns = p.now_ns + 1_000_000
         purgatory_add(&p.purgatory, &pending.wait, outcome.deadline_ns)
@@ -435,7 +440,8 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         channel_forget_request(p, channel)
         channel_finish(p, channel)
     else:
-        channel_log_closing(p, channel, LEVEL_INFO, outcome.message if outcome.message != NULL else <const char*>b"the request is refused")
+        channel_log_closing(p, channel, LEVEL_INFO,
+                            outcome.message if outcome.message != NULL else <const char*>b"the request is refused")
         channel_forget_request(p, channel)
         channel_close(p, channel, CLOSED_BY_BROKER)
 
@@ -478,14 +484,16 @@ cdef bint own_the_frame(ProcessorState* p, PendingRequest* pending, WholeFrame* 
     return True
 
 
-cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status, const Frame* frame) noexcept nogil:
+cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status,
+                        const Frame* frame) noexcept nogil:
     cdef char why[160]
     if status == HEADER_TRUNCATED:
         snprintf(why, sizeof(why), b"the request header is truncated")
     elif status == HEADER_UNKNOWN_API:
         snprintf(why, sizeof(why), b"API key %d is not known", <int>frame.api_key)
     else:
-        snprintf(why, sizeof(why), b"version %d of API key %d is not served", <int>frame.api_version, <int>frame.api_key)
+        snprintf(why, sizeof(why), b"version %d of API key %d is not served", <int>frame.api_version,
+                 <int>frame.api_key)
     channel_log_closing(p, channel, LEVEL_INFO, why)
     channel_close(p, channel, CLOSED_BY_BROKER)
 
@@ -587,7 +595,7 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
     p.reader.start = p.reader.end = 0
 
 
-# ---- events --------------------------------------------------------------------------------------------------------------------
+# ---- events ----------------------------------------------------------------------------------------------------------
 
 cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef int64_t n
@@ -617,12 +625,13 @@ cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
 
 
 cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """The peer will send no more while its channel is muted. It may still read its reply (a half-closed socket), so only a parked Fetch,
-    which nobody sends half-closed, is given up; and only when no later request lies behind it."""
+    """The peer will send no more while its channel is muted. It may still read its reply (a half-closed socket), so
+    only a parked Fetch, which nobody sends half-closed, is given up; and only when no later request lies behind it."""
     cdef uint8_t byte
     selector_want(&p.selector, channel, channel.interest & ~EPOLLRDHUP)
     channel.peer_done = True
-    if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL and channel.request.api.waits_for_records
+    if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL
+        and channel.request.api.waits_for_records
             and channel.ahead == NULL and recv(channel.transport.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0):
         channel_close(p, channel, CLOSED_BY_PEER)
 

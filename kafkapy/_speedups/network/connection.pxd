@@ -1,8 +1,8 @@
 """What is known about one connection by both planes, and the registry of all of them.
 
-A ConnectionInfo is made by the Acceptor, used by the Processor that owns the connection, and seen by Python through a NetworkRequest or
-`ConnectionRegistry.connections()`. It outlives the socket for as long as somebody holds a reference: a request that Python still works
-on keeps the authorization cache that its answer goes into.
+A ConnectionInfo is made by the Acceptor, used by the Processor that owns the connection, and seen by Python through a
+NetworkRequest or `ConnectionRegistry.connections()`. It outlives the socket for as long as somebody holds a reference:
+a request that Python still works on keeps the authorization cache that its answer goes into.
 """
 
 from libc.stdint cimport int16_t, int64_t
@@ -70,7 +70,8 @@ cdef cppclass ConnectionRegistryState:
 # One log line, rate limited over the whole registry, so that hostile peers cannot flood the log.
 cdef void network_log(ConnectionRegistryState* r, int level, int logger, const char* text) noexcept nogil
 # Registers an admitted connection; the caller has the one reference besides the registry's.
-cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port, const string& local_host,
+cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port,
+                                     const string& local_host,
                                      int local_port, int16_t listener_index, bint privileged) noexcept nogil
 # The socket is closed: takes it out of the registry and the quotas, and tells Python if it asked.
 cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil

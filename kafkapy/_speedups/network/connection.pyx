@@ -56,7 +56,8 @@ cdef void network_log(ConnectionRegistryState* r, int level, int logger, const c
         event_post(r.events, EVENT_LOG_LINE, 0, level * 100 + logger, text, strlen(text))
 
 
-cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port, const string& local_host,
+cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port,
+                                     const string& local_host,
                                      int local_port, int16_t listener_index, bint privileged) noexcept nogil:
     cdef ConnectionInfo* info = new ConnectionInfo()
     info.references = 2
@@ -97,8 +98,8 @@ cdef void connection_free(ConnectionInfo* info) noexcept nogil:
 
 
 cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* info) noexcept nogil:
-    """The Processor may close the connection while Python decides to remember something about it: both look under the mutex, so exactly one of
-    them posts the event."""
+    """The Processor may close the connection while Python decides to remember something about it: both look under the
+    mutex, so exactly one of them posts the event."""
     cdef bint late
     pthread_mutex_lock(&r.mutex)
     late = info.closed and not info.announce_close
@@ -131,8 +132,9 @@ cdef class ConnectionRegistry:
             del self.state
 
     def connections(self):
-        """The open connections, a dict each: id, peer_host, peer_port, local_host, local_port, listener_index, privileged,
-        created_ms (wall clock), bytes_in, bytes_out, requests, in_flight, software_name, software_version, principal ("" when unknown)."""
+        """The open connections, a dict each: id, peer_host, peer_port, local_host, local_port, listener_index,
+        privileged, created_ms (wall clock), bytes_in, bytes_out, requests, in_flight, software_name, software_version,
+        principal ("" when unknown)."""
         cdef list infos = []
         cdef ConnectionInfo* info
         cdef vector[ConnectionInfo*] found
@@ -141,7 +143,8 @@ cdef class ConnectionRegistry:
         cdef string software_version
         cdef string principal
         cdef unordered_map[int64_t, ConnectionInfo*].iterator it
-        # No Python object is made under the mutex: that could run the garbage collector, and a request that it drops wants to log.
+        # No Python object is made under the mutex: that could run the garbage collector, and a request that it drops
+        # wants to log.
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             it = self.state.connections.begin()
@@ -181,8 +184,8 @@ cdef class ConnectionRegistry:
         return infos
 
     def counters(self):
-        """Connection counts since the start: current, created, refused_per_ip, closed_by_peer, closed_by_broker, closed_idle,
-        closed_excess, closed_at_stop."""
+        """Connection counts since the start: current, created, refused_per_ip, closed_by_peer, closed_by_broker,
+        closed_idle, closed_excess, closed_at_stop."""
         cdef size_t current
         pthread_mutex_lock(&self.state.mutex)
         current = self.state.connections.size()

@@ -1,8 +1,9 @@
 """How many connections may be open: broker-wide, per listener, per IP address, and how fast they may be made.
 
-As Kafka's ConnectionQuotas: an address over its limit is refused at once; a full broker or listener makes the Acceptor wait, so
-clients queue in the listen backlog. The inter-broker listener, when it is not the only one, is exempt from the
-broker-wide limit, and each of its connections over the limit costs the least recently used connection of another listener.
+As Kafka's ConnectionQuotas: an address over its limit is refused at once; a full broker or listener makes the Acceptor
+wait, so clients queue in the listen backlog. The inter-broker listener, when it is not the only one, is exempt from the
+broker-wide limit, and each of its connections over the limit costs the least recently used connection of another
+listener.
 """
 
 from libc.stdint cimport int64_t
@@ -34,8 +35,8 @@ cdef cppclass ConnectionQuotasState:
     unordered_map[string, int64_t] per_ip
     vector[int] waiting_fds     # eventfds of Acceptors that wait for a slot
 
-# 0: a connection may be accepted now (its rate token is taken); -1: none until one is closed, event_fd will be written then;
-# else ns to wait for the rate limit.
+# 0: a connection may be accepted now (its rate token is taken); -1: none until one is closed, event_fd will be written
+# then; else ns to wait for the rate limit.
 cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, int64_t now_ns) noexcept nogil
 # No connection came: its rate token is given back.
 cdef void quota_put_back(ConnectionQuotasState* q, int listener) noexcept nogil

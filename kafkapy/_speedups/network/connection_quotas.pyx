@@ -141,8 +141,8 @@ cdef void set_rate(TokenBucket* bucket, double rate) noexcept nogil:
 
 
 cdef class ConnectionQuotas:
-    """Owns the counts. Acceptors ask it before they accept, Processors tell it of closed connections; Python may change the
-    limits at any time (max.connections and its kin are dynamic), which wakes waiting Acceptors."""
+    """Owns the counts. Acceptors ask it before they accept, Processors tell it of closed connections; Python may change
+    the limits at any time (max.connections and its kin are dynamic), which wakes waiting Acceptors."""
 
     def __cinit__(self, int listeners, int inter_broker_listener=-1):
         """inter_broker_listener: index of that listener; -1 or a single listener: nobody is exempt."""

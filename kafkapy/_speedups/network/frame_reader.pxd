@@ -2,9 +2,10 @@
 
     frame: int32 size (of what follows) | request header | request body
 
-One read goes into the Processor's scratch buffer. Frames that are whole there are handed out where they lie. What follows a frame
-that stays in flight is kept with the channel ("ahead", at most one read, outside of the pool's accounting, so that it cannot block itself);
-a frame that is not whole gets a buffer of its own which grows as its bytes come.
+One read goes into the Processor's scratch buffer. Frames that are whole there are handed out where they lie. What
+follows a frame that stays in flight is kept with the channel ("ahead", at most one read, outside of the pool's
+accounting, so that it cannot block itself); a frame that is not whole gets a buffer of its own which grows as its bytes
+come.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -15,7 +16,8 @@ from kafkapy._speedups.network.selector cimport KafkaChannel
 cdef enum:
     SCRATCH_SIZE = 128 * 1024
     FIRST_BUFFER = 64 * 1024        # of a frame that does not fit into one read
-    GROWTH = 16                     # a buffer is at most so many times what has come: a frame that lies about its size gets little
+    GROWTH = 16                     # a buffer is at most so many times what has come: a frame that lies about its size
+                                    # gets little
 
 cdef cppclass FrameReader:
     MemoryPoolState* pool
@@ -54,6 +56,7 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil
 cdef FrameStatus reader_next(FrameReader* r, KafkaChannel* channel, WholeFrame* frame) noexcept nogil
 # What is left in scratch is moved to the channel, before another channel is read. 0, or -1 when memory is out.
 cdef int reader_stash(FrameReader* r, KafkaChannel* channel) noexcept nogil
-# The scratch buffer is given away (the frame in it stays in flight); a new one takes its place. 0, or -1 when memory is out.
+# The scratch buffer is given away (the frame in it stays in flight); a new one takes its place. 0, or -1 when memory is
+# out.
 cdef int reader_donate(FrameReader* r, KafkaChannel* channel, uint8_t** memory, size_t* capacity) noexcept nogil
 cdef void reader_release(FrameReader* r, KafkaChannel* channel) noexcept nogil

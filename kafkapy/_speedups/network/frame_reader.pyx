@@ -36,7 +36,8 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil:
     if channel.frame != NULL:
         if channel.frame_have == <int64_t>channel.frame_capacity:
             grown = buffer_grow(r.pool, channel.frame, channel.frame_have,
-                                min(channel.frame_want, <int64_t>channel.frame_capacity * GROWTH), &channel.frame_capacity)
+                                min(channel.frame_want,
+                                    <int64_t>channel.frame_capacity * GROWTH), &channel.frame_capacity)
             if grown == NULL:
                 return -ENOMEM
             channel.frame = grown
@@ -59,7 +60,8 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil:
     return n
 
 
-cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data, int64_t* start, int64_t end, WholeFrame* frame) noexcept nogil:
+cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data, int64_t* start, int64_t end,
+                           WholeFrame* frame) noexcept nogil:
     """The next frame of a stretch of bytes; what is less than a frame moves to the channel."""
     cdef int64_t left = end - start[0]
     cdef int64_t size
@@ -83,7 +85,8 @@ cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data,
     if not pool_try_reserve(r.pool, size):
         return FRAME_NO_MEMORY
     # A buffer for all of it at once when a fair part of it is here: then nothing is moved again.
-    channel.frame = buffer_take(r.pool, min(4 + size, max(left * GROWTH, <int64_t>FIRST_BUFFER)), &channel.frame_capacity)
+    channel.frame = buffer_take(r.pool, min(4 + size, max(left * GROWTH, <int64_t>FIRST_BUFFER)),
+                                &channel.frame_capacity)
     if channel.frame == NULL:
         pool_release(r.pool, size)
         return FRAME_OUT_OF_MEMORY

@@ -1,8 +1,9 @@
 """What other threads tell a Processor: partitions that wake its parked requests, Python's replies, new connections.
 
-A Mailbox never goes away while the process lives: a partition may call `mailbox_wake` a moment after the request was cancelled, because wakes happen
-outside its mutex. When a Processor ends, its Mailbox (and its eventfd) goes to a list of idle ones and is used again by a
-later Processor. Tokens are unique in the process, so a late wake finds nothing and does nothing.
+A Mailbox never goes away while the process lives: a partition may call `mailbox_wake` a moment after the request was
+cancelled, because wakes happen outside its mutex. When a Processor ends, its Mailbox (and its eventfd) goes to a list
+of idle ones and is used again by a later Processor. Tokens are unique in the process, so a late wake finds nothing and
+does nothing.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -20,9 +21,12 @@ cdef enum MailKind:
     MAIL_CLOSE = 4              # token: Python wants the request's connection closed
     MAIL_CONNECTION = 5         # info, fd: a new connection
     MAIL_CLOSE_CONNECTION = 6   # token: the connection's id
-    MAIL_LOOK = 7               # the RequestChannel has room again, the memory pool has memory again, or a stop was asked for
-    MAIL_SENT = 9               # token: the connection's id; another thread has sent what its transport took (channel.sent_status)
-    MAIL_OUTCOME = 8            # token: another thread has worked on the request, and left its outcome in it (pending_return)
+    MAIL_LOOK = 7               # the RequestChannel has room again, the memory pool has memory again, or a stop was
+                                # asked for
+    MAIL_SENT = 9               # token: the connection's id; another thread has sent what its transport took
+                                # (channel.sent_status)
+    MAIL_OUTCOME = 8            # token: another thread has worked on the request, and left its outcome in it
+                                # (pending_return)
 
 cdef struct Mail:
     int kind
@@ -50,8 +54,8 @@ cdef void mailbox_attach(Mailbox* box, int64_t owner) noexcept nogil
 # Takes over what the mail carries, also when the box is closed.
 cdef void mailbox_post(Mailbox* box, const Mail* mail) noexcept nogil
 cdef void mailbox_post_token(Mailbox* box, int kind, uint64_t token, Send* send) noexcept nogil
-# From here on the calling thread's mails wake nobody, until it lets go of them or has posted MAILS_HELD of them: a thread that is woken by
-# the first of many takes turns with the one that writes them.
+# From here on the calling thread's mails wake nobody, until it lets go of them or has posted MAILS_HELD of them: a
+# thread that is woken by the first of many takes turns with the one that writes them.
 cdef void mailbox_hold() noexcept nogil
 cdef void mailbox_let_go() noexcept nogil
 # The wake_function of parked requests: owner is their Mailbox.

@@ -2,9 +2,9 @@
 
 Two things that are apart on purpose:
 
-* A *reservation* is bookkeeping: a frame reserves the size it announces when it starts, so that the sum of what peers may make the broker
-  hold is bounded. As in Kafka's SimpleMemoryPool a reservation succeeds while anything at all is free, so the pool may be exceeded by
-  one frame and a frame larger than the pool can still pass.
+* A *reservation* is bookkeeping: a frame reserves the size it announces when it starts, so that the sum of what peers
+  may make the broker hold is bounded. As in Kafka's SimpleMemoryPool a reservation succeeds while anything at all is
+  free, so the pool may be exceeded by one frame and a frame larger than the pool can still pass.
 * A *buffer* is memory. It grows as bytes arrive, so a frame that lies about its size holds a reservation and no memory.
 
 Shared by all Processors. Whoever is refused is told through its eventfd when memory is free again.
@@ -47,7 +47,8 @@ cdef void pool_remove_listener(MemoryPoolState* pool, int event_fd) noexcept nog
 cdef uint8_t* buffer_take(MemoryPoolState* pool, size_t size, size_t* capacity) noexcept nogil
 cdef void buffer_give_back(MemoryPoolState* pool, uint8_t* data, size_t capacity) noexcept nogil
 # A larger buffer with the first `used` bytes kept; NULL (and the old one untouched) when memory is out.
-cdef uint8_t* buffer_grow(MemoryPoolState* pool, uint8_t* data, size_t used, size_t size, size_t* capacity) noexcept nogil
+cdef uint8_t* buffer_grow(MemoryPoolState* pool, uint8_t* data, size_t used, size_t size,
+                          size_t* capacity) noexcept nogil
 
 cdef class MemoryPool:
     cdef MemoryPoolState* state

@@ -116,7 +116,8 @@ cdef void buffer_give_back(MemoryPoolState* pool, uint8_t* data, size_t capacity
     free(data)
 
 
-cdef uint8_t* buffer_grow(MemoryPoolState* pool, uint8_t* data, size_t used, size_t size, size_t* capacity) noexcept nogil:
+cdef uint8_t* buffer_grow(MemoryPoolState* pool, uint8_t* data, size_t used, size_t size,
+                          size_t* capacity) noexcept nogil:
     cdef size_t larger
     cdef uint8_t* grown
     if size <= capacity[0]:

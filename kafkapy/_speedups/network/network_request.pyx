@@ -1,4 +1,5 @@
-"""NetworkRequest: what the control plane is given for every request that the data plane does not finish itself (see network_request.pxd)."""
+"""NetworkRequest: what the control plane is given for every request that the data plane does not finish itself (see
+network_request.pxd)."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -73,13 +74,15 @@ cdef NetworkRequest network_request_make(object channel, PendingRequest* pending
 
 @cython.no_gc_clear
 cdef class NetworkRequest:
-    """One request that Python must answer (`ask_kind` None: with `reply`, `no_reply` or `close`), or one that the data plane keeps while Python
-    decides something (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE: `accept_records`, `replace_records` or
-    `refuse_records` for every question, then `resume`; ASK_CONVERT: `give_message_set` or `refuse_conversion` for every question, then
-    `resume`; ASK_VERIFY: `confirm_transaction` or `refuse_records` for every question, then `resume`).
+    """One request that Python must answer (`ask_kind` None: with `reply`, `no_reply` or `close`), or one that the data
+    plane keeps while Python decides something (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE:
+    `accept_records`, `replace_records` or `refuse_records` for every question, then `resume`; ASK_CONVERT:
+    `give_message_set` or `refuse_conversion` for every question, then `resume`; ASK_VERIFY: `confirm_transaction` or
+    `refuse_records` for every question, then `resume`).
 
-    Made by `RequestChannel.drain`; may be answered from any thread, once (RuntimeError after that). Its connection reads nothing more
-    until then. One that is dropped without an answer closes its connection, so that no client waits for ever.
+    Made by `RequestChannel.drain`; may be answered from any thread, once (RuntimeError after that). Its connection
+    reads nothing more until then. One that is dropped without an answer closes its connection, so that no client waits
+    for ever.
     """
 
     def __init__(self, *args, **kwargs):
@@ -128,7 +131,8 @@ cdef class NetworkRequest:
 
     @property
     def unsupported_version(self):
-        """An ApiVersions request in a version that is not known: to be answered in version 0 with UNSUPPORTED_VERSION."""
+        """An ApiVersions request in a version that is not known: to be answered in version 0 with
+        UNSUPPORTED_VERSION."""
         return bool(self.pending.unsupported_version)
 
     @property
@@ -273,7 +277,8 @@ cdef class NetworkRequest:
         return self._claim(ASK_VERIFY_ if self.asked == ASK_VERIFY_ else ASK_VALIDATE_)
 
     def reply(self, payload):
-        """Answers with a response body (bytes-like, or a list of them, in the request's version); the header is put before it."""
+        """Answers with a response body (bytes-like, or a list of them, in the request's version); the header is put
+        before it."""
         self._claim(-1)
         self._send(payload, True)
 
@@ -348,13 +353,14 @@ cdef class NetworkRequest:
 
     @property
     def ask_kind(self):
-        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, or None for a request that Python is to answer itself."""
+        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, or None for a request that Python is to answer
+        itself."""
         return None if self.asked < 0 else self.asked
 
     @property
     def questions(self):
-        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache). ASK_VALIDATE,
-        ASK_CONVERT and ASK_VERIFY: the indexes of the parts in question, as decimal text."""
+        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache).
+        ASK_VALIDATE, ASK_CONVERT and ASK_VERIFY: the indexes of the parts in question, as decimal text."""
         cdef size_t i
         cdef string question
         cdef list questions = []
@@ -366,8 +372,9 @@ cdef class NetworkRequest:
         return questions
 
     def answer_authorization(self, dict answers not None):
-        """Gives the decisions (question to bool; what is missing is denied) and lets the request go on. When the authorizer's epoch has moved since
-        the request was drained, the decisions may be those of the old rules: the data plane drops them and asks again."""
+        """Gives the decisions (question to bool; what is missing is denied) and lets the request go on. When the
+        authorizer's epoch has moved since the request was drained, the decisions may be those of the old rules: the
+        data plane drops them and asks again."""
         cdef AuthorizationCache* cache
         cdef int64_t epoch
         cdef string key
@@ -433,7 +440,8 @@ cdef class NetworkRequest:
         produce_confirm_transaction(self.pending.parked, index)
 
     def refuse_records(self, int32_t index, int16_t error, str message=None, batch_indexes=()):
-        """Nothing is appended for that part: its error code, the message for the client, and which records are at fault."""
+        """Nothing is appended for that part: its error code, the message for the client, and which records are at
+        fault."""
         cdef bytes text = b"" if message is None else message.encode()
         cdef list indexes = list(batch_indexes)
         cdef Py_ssize_t count = len(indexes)
@@ -454,8 +462,8 @@ cdef class NetworkRequest:
             free(at)
 
     def records_to_convert(self, int32_t index):
-        """(topic, partition, the offset that is read from, the batches as bytes: the last one may be cut) of one part of a parked fetch. Any thread.
-        OSError when they cannot be read."""
+        """(topic, partition, the offset that is read from, the batches as bytes: the last one may be cut) of one part
+        of a parked fetch. Any thread. OSError when they cannot be read."""
         cdef int64_t fetch_offset = -1
         cdef int64_t size = 0
         cdef bint whole
@@ -473,7 +481,8 @@ cdef class NetworkRequest:
         return (<bytes>name.topic).decode(), name.partition, fetch_offset, records
 
     def give_message_set(self, int32_t index, message_set, int64_t end_offset):
-        """What the client gets for that part (copied), and the offset behind the last batch that was looked at, also if it was dropped."""
+        """What the client gets for that part (copied), and the offset behind the last batch that was looked at, also if
+        it was dropped."""
         cdef Py_buffer view
         cdef bint taken
         self._claim(ASK_CONVERT_)

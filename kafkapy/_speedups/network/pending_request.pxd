@@ -1,9 +1,10 @@
 """One request from the moment its frame is whole until its outcome is final.
 
-Owned by reference count: one reference is the Processor's (as long as the connection lives and the outcome is not final), one is the
-RequestChannel's and then the NetworkRequest's while Python has it, or the worker's that works on it. Only one side works on it at a time: after
-it was handed to Python or a worker the Processor leaves it alone until the answer comes back by mail. The last reference cancels what is still parked, so that a connection that
-dies while a worker looks into its records pulls nothing from under that worker.
+Owned by reference count: one reference is the Processor's (as long as the connection lives and the outcome is not
+final), one is the RequestChannel's and then the NetworkRequest's while Python has it, or the worker's that works on it.
+Only one side works on it at a time: after it was handed to Python or a worker the Processor leaves it alone until the
+answer comes back by mail. The last reference cancels what is still parked, so that a connection that dies while a
+worker looks into its records pulls nothing from under that worker.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -30,7 +31,8 @@ cdef cppclass PendingRequest:
     int64_t reserved            # bytes in the pool
     void* parked                # state of the API that has parked it; NULL: not parked
     Ask* ask                    # what Python must answer; NULL: nothing
-    bint away                   # another thread works on it, and brings it back by MAIL_OUTCOME; set and cleared by the Processor
+    bint away                   # another thread works on it, and brings it back by MAIL_OUTCOME; set and cleared by the
+                                # Processor
     bint woken                  # a wake came while it was away: the Processor's
     Outcome outcome             # what that thread left
     PendingRequest* next_work   # in the queue of the worker pool
@@ -42,14 +44,16 @@ cdef cppclass PendingRequest:
 
 # A worker's part of an OUTCOME_WORKER.
 cdef void pending_work(PendingRequest* p) noexcept nogil
-# The end of another thread's work on a request that is away: p.outcome is filled, p.parked is what it says (NULL when final). The Processor carries
-# it out; when the connection is gone, the last reference drops it.
+# The end of another thread's work on a request that is away: p.outcome is filled, p.parked is what it says (NULL when
+# final). The Processor carries it out; when the connection is gone, the last reference drops it.
 cdef void pending_return(PendingRequest* p) noexcept nogil
 # In the memory of `kept`, when it is not NULL. `left`: see Frame.
-cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,
+cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool,
+                                 ConnectionInfo* connection,
                                  LeftMemory* left) noexcept nogil
 cdef void pending_ref(PendingRequest* p) noexcept nogil
 # May cancel a parked request, which locks partition mutexes: not with the GIL.
 cdef void pending_unref(PendingRequest* p) noexcept nogil
-# The same, and true when that was the last reference and the memory, still the caller's, may be used for another request.
+# The same, and true when that was the last reference and the memory, still the caller's, may be used for another
+# request.
 cdef bint pending_unref_keep(PendingRequest* p) noexcept nogil

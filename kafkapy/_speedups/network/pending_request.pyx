@@ -10,7 +10,8 @@ from kafkapy._speedups.network.memory_pool cimport MemoryPoolState, buffer_give_
 from kafkapy._speedups.requests.data_plane cimport OUTCOME_RESUME, DataPlaneState, LeftMemory
 
 
-cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool, ConnectionInfo* connection,
+cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool,
+                                 ConnectionInfo* connection,
                                  LeftMemory* left) noexcept nogil:
     cdef PendingRequest* p = kept
     if p == NULL:

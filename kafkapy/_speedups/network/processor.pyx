@@ -130,8 +130,8 @@ cdef KafkaChannel* in_flight_of(ProcessorState* p, uint64_t token) noexcept nogi
 
 
 cdef void make_room(ProcessorState* p) noexcept nogil:
-    """The inter-broker listener went over max.connections: the least recently used connection of another one goes (Kafka's
-    closeExcessConnections)."""
+    """The inter-broker listener went over max.connections: the least recently used connection of another one goes
+    (Kafka's closeExcessConnections)."""
     cdef KafkaChannel* channel = p.selector.oldest
     if not quota_exceeded(p.registry.quotas):
         return
@@ -207,7 +207,7 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
         channel_close(p, channel, CLOSED_BY_BROKER)
 
 
-# ---- the loop ------------------------------------------------------------------------------------------------------------------
+# ---- the loop --------------------------------------------------------------------------------------------------------
 
 cdef void look_at_ready(ProcessorState* p) noexcept nogil:
     cdef KafkaChannel* channel
@@ -469,13 +469,14 @@ pthread_cond_init(&an_end, NULL)
 
 @cython.no_gc_clear
 cdef class Processor:
-    """Owns one network thread's connections. Made by the SocketServer, which starts a thread on `run`; everything else here may be
-    called from any thread."""
+    """Owns one network thread's connections. Made by the SocketServer, which starts a thread on `run`; everything else
+    here may be called from any thread."""
 
-    def __cinit__(self, RequestChannel channel not None, int64_t max_frame_bytes=100 * 1024 * 1024, int64_t max_idle_ms=600_000,
+    def __cinit__(self, RequestChannel channel not None, int64_t max_frame_bytes=100 * 1024 * 1024,
+                  int64_t max_idle_ms=600_000,
                   WorkerPool workers=None):
-        """max_frame_bytes: socket.request.max.bytes; max_idle_ms: connections.max.idle.ms (negative: never). The worker pool outlives `run`;
-        without one its work is done on this thread."""
+        """max_frame_bytes: socket.request.max.bytes; max_idle_ms: connections.max.idle.ms (negative: never). The worker
+        pool outlives `run`; without one its work is done on this thread."""
         cdef int error
         self.channel = channel
         self.state = new ProcessorState()
@@ -493,7 +494,8 @@ cdef class Processor:
         self.state.mailbox = mailbox_take(self.state.registry)
         if self.state.mailbox == NULL:
             raise OSError("no eventfd can be had for a processor")
-        error = selector_open(&self.state.selector, self.state.mailbox.event_fd, max_idle_ms * 1_000_000 if max_idle_ms >= 0 else -1)
+        error = selector_open(&self.state.selector, self.state.mailbox.event_fd,
+                              max_idle_ms * 1_000_000 if max_idle_ms >= 0 else -1)
         if error:
             raise OSError(error, "no epoll descriptor can be had for a processor")
         if reader_open(&self.state.reader, self.state.pool, max_frame_bytes) < 0:
@@ -517,7 +519,8 @@ cdef class Processor:
         del self.state
 
     def run(self):
-        """The thread's body: returns when a stop has been carried out. Releases the GIL at once and for good. Once per Processor."""
+        """The thread's body: returns when a stop has been carried out. Releases the GIL at once and for good. Once per
+        Processor."""
         if self.started:
             raise RuntimeError("this processor has run already")
         self.started = True
@@ -537,7 +540,8 @@ cdef class Processor:
             mailbox_post_token(self.state.mailbox, MAIL_CLOSE_CONNECTION, <uint64_t>connection_id, NULL)
 
     def counters(self):
-        """connections (open now), idle_ns (time spent waiting), running_ns (time since the thread started; 0 before)."""
+        """connections (open now), idle_ns (time spent waiting), running_ns (time since the thread started; 0
+        before)."""
         cdef int64_t started = atomic_load(&self.state.started_ns)
         cdef int64_t waiting = atomic_load(&self.state.selector.waiting_since_ns)
         cdef int64_t now = monotonic_ns()

@@ -1,8 +1,8 @@
 """Delayed operations of one Processor: a heap of deadlines from which any entry can be taken out.
 
-A delayed fetch or produce completes either because a partition woke it (then its deadline is taken out) or because its deadline passed.
-Most complete early, so entries carry their place in the heap: removal is O(log n) and leaves nothing stale behind.
-Not shared between threads.
+A delayed fetch or produce completes either because a partition woke it (then its deadline is taken out) or because its
+deadline passed. Most complete early, so entries carry their place in the heap: removal is O(log n) and leaves nothing
+stale behind. Not shared between threads.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,8 +1,9 @@
-"""The bridge between the planes: a bounded queue of requests to Python with an eventfd; replies go to the mailbox of the Processor.
+"""The bridge between the planes: a bounded queue of requests to Python with an eventfd; replies go to the mailbox of
+the Processor.
 
 Any Processor pushes; one thread (the control loop) drains; replies may come from any thread. When the queue is full
-(queued.max.requests) a Processor keeps the request, its connection stays muted, and it is told when there is room. Requests that the
-data plane serves itself never wait here.
+(queued.max.requests) a Processor keeps the request, its connection stays muted, and it is told when there is room.
+Requests that the data plane serves itself never wait here.
 """
 
 from libc.stdint cimport int64_t
@@ -27,8 +28,8 @@ cdef cppclass RequestChannelState:
     int64_t pushed                      # atomics from here
     int64_t full                        # how often it was full
 
-# 0 when full: the mailbox gets MAIL_LOOK once there is room. On 1 the caller's extra reference has gone to the queue; nobody is woken until
-# channel_signal.
+# 0 when full: the mailbox gets MAIL_LOOK once there is room. On 1 the caller's extra reference has gone to the queue;
+# nobody is woken until channel_signal.
 cdef bint channel_push(RequestChannelState* channel, PendingRequest* request, Mailbox* mailbox) noexcept nogil
 
 cdef void channel_signal(RequestChannelState* channel) noexcept nogil

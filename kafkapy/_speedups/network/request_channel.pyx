@@ -64,9 +64,9 @@ cdef void channel_signal(RequestChannelState* channel) noexcept nogil:
 cdef class RequestChannel:
     """Owns the queue to Python. Made by the SocketServer; the control loop watches `fileno()` and calls `drain()`.
 
-    `listeners` is a list of (listener name, security protocol) by listener index. `connection_data` is a place for what Python has to
-    remember about a connection (a SASL exchange), by connection id: set it through `NetworkRequest.connection_data`, and call
-    `connection_closed` for every CONNECTION_CLOSED event.
+    `listeners` is a list of (listener name, security protocol) by listener index. `connection_data` is a place for what
+    Python has to remember about a connection (a SASL exchange), by connection id: set it through
+    `NetworkRequest.connection_data`, and call `connection_closed` for every CONNECTION_CLOSED event.
     """
 
     def __cinit__(self, DataPlane plane not None, ConnectionRegistry registry not None, MemoryPool pool not None,
@@ -108,7 +108,8 @@ cdef class RequestChannel:
         return count
 
     def drain(self):
-        """Takes every request that waits, a NetworkRequest each, in order of arrival. Called by the control loop only."""
+        """Takes every request that waits, a NetworkRequest each, in order of arrival. Called by the control loop
+        only."""
         cdef deque[PendingRequest*] taken
         cdef vector[Mailbox*] waiting
         cdef uint64_t value
@@ -135,7 +136,8 @@ cdef class RequestChannel:
         return requests
 
     def hold_replies(self):
-        """From here on this thread's replies wait for each other, sixteen of them at most, until `let_go_of_replies`."""
+        """From here on this thread's replies wait for each other, sixteen of them at most, until
+        `let_go_of_replies`."""
         mailbox_hold()
 
     def let_go_of_replies(self):
@@ -148,7 +150,8 @@ cdef class RequestChannel:
         return self.connection_data.pop(connection_id, None)
 
     def counters(self):
-        """queue_size (requests waiting now), queue_capacity, requests (handed over since the start), full (times it was full)."""
+        """queue_size (requests waiting now), queue_capacity, requests (handed over since the start), full (times it was
+        full)."""
         return {
             "queue_size": len(self),
             "queue_capacity": self.state.limit,

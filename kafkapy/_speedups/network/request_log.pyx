@@ -29,7 +29,8 @@ cdef inline void put64(string* text, int64_t value) noexcept nogil:
     text.append(<const char*>&value, sizeof(value))
 
 
-cdef RequestRecord* request_record_new(int64_t level, ConnectionRegistryState* registry, PendingRequest* pending) noexcept nogil:
+cdef RequestRecord* request_record_new(int64_t level, ConnectionRegistryState* registry,
+                                       PendingRequest* pending) noexcept nogil:
     cdef RequestRecord* record = new RequestRecord()
     cdef string* text = &record.text
     cdef string principal
@@ -63,7 +64,8 @@ cdef RequestRecord* request_record_new(int64_t level, ConnectionRegistryState* r
     return record
 
 
-cdef void request_record_post(EventQueueState* events, RequestRecord* record, int64_t response_bytes, int64_t total_ns) noexcept nogil:
+cdef void request_record_post(EventQueueState* events, RequestRecord* record, int64_t response_bytes,
+                              int64_t total_ns) noexcept nogil:
     memcpy(&record.text[0] + <int>RESPONSE_BYTES_AT, &response_bytes, sizeof(response_bytes))
     memcpy(&record.text[0] + <int>TOTAL_NS_AT, &total_ns, sizeof(total_ns))
     event_post(events, EVENT_REQUEST, record.connection, 0, record.text.data(), record.text.size())

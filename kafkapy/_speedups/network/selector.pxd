@@ -1,9 +1,10 @@
 """The Selector: epoll over the connections of one Processor, with muting and idle expiry. Single-threaded.
 
-A channel is muted while it has a request in flight, while the memory pool is exhausted, and while the broker stops. Muting is lazy: the interest in
-EPOLLIN is given up only when bytes arrive on a muted channel, because most clients send nothing before they have their reply, and then
-a muted request costs no system call. A peer that goes away while its channel is muted is noticed through
-EPOLLRDHUP, once: the interest in it is given up with the first notice, so that a half-closed peer cannot make the loop spin.
+A channel is muted while it has a request in flight, while the memory pool is exhausted, and while the broker stops.
+Muting is lazy: the interest in EPOLLIN is given up only when bytes arrive on a muted channel, because most clients send
+nothing before they have their reply, and then a muted request costs no system call. A peer that goes away while its
+channel is muted is noticed through EPOLLRDHUP, once: the interest in it is given up with the first notice, so that a
+half-closed peer cannot make the loop spin.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -60,7 +61,8 @@ cdef cppclass KafkaChannel:
 
 cdef cppclass SelectorState:
     int epoll_fd
-    int timer_fd                # wakes the selector; asked for an earlier time only, so that few waits cost a system call
+    int timer_fd                # wakes the selector; asked for an earlier time only, so that few waits cost a system
+                                # call
     int64_t timer_ns            # monotonic, when it does; 0: never
     int64_t max_idle_ns         # -1: never
     KafkaChannel* oldest
@@ -79,8 +81,9 @@ cdef int selector_open(SelectorState* s, int wake_fd, int64_t max_idle_ns) noexc
 cdef void selector_close(SelectorState* s) noexcept nogil
 cdef int selector_add(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil
 cdef void selector_remove(SelectorState* s, KafkaChannel* channel) noexcept nogil
-# Waits until due_ns (monotonic; 0: not at all, -1: no limit) or until something is ready, sometimes earlier; fills events and ready. The eventfd is the
-# event with a NULL pointer, the timer the one with the selector's. Gives the time (monotonic ns) after the wait.
+# Waits until due_ns (monotonic; 0: not at all, -1: no limit) or until something is ready, sometimes earlier; fills
+# events and ready. The eventfd is the event with a NULL pointer, the timer the one with the selector's. Gives the time
+# (monotonic ns) after the wait.
 cdef int64_t selector_poll(SelectorState* s, int64_t due_ns, int64_t now_ns) noexcept nogil
 cdef void selector_timer_rang(SelectorState* s) noexcept nogil
 cdef inline void selector_want(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil:

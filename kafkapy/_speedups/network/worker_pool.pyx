@@ -97,7 +97,8 @@ cdef void stop_threads(WorkerPoolState* pool) noexcept nogil:
 
 @cython.no_gc_clear
 cdef class WorkerPool:
-    """Owns the threads. Made by the SocketServer, started before its Processors and stopped after them; counters are read by any thread."""
+    """Owns the threads. Made by the SocketServer, started before its Processors and stopped after them; counters are
+    read by any thread."""
 
     def __cinit__(self, int size):
         if size < 1:
@@ -131,7 +132,8 @@ cdef class WorkerPool:
             self.state.threads.push_back(thread)
 
     def stop(self):
-        """Waits for the work under way, drops what was not begun, and ends the threads. Nothing may be submitted any more."""
+        """Waits for the work under way, drops what was not begun, and ends the threads. Nothing may be submitted any
+        more."""
         with nogil:
             stop_threads(self.state)
 

@@ -6,18 +6,21 @@ The wire format, in prose (Kafka's protocol guide, KIP-482 for the flexible form
 - string: int16 length then UTF-8, -1 is null; compact form: unsigned varint of length + 1, 0 is null.
 - bytes and records: int32 length then the bytes, -1 is null; compact form as for string.
 - array: int32 element count then the elements, -1 is null; compact form as for string.
-- struct: its fields in declaration order; where it may be null, one byte goes first, negative (0 in the tagged section) for null.
-- flexible versions end every struct with tagged fields: unsigned varint count, then per field unsigned varint tag, unsigned
-  varint size and that many bytes, in ascending order of tag. A field equal to its default is left out; a tag that the declaration
-  does not know is kept as raw bytes in `_unknown_tags` and written again.
+- struct: its fields in declaration order; where it may be null, one byte goes first, negative (0 in the tagged section)
+  for null.
+- flexible versions end every struct with tagged fields: unsigned varint count, then per field unsigned varint tag,
+  unsigned varint size and that many bytes, in ascending order of tag. A field equal to its default is left out; a tag
+  that the declaration does not know is kept as raw bytes in `_unknown_tags` and written again.
 
-Hostile bytes: a length is compared with what is left before anything is allocated; an array count is compared with what is left
-divided by the smallest encoding of an element; nesting is bounded by the declarations, which cannot refer to themselves. A request that
-a broker decodes (`decode_request`) is bounded besides: MAX_ELEMENTS in an array, MAX_TAGS in a tagged section, and MAX_MEMORY bytes for
-all that it becomes, so that two bytes on the wire for each of fifty million empty structs cost no gigabytes.
+Hostile bytes: a length is compared with what is left before anything is allocated; an array count is compared with what
+is left divided by the smallest encoding of an element; nesting is bounded by the declarations, which cannot refer to
+themselves. A request that a broker decodes (`decode_request`) is bounded besides: MAX_ELEMENTS in an array, MAX_TAGS in
+a tagged section, and MAX_MEMORY bytes for all that it becomes, so that two bytes on the wire for each of fifty million
+empty structs cost no gigabytes.
 
-Everything here runs with the GIL (control plane and clients). Produce and Fetch have decoders of their own in the data plane. What is
-`patient` is for worker threads: it lets go of the GIL every YIELD_NS for a moment, so that a message of any size holds nobody up.
+Everything here runs with the GIL (control plane and clients). Produce and Fetch have decoders of their own in the data
+plane. What is `patient` is for worker threads: it lets go of the GIL every YIELD_NS for a moment, so that a message of
+any size holds nobody up.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -93,10 +96,12 @@ cdef enum:
 
 
 class DecodeError(ValueError):
-    """Bytes that are not a message of the version they are said to be: truncated, a lying length, a forbidden null, bad UTF-8."""
+    """Bytes that are not a message of the version they are said to be: truncated, a lying length, a forbidden null, bad
+    UTF-8."""
 
 
-# ----------------------------------------------------------------------------------------------------------------- decoding
+# -----------------------------------------------------------------------------------------------------------------
+# decoding
 
 cdef object refuse(Plan plan, Op* op, Reader* r, const uint8_t* at, str why):
     """Raises DecodeError for the field that starts at `at`."""
@@ -128,7 +133,8 @@ cdef inline int pause() except -1:
 
 
 cdef inline int64_t read_length(Op* op, Reader* r) noexcept:
-    """Length of a string, bytes or array; -1 for null; less than -1 for a varint or a prefix that is broken or cut off."""
+    """Length of a string, bytes or array; -1 for null; less than -1 for a varint or a prefix that is broken or cut
+    off."""
     cdef int64_t n
     if op.compact:
         n = <int64_t>read_unsigned_varint(&r.cursor) - 1
@@ -349,14 +355,15 @@ cdef int decode_tags(Plan plan, StructBase instance, Reader* r) except -1:
 
 
 def decode_message(object cls, object buffer, int version, bint exact=True):
-    """An instance of message class `cls` from a bytes-like object. Raises DecodeError; with `exact`, also for bytes left over."""
+    """An instance of message class `cls` from a bytes-like object. Raises DecodeError; with `exact`, also for bytes
+    left over."""
     cdef Reader r
     return decode_whole(cls, buffer, version, exact, &r, False, False)
 
 
 def decode_request(object cls, object buffer, int version, bint exact=True, bint patient=False):
-    """(instance, elements of all its arrays together) from what a client has sent: decode_message with the bounds of a broker.
-    `patient`: for worker threads, the GIL is let go of now and then."""
+    """(instance, elements of all its arrays together) from what a client has sent: decode_message with the bounds of a
+    broker. `patient`: for worker threads, the GIL is let go of now and then."""
     cdef Reader r
     instance = decode_whole(cls, buffer, version, exact, &r, True, patient)
     return instance, r.elements

@@ -19,8 +19,9 @@ cdef enum:
 
 
 def discard(list things not None):
-    """Empties the list, and everything in it that nobody else has a reference to: messages, lists, tuples, dicts and sets, however large.
-    For worker threads: the GIL is let go of now and then. Only the list itself may be what keeps them alive."""
+    """Empties the list, and everything in it that nobody else has a reference to: messages, lists, tuples, dicts and
+    sets, however large. For worker threads: the GIL is let go of now and then. Only the list itself may be what keeps
+    them alive."""
     cdef int64_t until = monotonic_ns() + TURN_NS
     cdef Py_ssize_t i
     cdef Py_ssize_t steps = 0

@@ -1,6 +1,8 @@
-"""The writing half of the protocol codec: turns instances of message declarations into bytes, by their plans. The wire format is in codec.pyx.
+"""The writing half of the protocol codec: turns instances of message declarations into bytes, by their plans. The wire
+format is in codec.pyx.
 
-What is `patient` is for worker threads: it lets go of the GIL every YIELD_NS for a moment, so that a message of any size holds nobody up.
+What is `patient` is for worker threads: it lets go of the GIL every YIELD_NS for a moment, so that a message of any
+size holds nobody up.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -361,8 +363,8 @@ def encode_message(object message, int version, bytes prefix=b""):
 
 
 def encode_response(object message, int version, bint patient=False):
-    """The encoded message, or None when that takes longer than YIELD_NS and is not `patient`, which is for worker threads: the GIL is let
-    go of now and then. Raises EncodeError, also for more than MAX_RESPONSE bytes."""
+    """The encoded message, or None when that takes longer than YIELD_NS and is not `patient`, which is for worker
+    threads: the GIL is let go of now and then. Raises EncodeError, also for more than MAX_RESPONSE bytes."""
     cdef Writer w
     w.until = monotonic_ns() + YIELD_NS
     w.patient = patient

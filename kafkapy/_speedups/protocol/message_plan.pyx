@@ -1,8 +1,8 @@
 """What a message declaration means in one version: a flat array of operations that the codec walks.
 
-First come the fields on the wire, in order, then the tagged fields by tag, then the fields that the version does not carry (which
-decoding sets to their defaults, and which encoding checks to be at their defaults). A field that holds a struct, or an array
-of structs, points to the plan of that struct in the same version.
+First come the fields on the wire, in order, then the tagged fields by tag, then the fields that the version does not
+carry (which decoding sets to their defaults, and which encoding checks to be at their defaults). A field that holds a
+struct, or an array of structs, points to the plan of that struct in the same version.
 """
 
 from cpython.object cimport PyObject
@@ -27,13 +27,14 @@ KINDS = {
 cdef class Plan:
     """One struct in one message version, as an array of ops. Built once by `kafkapy.protocol.schema`, then immutable.
 
-    Each field is a tuple (kind, name, default, compact, nullable, ignorable, tag, inner): `inner` is the Plan of a struct, or
-    for an array the same kind of tuple for its element; `tag` is -1 for a positional field. `min_size` is the number of bytes
-    of the smallest encoding, `memory` about what an instance takes with its slots and the lists that are its defaults. `tagged`
-    comes in ascending order of tag.
+    Each field is a tuple (kind, name, default, compact, nullable, ignorable, tag, inner): `inner` is the Plan of a
+    struct, or for an array the same kind of tuple for its element; `tag` is -1 for a positional field. `min_size` is
+    the number of bytes of the smallest encoding, `memory` about what an instance takes with its slots and the lists
+    that are its defaults. `tagged` comes in ascending order of tag.
     """
 
-    def __cinit__(self, object cls, int version, bint flexible, list positional, list tagged, list absent, Py_ssize_t min_size):
+    def __cinit__(self, object cls, int version, bint flexible, list positional, list tagged, list absent,
+                  Py_ssize_t min_size):
         cdef Py_ssize_t i = 0
         if not issubclass(cls, StructBase):
             raise TypeError("a plan is for a struct class")
@@ -88,7 +89,8 @@ cdef class Plan:
 
 
 cdef Py_ssize_t smallest(Op* op) except -1:
-    """Bytes of the smallest encoding of a value; at least 1, so that a count of elements is always bounded by the bytes left."""
+    """Bytes of the smallest encoding of a value; at least 1, so that a count of elements is always bounded by the bytes
+    left."""
     cdef Py_ssize_t size
     if op.kind == STRUCT:
         size = (<Plan>op.plan).min_size

@@ -1,8 +1,8 @@
 """Instances of declared structs: slotted objects whose fields are reached by offset.
 
-A struct class has one `__slots__` entry for each field. A slot is a pointer at a fixed offset in the instance, which the
-member descriptor of the class tells, so compiled code reads or writes a field with one load or store and no attribute lookup.
-Python code sees plain attributes.
+A struct class has one `__slots__` entry for each field. A slot is a pointer at a fixed offset in the instance, which
+the member descriptor of the class tells, so compiled code reads or writes a field with one load or store and no
+attribute lookup. Python code sees plain attributes.
 
 Everything here runs with the GIL.
 """
@@ -47,7 +47,8 @@ cdef int default_kind_of(object default) except -1:
 cdef class Layout:
     """Names, slots and defaults of one struct class, in declaration order. Owned by the class, immutable.
 
-    A default is an immutable object, `[]` (a new list for every instance) or a struct class (a new instance for every instance).
+    A default is an immutable object, `[]` (a new list for every instance) or a struct class (a new instance for every
+    instance).
     """
 
     def __cinit__(self, object cls, tuple names, tuple defaults):
@@ -72,7 +73,8 @@ cdef class Layout:
 
 
 cdef class StructBase:
-    """What every declared struct is made of: keyword construction, equality, repr, copying. Fields are slots of the subclass.
+    """What every declared struct is made of: keyword construction, equality, repr, copying. Fields are slots of the
+    subclass.
 
     `_unknown_tags` holds tagged fields that the declaration does not know, as {tag: raw bytes}, or None.
     Instances belong to one thread at a time.

@@ -1,7 +1,7 @@
 """Building batches of message format v2 from Python: collect records, or put another payload into a batch.
 
-The format stands in record_batch.pxd. Codecs are not known here: kafkapy.records.batches compresses, and is what other packages import.
-Everything holds the GIL except checksums; a builder is used by one thread at a time.
+The format stands in record_batch.pxd. Codecs are not known here: kafkapy.records.batches compresses, and is what other
+packages import. Everything holds the GIL except checksums; a builder is used by one thread at a time.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -35,8 +35,10 @@ cdef enum:
 cdef class RecordBatchBuilder:
     """Collects records and builds one v2 batch. Owns its buffer; used by one thread at a time.
 
-    max_size (bytes of the batch before compression) is where `append` says no; the first record is always taken. base_offset is what
-    offsets count from. offset_of_max_timestamp is that of the first record with the largest timestamp, or -1. With delete_horizon_ms the batch carries that time as its base timestamp and the flag for it (KIP-534).
+    max_size (bytes of the batch before compression) is where `append` says no; the first record is always taken.
+    base_offset is what offsets count from. offset_of_max_timestamp is that of the first record with the largest
+    timestamp, or -1. With delete_horizon_ms the batch carries that time as its base timestamp and the flag for it
+    (KIP-534).
     """
 
     def __cinit__(self, int64_t max_size=INT32_MAX, *, int64_t base_offset=0, delete_horizon_ms=None):
@@ -83,8 +85,9 @@ cdef class RecordBatchBuilder:
     def append(self, int64_t timestamp, bytes key, bytes value, headers=(), *, offset=None):
         """Adds a record and returns its offset, or None when the batch would grow past max_size.
 
-        timestamp is in ms, -1 for none; headers are pairs of (name, value or None). Without `offset` the record gets the next one.
-        ValueError for an offset not above the last one's; MessageTooLargeError for what no batch can hold (2 GiB).
+        timestamp is in ms, -1 for none; headers are pairs of (name, value or None). Without `offset` the record gets
+        the next one. ValueError for an offset not above the last one's; MessageTooLargeError for what no batch can hold
+        (2 GiB).
         """
         cdef RecordView record
         cdef int64_t at = self.last_offset_used + 1 if offset is None else offset
@@ -159,12 +162,14 @@ cdef class RecordBatchBuilder:
         """The encoded records so far, uncompressed: what a codec takes."""
         return PyBytes_FromStringAndSize(<const char*>self.payload.data, <Py_ssize_t>self.payload.size)
 
-    def build(self, int codec=0, *, bytes compressed=None, int64_t producer_id=-1, int producer_epoch=-1, int64_t base_sequence=-1,
+    def build(self, int codec=0, *, bytes compressed=None, int64_t producer_id=-1, int producer_epoch=-1,
+              int64_t base_sequence=-1,
               bint transactional=False, bint control=False, int leader_epoch=-1, log_append_time=None, last_offset=None):
         """The batch as bytes. With a codec, `compressed` is payload_bytes() compressed by it.
 
-        log_append_time (ms) makes the batch LogAppendTime. last_offset, when compaction took out the records at the end, is kept as the
-        batch's last; with it a batch may be empty. The builder stays as it is and may go on. ValueError for what makes no batch.
+        log_append_time (ms) makes the batch LogAppendTime. last_offset, when compaction took out the records at the
+        end, is kept as the batch's last; with it a batch may be empty. The builder stays as it is and may go on.
+        ValueError for what makes no batch.
         """
         cdef BatchHeader header = self.header
         cdef const uint8_t* records = self.payload.data
@@ -213,10 +218,11 @@ cdef class RecordBatchBuilder:
 
 
 def replace_payload(batch, payload, *, int codec, log_append_time=None, max_timestamp=None):
-    """The same batch (a BatchView of v2) around other bytes of the same records, such as those of another codec, as new bytes.
+    """The same batch (a BatchView of v2) around other bytes of the same records, such as those of another codec, as new
+    bytes.
 
-    Offsets, sequence, producer and flags are kept. log_append_time (ms) makes the batch LogAppendTime; max_timestamp (ms) corrects
-    the header's. ValueError for a codec that does not exist; MessageTooLargeError past 2 GiB.
+    Offsets, sequence, producer and flags are kept. log_append_time (ms) makes the batch LogAppendTime; max_timestamp
+    (ms) corrects the header's. ValueError for a codec that does not exist; MessageTooLargeError past 2 GiB.
     """
     cdef BatchView view = batch
     cdef BatchHeader header = view.header

@@ -44,8 +44,9 @@ cdef enum:
     HEAD_MAX = 5 + 1 + 10 + 5 + 5   # bytes: length, attributes, timestamp delta, offset delta, length of the key
     VARINT_MAX = 5
 
-# The most that a byte of each codec opens to. deflate: a match of 258 bytes takes two bits. snappy: see decompress_stream.pyx. lz4: a byte of a
-# match's length stands for 255. zstd: a block of 128 KB that repeats one byte takes four.
+# The most that a byte of each codec opens to. deflate: a match of 258 bytes takes two bits. snappy: see
+# decompress_stream.pyx. lz4: a byte of a match's length stands for 255. zstd: a block of 128 KB that repeats one byte
+# takes four.
 cdef enum:
     GZIP_MAX_RATIO = 1032
     SNAPPY_MAX_RATIO = 22
@@ -89,7 +90,8 @@ cdef inline bint note_record(Walk* w, int64_t timestamp_delta, int32_t offset_de
 
 
 cdef inline int64_t in_record(Walk* w, Cursor* c, Cursor* field, int64_t at_most, bint last) noexcept nogil:
-    """A cursor over the next field, which takes that many bytes at most and nothing behind its record. False: it may go on in the next piece."""
+    """A cursor over the next field, which takes that many bytes at most and nothing behind its record. False: it may go
+    on in the next piece."""
     cdef int64_t there = remaining(c)
     if there < at_most and there < w.left and not last:
         return False
@@ -111,7 +113,8 @@ cdef bint skip_over(Walk* w, int64_t size) noexcept nogil:
 
 
 cdef int walk_head(Walk* w, Cursor* c, bint last) noexcept nogil:
-    """Up to the key of a record that does not lie in this piece. 1: done, 0: more bytes are needed, -1: it is no record."""
+    """Up to the key of a record that does not lie in this piece. 1: done, 0: more bytes are needed, -1: it is no
+    record."""
     cdef Cursor body
     cdef int32_t length, offset_delta, key_size
     cdef int64_t timestamp_delta
@@ -194,7 +197,8 @@ cdef int64_t walk_piece(Walk* w, const uint8_t* piece, int64_t size, bint last) 
             ahead = c
             length = read_varint(&ahead)
             if not ahead.error and length <= remaining(&ahead):
-                if record_read(&c, &record) != BATCH_OK or not note_record(w, record.timestamp_delta, record.offset_delta, record.key_size):
+                if record_read(&c, &record) != BATCH_OK or not note_record(w, record.timestamp_delta,
+                                                                           record.offset_delta, record.key_size):
                     return -1
                 w.index += 1
                 continue
@@ -230,12 +234,14 @@ cdef int check_stream(ByteStream* s, Walk* w, int64_t budget) noexcept nogil:
     return COMPRESSED_OK
 
 
-cdef int compressed_records_check(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules, int64_t budget,
+cdef int compressed_records_check(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules,
+                                  int64_t budget,
                                   RecordFindings* findings) noexcept nogil:
     return check_payload(batch, header, rules, budget, STREAM_PIECE, findings)
 
 
-cdef int check_payload(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules, int64_t budget, int64_t piece,
+cdef int check_payload(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules, int64_t budget,
+                       int64_t piece,
                        RecordFindings* findings) noexcept nogil:
     cdef ByteStream stream
     cdef Walk walk
@@ -254,7 +260,8 @@ cdef int check_payload(const uint8_t* batch, const BatchHeader* header, const Va
     walk.headers_left = 0
     walk.skip = 0
     walk.left = 0
-    status = stream_open(&stream, header.attributes & CODEC_MASK, batch + BATCH_HEADER_SIZE, header.size - BATCH_HEADER_SIZE)
+    status = stream_open(&stream, header.attributes & CODEC_MASK, batch + BATCH_HEADER_SIZE,
+                         header.size - BATCH_HEADER_SIZE)
     if status == STREAM_PIECE_READY:
         stream.limit = piece
         status = check_stream(&stream, &walk, budget)
@@ -280,14 +287,16 @@ cdef bint compressed_count_possible(const BatchHeader* header) noexcept nogil:
     return header.record_count <= most // MIN_RECORD_SIZE
 
 
-# ---- for Python: tests and measurements -------------------------------------------------------------------------------------------
+# ---- for Python: tests and measurements ------------------------------------------------------------------------------
 
 
-def check(data, *, bint needs_keys=False, bint log_append_time=False, int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF,
+def check(data, *, bint needs_keys=False, bint log_append_time=False,
+          int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF,
           int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF, int64_t now_ms=0, int64_t budget=MAX_OPENED_BYTES, int64_t piece=STREAM_PIECE,
           int64_t times=1):
-    """The walk over one compressed batch: (status, [(batch_index, problem)], max timestamp in ms, its offset delta, bytes opened). Does not check the
-    CRC. `piece` makes borders where there would be none, `times` repeats the walk for a measurement. ValueError when there is no whole batch."""
+    """The walk over one compressed batch: (status, [(batch_index, problem)], max timestamp in ms, its offset delta,
+    bytes opened). Does not check the CRC. `piece` makes borders where there would be none, `times` repeats the walk for
+    a measurement. ValueError when there is no whole batch."""
     cdef Py_buffer view
     cdef BatchHeader header
     cdef ValidationRules rules
@@ -315,7 +324,8 @@ def check(data, *, bint needs_keys=False, bint log_append_time=False, int64_t ti
 
 
 def count_possible(data):
-    """Whether a batch of that size can hold as many records as its header says. ValueError when there is no whole batch."""
+    """Whether a batch of that size can hold as many records as its header says. ValueError when there is no whole
+    batch."""
     cdef Py_buffer view
     cdef BatchHeader header
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

@@ -1,7 +1,9 @@
-"""The codecs of record batches in C, without the GIL: gzip (zlib), snappy (libsnappy), LZ4 frame (liblz4), Zstandard (libzstd).
+"""The codecs of record batches in C, without the GIL: gzip (zlib), snappy (libsnappy), LZ4 frame (liblz4), Zstandard
+(libzstd).
 
-Both functions append to a ByteBuffer and leave it as it was on an error. No size that the data announces is believed: output grows as it
-comes and stops at max_bytes. Contexts are kept per thread, so a call sets up nothing (see compression.pyx).
+Both functions append to a ByteBuffer and leave it as it was on an error. No size that the data announces is believed:
+output grows as it comes and stops at max_bytes. Contexts are kept per thread, so a call sets up nothing (see
+compression.pyx).
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -17,16 +19,20 @@ cdef enum:
 
 cdef enum:
     COMPRESSION_DEFAULT_LEVEL = -0x7FFFFFFF
-    CODEC_LZ4_V0 = 8                # LZ4 as message format v0 has it: the frame's header checksum is wrong by design (KAFKA-3160)
+    CODEC_LZ4_V0 = 8                # LZ4 as message format v0 has it: the frame's header checksum is wrong by design
+                                    # (KAFKA-3160)
 
-# At the start of a thread of the data plane: has what is thread-local here allocated. glibc ends the process when that fails, so it is not to happen
-# while memory is short.
+# At the start of a thread of the data plane: has what is thread-local here allocated. glibc ends the process when that
+# fails, so it is not to happen while memory is short.
 cdef void compression_thread_begin() noexcept nogil
 # codec: 1 gzip, 2 snappy, 3 lz4, 4 zstd (record_batch.pxd), or CODEC_LZ4_V0. level: as in compression.<codec>.level, or
-# COMPRESSION_DEFAULT_LEVEL; out of range it is the nearest one. COMPRESSION_OK, COMPRESSION_NO_MEMORY or COMPRESSION_UNKNOWN_CODEC.
+# COMPRESSION_DEFAULT_LEVEL; out of range it is the nearest one. COMPRESSION_OK, COMPRESSION_NO_MEMORY or
+# COMPRESSION_UNKNOWN_CODEC.
 cdef int compress_into(int codec, int level, const uint8_t* data, int64_t size, ByteBuffer* into) noexcept nogil
-# COMPRESSION_OK or one of the errors above. Never holds more than max_bytes (and what the codec's window takes) for the output.
-cdef int decompress_into(int codec, const uint8_t* data, int64_t size, int64_t max_bytes, ByteBuffer* into) noexcept nogil
+# COMPRESSION_OK or one of the errors above. Never holds more than max_bytes (and what the codec's window takes) for the
+# output.
+cdef int decompress_into(int codec, const uint8_t* data, int64_t size, int64_t max_bytes,
+                         ByteBuffer* into) noexcept nogil
 
 
 cdef class Decompressed:

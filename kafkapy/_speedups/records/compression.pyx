@@ -1,15 +1,16 @@
 """The codecs of record batches (see compression.pxd), as Kafka's clients frame them.
 
     gzip    RFC 1952; several members one after the other are read
-    snappy  blocks framed as snappy-java ("xerial") does: 8 bytes magic, int32 version, int32 oldest version, then int32 length + raw snappy
-            block, again and again; blocks hold at most 32 KiB. One raw block without a frame, as other clients write it, is read too.
-    lz4     LZ4 frame with independent blocks of at most 64 KiB and no checksums but the header's, which is all that Kafka's Java reader
-            takes. Any frame is read. In message format v0 the header's checksum was computed with the frame's magic in front of it:
-            CODEC_LZ4_V0 writes that one and takes any.
+    snappy  blocks framed as snappy-java ("xerial") does: 8 bytes magic, int32 version, int32 oldest version, then int32
+            length + raw snappy block, again and again; blocks hold at most 32 KiB. One raw block without a frame, as
+            other clients write it, is read too.
+    lz4     LZ4 frame with independent blocks of at most 64 KiB and no checksums but the header's, which is all that
+            Kafka's Java reader takes. Any frame is read. In message format v0 the header's checksum was computed with
+            the frame's magic in front of it: CODEC_LZ4_V0 writes that one and takes any.
     zstd    Zstandard frame
 
-A thread keeps its zstd, gzip and lz4 contexts in a thread-local struct that is freed with the thread; a context that grew large (high
-levels, windows of long-range frames) is freed after the call.
+A thread keeps its zstd, gzip and lz4 contexts in a thread-local struct that is freed with the thread; a context that
+grew large (high levels, windows of long-range frames) is freed after the call.
 """
 
 cimport cython
@@ -142,7 +143,8 @@ cdef extern from "lz4frame.h" nogil:
     ctypedef struct LZ4F_dctx:
         pass
     unsigned LZ4F_isError(size_t code)
-    size_t LZ4F_decompress(LZ4F_dctx* context, void* out, size_t* out_size, const void* data, size_t* size, const void* options)
+    size_t LZ4F_decompress(LZ4F_dctx* context, void* out, size_t* out_size, const void* data, size_t* size,
+                           const void* options)
     LZ4F_dctx* lz4_in "kp_lz4_in"()
     void lz4_in_failed "kp_lz4_in_failed"()
     size_t lz4_compress "kp_lz4_compress"(void* out, size_t room, const void* data, size_t size, int level)
@@ -230,7 +232,8 @@ LZ4_V0 = <int>CODEC_LZ4_V0
 
 
 cdef bint reserve(ByteBuffer* into, size_t room, size_t limit) noexcept nogil:
-    """Room for that many bytes behind the buffer's end, or as many as `limit` (of the whole buffer) leaves. False when memory is out."""
+    """Room for that many bytes behind the buffer's end, or as many as `limit` (of the whole buffer) leaves. False when
+    memory is out."""
     cdef size_t wanted = into.size + min(room, limit - into.size)
     cdef size_t capacity
     cdef uint8_t* data
@@ -245,7 +248,7 @@ cdef bint reserve(ByteBuffer* into, size_t room, size_t limit) noexcept nogil:
     return True
 
 
-# ---- compression ----------------------------------------------------------------------------------------------------------------
+# ---- compression -----------------------------------------------------------------------------------------------------
 
 
 cdef void compression_thread_begin() noexcept nogil:
@@ -352,16 +355,18 @@ cdef int zstd_compress(int level, const uint8_t* data, int64_t size, ByteBuffer*
     return COMPRESSION_OK
 
 
-# ---- decompression --------------------------------------------------------------------------------------------------------------
+# ---- decompression ---------------------------------------------------------------------------------------------------
 
 
-cdef int decompress_into(int codec, const uint8_t* data, int64_t size, int64_t max_bytes, ByteBuffer* into) noexcept nogil:
+cdef int decompress_into(int codec, const uint8_t* data, int64_t size, int64_t max_bytes,
+                         ByteBuffer* into) noexcept nogil:
     cdef size_t start = into.size
     # One byte more than may be: that it gets filled is how too much is noticed.
     cdef size_t limit = start + <size_t>max(max_bytes, <int64_t>0) + 1
     cdef int status
     if size <= 0:
-        return COMPRESSION_CORRUPT if codec in (CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD, CODEC_LZ4_V0) else COMPRESSION_UNKNOWN_CODEC
+        return COMPRESSION_CORRUPT if codec in (CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD,
+                                                CODEC_LZ4_V0) else COMPRESSION_UNKNOWN_CODEC
     if codec == CODEC_GZIP:
         status = gzip_decompress(data, size, limit, into)
     elif codec == CODEC_SNAPPY:
@@ -441,9 +446,11 @@ cdef int snappy_decompress(const uint8_t* data, int64_t size, size_t limit, Byte
 
 
 cdef int snappy_block(const uint8_t* data, int64_t size, size_t limit, ByteBuffer* into) noexcept nogil:
-    """One raw block. The size it claims is refused when it cannot be true or is too large, before there is memory for it."""
+    """One raw block. The size it claims is refused when it cannot be true or is too large, before there is memory for
+    it."""
     cdef size_t length
-    if snappy_uncompressed_length(<const char*>data, size, &length) != SNAPPY_OK or length > SNAPPY_MAX_RATIO * <size_t>size:
+    if snappy_uncompressed_length(<const char*>data, size,
+                                  &length) != SNAPPY_OK or length > SNAPPY_MAX_RATIO * <size_t>size:
         return COMPRESSION_CORRUPT
     if length >= limit - into.size:
         return COMPRESSION_TOO_LARGE
@@ -456,7 +463,8 @@ cdef int snappy_block(const uint8_t* data, int64_t size, size_t limit, ByteBuffe
     return COMPRESSION_OK
 
 
-cdef int lz4_decompress(const uint8_t* data, int64_t size, size_t limit, bint any_checksum, ByteBuffer* into) noexcept nogil:
+cdef int lz4_decompress(const uint8_t* data, int64_t size, size_t limit, bint any_checksum,
+                        ByteBuffer* into) noexcept nogil:
     cdef LZ4F_dctx* context = lz4_in()
     cdef int64_t end = 0
     cdef uint8_t checksum
@@ -483,12 +491,14 @@ cdef int lz4_decompress(const uint8_t* data, int64_t size, size_t limit, bint an
     return status if status != COMPRESSION_OK or done else COMPRESSION_CORRUPT
 
 
-cdef int lz4_feed(LZ4F_dctx* context, const uint8_t* data, int64_t size, size_t limit, ByteBuffer* into, bint* done) noexcept nogil:
+cdef int lz4_feed(LZ4F_dctx* context, const uint8_t* data, int64_t size, size_t limit, ByteBuffer* into,
+                  bint* done) noexcept nogil:
     """All of data; `done` when it ends where a frame does."""
     cdef size_t taken, room, hint
     done[0] = False
     while True:
-        # Room for a block of the size Kafka's clients write lets it be opened in place; larger ones go through the context's own buffer.
+        # Room for a block of the size Kafka's clients write lets it be opened in place; larger ones go through the
+        # context's own buffer.
         if not reserve(into, FIRST_ROOM, limit):
             return COMPRESSION_NO_MEMORY
         room = min(into.capacity, limit) - into.size
@@ -569,7 +579,7 @@ cdef uint32_t xxh32_short(const uint8_t* data, int64_t size) noexcept nogil:
     return value ^ (value >> 16)
 
 
-# ---- for Python -----------------------------------------------------------------------------------------------------------------
+# ---- for Python ------------------------------------------------------------------------------------------------------
 
 
 @cython.final
@@ -581,7 +591,8 @@ cdef class Decompressed:
         buffer_free(&self.buffer)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.buffer.data if self.buffer.data != NULL else <uint8_t*>XERIAL_HEADER, self.buffer.size, 1, flags)
+        PyBuffer_FillInfo(view, self, self.buffer.data if self.buffer.data != NULL else <uint8_t*>XERIAL_HEADER,
+                          self.buffer.size, 1, flags)
 
 
 def compress(int codec, data, int level=COMPRESSION_DEFAULT_LEVEL):

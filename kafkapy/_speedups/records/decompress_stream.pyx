@@ -104,7 +104,8 @@ cdef extern from "lz4frame.h" nogil:
     ctypedef struct LZ4F_dctx:
         pass
     unsigned LZ4F_isError(size_t code)
-    size_t LZ4F_decompress(LZ4F_dctx* context, void* out, size_t* out_size, const void* data, size_t* size, const void* options)
+    size_t LZ4F_decompress(LZ4F_dctx* context, void* out, size_t* out_size, const void* data, size_t* size,
+                           const void* options)
     uint8_t* stream_room "kp_stream_room"(size_t room)
     void stream_shrink "kp_stream_shrink"()
     void* gzip_context "kp_stream_gzip"()
@@ -288,7 +289,8 @@ cdef int snappy_next(ByteStream* s, int64_t kept, int64_t* made) noexcept nogil:
 
 cdef int lz4_next(ByteStream* s, int64_t* made) noexcept nogil:
     cdef size_t taken, room, hint
-    # `ended`: the last call's word was that a frame is complete. `framed`: blocks may be larger than the clients' 64 KiB.
+    # `ended`: the last call's word was that a frame is complete. `framed`: blocks may be larger than the clients' 64
+    # KiB.
     if s.piece == NULL and s.size > LZ4_BLOCK_SIZE_AT and (s.data[<int>LZ4_BLOCK_SIZE_AT] >> 4) & 7 > LZ4_BLOCK_64_KB:
         s.framed = True
     while s.size > 0 or not s.ended:

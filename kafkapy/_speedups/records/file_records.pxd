@@ -1,8 +1,9 @@
 """The data file of a segment: whole batches written by one pwrite, read by pread, walked by batch headers.
 
-The file is batches (record_batch.pxd) one after the other, nothing before, between or behind them. Segments that Kafka wrote before 0.11 hold messages
-of format v0 and v1 instead (kafkapy/records/legacy.py): a walk gives each as a batch of one offset, that of the last record inside. An append that fails half way is cut off
-again, so a reader that stays below the segment's size never meets half a batch.
+The file is batches (record_batch.pxd) one after the other, nothing before, between or behind them. Segments that Kafka
+wrote before 0.11 hold messages of format v0 and v1 instead (kafkapy/records/legacy.py): a walk gives each as a batch of
+one offset, that of the last record inside. An append that fails half way is cut off again, so a reader that stays below
+the segment's size never meets half a batch.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -76,11 +77,14 @@ cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil
 # The batch whose header stands at `position`; only that is read.
 cdef ScanStatus batch_at(int fd, int64_t position, int64_t limit, BatchPosition* out) noexcept nogil
 # The first batch at or behind `position`, below `limit`, whose last offset is `offset` or higher.
-cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset, BatchPosition* out) noexcept nogil
+cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset,
+                                BatchPosition* out) noexcept nogil
 # Whether the batch that a walk has found holds records: a control batch does not.
 cdef inline bint holds_records(const BatchHeader* header) noexcept nogil:
     return header.magic < MAGIC_V2 or not header.attributes & CONTROL_FLAG
 
 
-# The first batch of records at or behind `position` whose max timestamp is `timestamp` or higher and whose last offset is at least `offset`.
-cdef ScanStatus scan_for_timestamp(int fd, int64_t position, int64_t limit, int64_t timestamp, int64_t offset, BatchPosition* out) noexcept nogil
+# The first batch of records at or behind `position` whose max timestamp is `timestamp` or higher and whose last offset
+# is at least `offset`.
+cdef ScanStatus scan_for_timestamp(int fd, int64_t position, int64_t limit, int64_t timestamp, int64_t offset,
+                                   BatchPosition* out) noexcept nogil

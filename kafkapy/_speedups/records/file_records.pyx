@@ -146,7 +146,8 @@ cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position
             continue
         else:
             failure = errno if n < 0 else ENOSPC
-            # Cut off what was written. When even that fails the bytes stay, but behind the segment's size, where nobody reads.
+            # Cut off what was written. When even that fails the bytes stay, but behind the segment's size, where nobody
+            # reads.
             ftruncate(fd, position)
             return failure if failure else EIO
     return 0
@@ -194,8 +195,8 @@ cdef void scan_start(BatchScan* scan, int fd, int64_t position, int64_t limit) n
 
 
 cdef bint legacy_header(const uint8_t* data, BatchHeader* header) noexcept nogil:
-    """Completes what batch_header_parse says of a message of format v0 or v1; false when it is none. SMALLEST_ENTRY bytes may be read, and 8 more
-    of a message that is long enough for v1."""
+    """Completes what batch_header_parse says of a message of format v0 or v1; false when it is none. SMALLEST_ENTRY
+    bytes may be read, and 8 more of a message that is long enough for v1."""
     if header.magic == 1:
         if header.size < SMALLEST_V1_ENTRY:
             return False
@@ -214,7 +215,8 @@ cdef bint legacy_header(const uint8_t* data, BatchHeader* header) noexcept nogil
 
 
 cdef bint legacy_check_crc(const uint8_t* message, int64_t size) noexcept nogil:
-    return size >= SMALLEST_ENTRY and crc32(message + <int>MAGIC_AT, size - MAGIC_AT) == load_uint32(message + <int>LEGACY_CRC_AT)
+    return size >= SMALLEST_ENTRY and crc32(message + <int>MAGIC_AT,
+                                            size - MAGIC_AT) == load_uint32(message + <int>LEGACY_CRC_AT)
 
 
 cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil:
@@ -245,7 +247,8 @@ cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil:
         into = 0
         if got < needed:
             return SCAN_CORRUPT
-    # `available` is what the file holds, not the chunk: only the header is read, which is there when that is at least as long.
+    # `available` is what the file holds, not the chunk: only the header is read, which is there when that is at least
+    # as long.
     status = batch_header_parse(scan.chunk + into, scan.limit - scan.position, &scan.header)
     if status == BATCH_BAD_MAGIC and legacy_header(scan.chunk + into, &scan.header):
         status = BATCH_OK
@@ -271,14 +274,16 @@ cdef ScanStatus batch_at(int fd, int64_t position, int64_t limit, BatchPosition*
     scan_start(&scan, fd, position, limit)
     scan.chunk_start = position
     # What cannot be read here is read again by scan_next, which says why.
-    scan.chunk_size = max(file_read(fd, scan.chunk, min(limit - position, <int64_t>BATCH_HEADER_SIZE), position), <int64_t>0)
+    scan.chunk_size = max(file_read(fd, scan.chunk, min(limit - position, <int64_t>BATCH_HEADER_SIZE), position),
+                          <int64_t>0)
     status = scan_next(&scan)
     if status == SCAN_FOUND:
         fill_position(&scan, out)
     return status
 
 
-cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset, BatchPosition* out) noexcept nogil:
+cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset,
+                                BatchPosition* out) noexcept nogil:
     cdef BatchScan scan
     cdef ScanStatus status
     scan_start(&scan, fd, position, limit)
@@ -307,7 +312,8 @@ cdef ScanStatus scan_for_timestamp(int fd, int64_t position, int64_t limit, int6
 
 
 def walk_batches(int fd, int64_t position, int64_t limit):
-    """(base offset, last offset, position, size in bytes, max timestamp in ms) of each batch in a file, and where the walk ended.
+    """(base offset, last offset, position, size in bytes, max timestamp in ms) of each batch in a file, and where the
+    walk ended.
 
     Returns the list and one of "end", "corrupt" or "error"; for tests and tools, not for the data plane."""
     cdef BatchScan scan

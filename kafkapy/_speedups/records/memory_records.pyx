@@ -1,7 +1,8 @@
 """Batches of message format v2 for Python: walk a buffer, look at a batch, decode its records.
 
-The format stands in record_batch.pxd. Codecs are not known here: kafkapy.records puts compression and the message formats before v2 on
-top of these classes, and is what other packages import. Everything holds the GIL except checksums; nothing here is shared between threads.
+The format stands in record_batch.pxd. Codecs are not known here: kafkapy.records puts compression and the message
+formats before v2 on top of these classes, and is what other packages import. Everything holds the GIL except checksums;
+nothing here is shared between threads.
 """
 
 cimport cython
@@ -50,7 +51,8 @@ cdef class Source:
 
 @cython.freelist(256)
 cdef class Record:
-    """One record: offset, timestamp (ms, -1 for none), timestamp_type (0 CreateTime, 1 LogAppendTime), key, value and headers.
+    """One record: offset, timestamp (ms, -1 for none), timestamp_type (0 CreateTime, 1 LogAppendTime), key, value and
+    headers.
 
     Owns copies of its bytes. Immutable. Headers are decoded when first asked for.
     """
@@ -121,7 +123,8 @@ cdef inline object copied(const uint8_t* at, int32_t size):
 cdef class BatchView:
     """A look at one batch inside a buffer, which it keeps alive. Made by `iter_batches`.
 
-    A message of format v0 or v1 gives a view too, of which only `magic`, `base_offset`, `size`, `position`, `to_bytes` have a meaning.
+    A message of format v0 or v1 gives a view too, of which only `magic`, `base_offset`, `size`, `position`, `to_bytes`
+    have a meaning.
     """
 
     def __init__(self):
@@ -139,7 +142,8 @@ cdef class BatchView:
 
     @property
     def base_offset(self):
-        """Offset of the first record. In v0 and v1 the message's own offset, which for a compressed set is the last one's."""
+        """Offset of the first record. In v0 and v1 the message's own offset, which for a compressed set is the last
+        one's."""
         return self.header.base_offset
 
     @property
@@ -352,8 +356,8 @@ cdef class BatchIterator:
 def iter_batches(data, *, bint check_crc=False):
     """Walks the batches in a bytes-like object and yields a BatchView of each; keeps `data` exported while views live.
 
-    An incomplete batch at the end is where it stops without an error, since a fetch may be cut there. CorruptMessageError for a length or
-    magic that no batch has, and with check_crc for a wrong CRC of a v2 batch.
+    An incomplete batch at the end is where it stops without an error, since a fetch may be cut there.
+    CorruptMessageError for a length or magic that no batch has, and with check_crc for a wrong CRC of a v2 batch.
     """
     cdef BatchIterator batches = BatchIterator.__new__(BatchIterator)
     batches.source = Source(data)

@@ -24,5 +24,6 @@ cdef enum MessageStatus:
 
 # CRC-32 as in zlib (IEEE 802.3), which the formats before v2 have.
 cdef uint32_t crc32(const uint8_t* data, int64_t size) noexcept nogil
-# The message that starts at data, of which `available` bytes may be read. Anything but MESSAGE_OK says nothing about what `out` holds.
+# The message that starts at data, of which `available` bytes may be read. Anything but MESSAGE_OK says nothing about
+# what `out` holds.
 cdef MessageStatus message_parse(const uint8_t* data, int64_t available, int8_t magic, Message* out) noexcept nogil

@@ -5,9 +5,10 @@ The formats before v2 (org.apache.kafka.common.record.LegacyRecord), a message:
     offset int64 | size int32 (bytes that follow) | CRC-32 uint32 (of what follows it) | magic int8 | attributes int8 |
     v1: timestamp int64 (ms) | key int32 length + bytes | value int32 length + bytes (-1: null)
 
-Attributes: bits 0-2 the codec, bit 3 LogAppendTime (v1). Format v2 stands in record_batch.pxd. Nothing is known of codecs here: what lies inside a
-compressed batch or message is given decompressed, and compressed by the caller (kafkapy.records.legacy). Each conversion walks its input twice, first
-to check it and to learn the size of the output, then to write that, so that it is allocated once.
+Attributes: bits 0-2 the codec, bit 3 LogAppendTime (v1). Format v2 stands in record_batch.pxd. Nothing is known of
+codecs here: what lies inside a compressed batch or message is given decompressed, and compressed by the caller
+(kafkapy.records.legacy). Each conversion walks its input twice, first to check it and to learn the size of the output,
+then to write that, so that it is allocated once.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -104,7 +105,8 @@ cdef uint32_t crc32(const uint8_t* data, int64_t size) noexcept nogil:
 
 cdef MessageStatus message_parse(const uint8_t* data, int64_t available, int8_t magic, Message* out) noexcept nogil:
     cdef MessageStatus status = message_read(data, available, magic, out)
-    if (status == MESSAGE_OK or status == MESSAGE_BAD_STRUCTURE) and crc32_of(data + <int>MESSAGE_MAGIC_AT, out.size - MESSAGE_MAGIC_AT) != out.crc:
+    if (status == MESSAGE_OK or status == MESSAGE_BAD_STRUCTURE) and crc32_of(data + <int>MESSAGE_MAGIC_AT,
+                                                                              out.size - MESSAGE_MAGIC_AT) != out.crc:
         return MESSAGE_BAD_CRC
     return status
 
@@ -149,7 +151,8 @@ cdef MessageStatus message_read(const uint8_t* data, int64_t available, int8_t m
 
 
 cdef bytes whole_buffer(ByteBuffer* buffer, int64_t size):
-    """New bytes of that size, and a buffer that writes into them and never has to grow. Must not be freed, and is full at the end."""
+    """New bytes of that size, and a buffer that writes into them and never has to grow. Must not be freed, and is full
+    at the end."""
     cdef bytes out
     if size > INT32_MAX:
         raise MessageTooLargeError(f"{size} bytes of records fit no batch")
@@ -160,7 +163,7 @@ cdef bytes whole_buffer(ByteBuffer* buffer, int64_t size):
     return out
 
 
-# ---- v2 to v0 and v1 ------------------------------------------------------------------------------------------------------------
+# ---- v2 to v0 and v1 -------------------------------------------------------------------------------------------------
 
 cdef struct MessageFields:
     int8_t magic
@@ -173,10 +176,12 @@ cdef struct MessageFields:
 
 
 cdef int64_t message_size(const MessageFields* fields, const RecordView* record) noexcept nogil:
-    return (MIN_MESSAGE_SIZE + (TIMESTAMP_SIZE if fields.magic == 1 else 0) + max(record.key_size, 0) + max(record.value_size, 0))
+    return (MIN_MESSAGE_SIZE + (TIMESTAMP_SIZE if fields.magic == 1 else 0) + max(record.key_size,
+                                                                                  0) + max(record.value_size, 0))
 
 
-cdef bint measure_messages(const uint8_t* data, int64_t size, int32_t count, const MessageFields* fields, int64_t* total, int32_t* kept,
+cdef bint measure_messages(const uint8_t* data, int64_t size, int32_t count, const MessageFields* fields,
+                           int64_t* total, int32_t* kept,
                            int64_t* first, int64_t* last) noexcept nogil:
     """False when the records do not add up."""
     cdef Cursor c
@@ -199,7 +204,8 @@ cdef bint measure_messages(const uint8_t* data, int64_t size, int32_t count, con
     return remaining(&c) == 0
 
 
-cdef void write_messages(const uint8_t* data, int64_t size, int32_t count, const MessageFields* fields, int64_t first, ByteBuffer* out,
+cdef void write_messages(const uint8_t* data, int64_t size, int32_t count, const MessageFields* fields, int64_t first,
+                         ByteBuffer* out,
                          int64_t* max_timestamp) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
@@ -232,15 +238,19 @@ cdef void write_messages(const uint8_t* data, int64_t size, int32_t count, const
         write_int32(out, record.value_size)
         if record.value_size > 0:
             write_raw(out, record.value, record.value_size)
-        store_int32(crc_at, <int32_t>crc32_of(start + <int>MESSAGE_MAGIC_AT, out.data + out.size - start - MESSAGE_MAGIC_AT))
+        store_int32(crc_at, <int32_t>crc32_of(start + <int>MESSAGE_MAGIC_AT,
+                                              out.data + out.size - start - MESSAGE_MAGIC_AT))
 
 
-def from_records(records, int32_t record_count, int8_t magic, *, int64_t base_offset, int64_t base_timestamp, append_time=None,
+def from_records(records, int32_t record_count, int8_t magic, *, int64_t base_offset, int64_t base_timestamp,
+                 append_time=None,
                  int64_t first_offset=INT64_MIN, bint relative=False):
-    """The records of a v2 batch (decompressed) as uncompressed messages: (messages, how many, offset of the last, max timestamp).
+    """The records of a v2 batch (decompressed) as uncompressed messages: (messages, how many, offset of the last, max
+    timestamp).
 
-    Headers are dropped, and records below first_offset. append_time (ms) makes them LogAppendTime. `relative` counts the messages' offsets from the
-    first one's, as inside a v1 wrapper. CorruptMessageError when the records do not add up to record_count.
+    Headers are dropped, and records below first_offset. append_time (ms) makes them LogAppendTime. `relative` counts
+    the messages' offsets from the first one's, as inside a v1 wrapper. CorruptMessageError when the records do not add
+    up to record_count.
     """
     cdef Py_buffer view
     cdef MessageFields fields
@@ -263,7 +273,8 @@ def from_records(records, int32_t record_count, int8_t magic, *, int64_t base_of
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         with nogil:
-            good = measure_messages(<const uint8_t*>view.buf, view.len, record_count, &fields, &total, &kept, &first, &last)
+            good = measure_messages(<const uint8_t*>view.buf, view.len, record_count, &fields, &total, &kept, &first,
+                                    &last)
         if not good:
             raise CorruptMessageError(f"the records of the batch at offset {base_offset} do not add up to the {record_count} it claims")
         out = whole_buffer(&buffer, total)
@@ -274,9 +285,10 @@ def from_records(records, int32_t record_count, int8_t magic, *, int64_t base_of
     return out, kept, last, max_timestamp
 
 
-# ---- v0 and v1 to v2 ------------------------------------------------------------------------------------------------------------
+# ---- v0 and v1 to v2 -------------------------------------------------------------------------------------------------
 
-cdef void record_of(const Message* message, int64_t base_timestamp, bint has_timestamp, int32_t index, RecordView* record) noexcept nogil:
+cdef void record_of(const Message* message, int64_t base_timestamp, bint has_timestamp, int32_t index,
+                    RecordView* record) noexcept nogil:
     record.timestamp_delta = 0 if has_timestamp else message.timestamp - base_timestamp
     record.offset_delta = index
     record.key_size = message.key_size
@@ -296,7 +308,8 @@ cdef bint has_bad_timestamp(const Message* message, bint has_timestamp, bint mar
     return not has_timestamp and message.timestamp < NO_TIMESTAMP
 
 
-cdef int measure_records(const uint8_t* data, int64_t size, int8_t magic, bint has_timestamp, bint marks_count, int64_t* total, int32_t* count,
+cdef int measure_records(const uint8_t* data, int64_t size, int8_t magic, bint has_timestamp, bint marks_count,
+                         int64_t* total, int32_t* count,
                          int64_t* base_timestamp, int64_t* max_timestamp, int32_t* bad, int32_t* bad_count) noexcept nogil:
     """A MessageStatus or STATUS_COMPRESSED. An incomplete message at the end is left out."""
     cdef Message message
@@ -332,7 +345,8 @@ cdef int measure_records(const uint8_t* data, int64_t size, int8_t magic, bint h
     return MESSAGE_OK
 
 
-cdef void write_records(const uint8_t* data, int64_t size, int8_t magic, bint has_timestamp, int32_t count, int64_t base_timestamp,
+cdef void write_records(const uint8_t* data, int64_t size, int8_t magic, bint has_timestamp, int32_t count,
+                        int64_t base_timestamp,
                         ByteBuffer* out) noexcept nogil:
     cdef Message message
     cdef RecordView record
@@ -346,13 +360,13 @@ cdef void write_records(const uint8_t* data, int64_t size, int8_t magic, bint ha
 
 
 def to_records(messages, int8_t magic, *, timestamp=None, bint marks_count=True):
-    """Uncompressed messages as the records of a v2 batch, their offsets counting from 0:
-    (status, records, how many, base timestamp, max timestamp, indexes of those with a timestamp that no client may send: at most 100).
+    """Uncompressed messages as the records of a v2 batch, their offsets counting from 0: (status, records, how many,
+    base timestamp, max timestamp, indexes of those with a timestamp that no client may send: at most 100).
 
-    With `timestamp` (ms) all records have that one. No client may send a timestamp below -1, nor the mark of LogAppendTime where the
-    timestamp beside it is not what is kept; marks_count False overlooks the marks, as of messages inside a wrapper. The status says what is
-    wrong with the messages (OK, BAD_LENGTH, BAD_MAGIC, BAD_CRC, BAD_STRUCTURE, or COMPRESSED); the records are empty then.
-    MessageTooLargeError for more than a batch can hold.
+    With `timestamp` (ms) all records have that one. No client may send a timestamp below -1, nor the mark of
+    LogAppendTime where the timestamp beside it is not what is kept; marks_count False overlooks the marks, as of
+    messages inside a wrapper. The status says what is wrong with the messages (OK, BAD_LENGTH, BAD_MAGIC, BAD_CRC,
+    BAD_STRUCTURE, or COMPRESSED); the records are empty then. MessageTooLargeError for more than a batch can hold.
     """
     cdef Py_buffer view
     cdef ByteBuffer buffer
@@ -370,7 +384,8 @@ def to_records(messages, int8_t magic, *, timestamp=None, bint marks_count=True)
     PyObject_GetBuffer(messages, &view, PyBUF_SIMPLE)
     try:
         with nogil:
-            status = measure_records(<const uint8_t*>view.buf, view.len, magic, has_timestamp, marks_count, &total, &count, &base_timestamp,
+            status = measure_records(<const uint8_t*>view.buf, view.len, magic, has_timestamp, marks_count, &total,
+                                     &count, &base_timestamp,
                                      &max_timestamp, bad, &bad_count)
         if status != MESSAGE_OK:
             return status, b"", 0, NO_TIMESTAMP, NO_TIMESTAMP, []

@@ -6,7 +6,8 @@
         12    4 partition leader epoch         not covered by the CRC; set by the broker
         16    1 magic                          2
         17    4 CRC-32C                        of everything from the attributes to the end
-        21    2 attributes                     bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
+        21    2 attributes                     bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete
+              horizon
         23    4 last offset delta
         27    8 base timestamp (ms)
         35    8 max timestamp (ms)
@@ -79,9 +80,10 @@ cdef struct BatchHeader:
     int32_t base_sequence
     int32_t record_count
 
-# Parses the header of the batch that starts at data; `available` bytes may be read. Does not check the CRC and reads only the header.
-# Always clears `out` first. BATCH_BAD_MAGIC still gives base_offset, size and magic, so that message sets of v0/v1 can be walked. With
-# BATCH_INCOMPLETE the header is filled once its 61 bytes are there (size > 0), else all zero.
+# Parses the header of the batch that starts at data; `available` bytes may be read. Does not check the CRC and reads
+# only the header. Always clears `out` first. BATCH_BAD_MAGIC still gives base_offset, size and magic, so that message
+# sets of v0/v1 can be walked. With BATCH_INCOMPLETE the header is filled once its 61 bytes are there (size > 0), else
+# all zero.
 cdef BatchStatus batch_header_parse(const uint8_t* data, int64_t available, BatchHeader* out) noexcept nogil
 # BATCH_OK or BATCH_BAD_CRC for a whole batch of `size` bytes (header.size).
 cdef BatchStatus batch_check_crc(const uint8_t* data, int64_t size) noexcept nogil
@@ -89,8 +91,8 @@ cdef BatchStatus batch_check_crc(const uint8_t* data, int64_t size) noexcept nog
 cdef void batch_stamp(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil
 # message.timestamp.type=LogAppendTime: sets the flag and the max timestamp, and computes the CRC anew.
 cdef void batch_stamp_append_time(uint8_t* data, int64_t size, int64_t append_time_ms) noexcept nogil
-# message.timestamp.type=CreateTime: makes the header say the max timestamp that batch_check_records found. The CRC is computed anew only
-# when the header said another, so the usual batch costs nothing.
+# message.timestamp.type=CreateTime: makes the header say the max timestamp that batch_check_records found. The CRC is
+# computed anew only when the header said another, so the usual batch costs nothing.
 cdef void batch_stamp_max_timestamp(uint8_t* data, int64_t size, int64_t max_timestamp) noexcept nogil
 
 # --- record-level validation of what a client produced (LogValidator) ---
@@ -115,13 +117,15 @@ cdef enum:
 
 
 cdef inline bint timestamp_out_of_bounds(int64_t timestamp, const ValidationRules* rules) noexcept nogil:
-    # Compared in the unsigned distance: the bounds default to 2**63-1, and a hostile timestamp may be as far from now as 2**64-1.
+    # Compared in the unsigned distance: the bounds default to 2**63-1, and a hostile timestamp may be as far from now
+    # as 2**64-1.
     if timestamp < rules.now_ms:
         return <uint64_t>rules.now_ms - <uint64_t>timestamp > <uint64_t>rules.timestamp_before_max_ms
     return <uint64_t>timestamp - <uint64_t>rules.now_ms > <uint64_t>rules.timestamp_after_max_ms
 
 
-cdef inline int32_t record_problem(const BatchHeader* header, const ValidationRules* rules, int32_t key_size, int64_t timestamp) noexcept nogil:
+cdef inline int32_t record_problem(const BatchHeader* header, const ValidationRules* rules, int32_t key_size,
+                                   int64_t timestamp) noexcept nogil:
     """What is wrong with one record (RecordProblem), or 0."""
     if rules.needs_keys and key_size < 0:
         return RECORD_NULL_KEY
@@ -133,22 +137,26 @@ cdef inline int32_t record_problem(const BatchHeader* header, const ValidationRu
     return 0
 
 
-# Walks every record of an UNCOMPRESSED batch (CRC checked before): varints, lengths, offset deltas 0..count-1, header counts, no
-# trailing bytes, and the rules. BATCH_OK, or BATCH_BAD_STRUCTURE. Per-record problems (at most MAX_RECORD_ERRORS) are written to `errors` and
-# counted in `error_count`. `max_timestamp_offset_delta` is the delta of the first record with the max timestamp found.
-cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header, const ValidationRules* rules,
+# Walks every record of an UNCOMPRESSED batch (CRC checked before): varints, lengths, offset deltas 0..count-1, header
+# counts, no trailing bytes, and the rules. BATCH_OK, or BATCH_BAD_STRUCTURE. Per-record problems (at most
+# MAX_RECORD_ERRORS) are written to `errors` and counted in `error_count`. `max_timestamp_offset_delta` is the delta of
+# the first record with the max timestamp found.
+cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header,
+                                     const ValidationRules* rules,
                                      RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
                                      int32_t* max_timestamp_offset_delta) noexcept nogil
 
 # The same walk over the records alone (`payload`), which a worker thread has decompressed; header is the batch's.
-cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const BatchHeader* header, const ValidationRules* rules,
+cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const BatchHeader* header,
+                               const ValidationRules* rules,
                                RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
                                int32_t* max_timestamp_offset_delta) noexcept nogil
 
 # --- one record inside a batch ---
 #
-#    length varint (bytes that follow), attributes int8, timestamp delta varlong, offset delta varint, key (varint length, -1 null),
-#    value (the same), header count varint, then per header: key (varint length), value (varint length, -1 null). All zig-zag.
+#    length varint (bytes that follow), attributes int8, timestamp delta varlong, offset delta varint, key (varint
+#    length, -1 null), value (the same), header count varint, then per header: key (varint length), value (varint
+#    length, -1 null). All zig-zag.
 
 cdef enum:
     MIN_RECORD_SIZE = 7         # the length byte, attributes and five more one-byte fields
@@ -167,12 +175,15 @@ cdef struct RecordView:
     int64_t headers_size        # bytes of all headers, checked
     int64_t size                # of the record with its length field
 
-# Reads one record and moves the cursor past it: BATCH_OK or BATCH_BAD_STRUCTURE. Headers are walked and checked, not kept.
+# Reads one record and moves the cursor past it: BATCH_OK or BATCH_BAD_STRUCTURE. Headers are walked and checked, not
+# kept.
 cdef BatchStatus record_read(Cursor* cursor, RecordView* out) noexcept nogil
-# Bytes that record_write will take for such a record (record.size and headers_size as given; offset and timestamp deltas count).
+# Bytes that record_write will take for such a record (record.size and headers_size as given; offset and timestamp
+# deltas count).
 cdef int64_t record_size(const RecordView* record) noexcept nogil
 # Appends the record. record.headers must hold headers_size bytes of encoded headers.
 cdef void record_write(ByteBuffer* out, const RecordView* record) noexcept nogil
-# Writes the 61 bytes of a header; header.size and record_count must be final. The CRC is computed by batch_refresh_crc, when the batch is whole.
+# Writes the 61 bytes of a header; header.size and record_count must be final. The CRC is computed by batch_refresh_crc,
+# when the batch is whole.
 cdef void batch_header_write(uint8_t* data, const BatchHeader* header) noexcept nogil
 cdef void batch_refresh_crc(uint8_t* data, int64_t size) noexcept nogil

@@ -1,7 +1,8 @@
 """Records of message format v2 whose fields are short, which are nearly all: read and copied without calls.
 
-short_record reads what record_read (record_batch.pxd) reads and gives the same, or says False and moves nothing; then record_read tells what
-it is: a record with headers, one of a MiB or more, with a key or a value of 8 KiB or more, one at the very end of the bytes, or one that is malformed.
+short_record reads what record_read (record_batch.pxd) reads and gives the same, or says False and moves nothing; then
+record_read tells what it is: a record with headers, one of a MiB or more, with a key or a value of 8 KiB or more, one
+at the very end of the bytes, or one that is malformed.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -36,7 +37,8 @@ cdef inline const uint8_t* short_varint(const uint8_t* p, int32_t* value) noexce
     return p + 3
 
 
-cdef inline const uint8_t* short_bytes(const uint8_t* p, const uint8_t* end, const uint8_t** data, int32_t* size) noexcept nogil:
+cdef inline const uint8_t* short_bytes(const uint8_t* p, const uint8_t* end, const uint8_t** data,
+                                       int32_t* size) noexcept nogil:
     """Nullable bytes of less than 8 KiB: where they end, or NULL."""
     cdef uint32_t v
     if end - p < 2:

@@ -1,6 +1,8 @@
-"""The data plane's side of authorization: look a decision up in the connection's cache, or note the question for Python.
+"""The data plane's side of authorization: look a decision up in the connection's cache, or note the question for
+Python.
 
-The decisions are Python's (the authorizer plugin); the cache is the connection's own and is touched by its Processor only, so it has no lock.
+The decisions are Python's (the authorizer plugin); the cache is the connection's own and is touched by its Processor
+only, so it has no lock.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -28,8 +30,8 @@ cdef enum Decision:
     DECISION_ALLOWED = 1
     DECISION_UNKNOWN = 2            # the question was added to `questions`, once
 
-# When a request is done: drops a cache that hostile names have made too large. Never between a question and its answer, or a request with more
-# questions than the cache may hold would ask for ever.
+# When a request is done: drops a cache that hostile names have made too large. Never between a question and its answer,
+# or a request with more questions than the cache may hold would ask for ever.
 cdef inline void authorization_trim(AuthorizationCache* cache) noexcept nogil:
     if cache != NULL and (cache.decisions.size() > MAX_CACHED_DECISIONS or cache.key_bytes > MAX_CACHED_BYTES):
         authorization_clear(cache)
@@ -37,16 +39,20 @@ cdef inline void authorization_trim(AuthorizationCache* cache) noexcept nogil:
 
 cdef void authorization_clear(AuthorizationCache* cache) noexcept nogil
 # Takes a decision; those of another epoch are dropped.
-cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const string& key, bint allowed) noexcept nogil
+cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const string& key,
+                                 bint allowed) noexcept nogil
 
 
-cdef inline Decision authorization_check(DataPlaneState* plane, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
-                                         unordered_set[string, SeededHash]* asked, vector[string]* questions) noexcept nogil:
+cdef inline Decision authorization_check(DataPlaneState* plane, AuthorizationCache* cache, int operation, int resource,
+                                         const void* name, size_t size,
+                                         unordered_set[string,
+                                                       SeededHash]* asked, vector[string]* questions) noexcept nogil:
     cdef int64_t epoch = atomic_load(&plane.authorizer_epoch)
     if epoch == EVERYTHING_ALLOWED:
         return DECISION_ALLOWED
     return authorization_look_up(epoch, cache, operation, resource, name, size, asked, questions)
 
 
-cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
+cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource,
+                                    const void* name, size_t size,
                                     unordered_set[string, SeededHash]* asked, vector[string]* questions) noexcept nogil

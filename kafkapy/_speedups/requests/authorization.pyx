@@ -1,10 +1,12 @@
-"""Authorization decisions as the data plane reads them (see authorization.pxd; the key's format is with AuthorizationCache).
+"""Authorization decisions as the data plane reads them (see authorization.pxd; the key's format is with
+AuthorizationCache).
 
     topic               operation (1 byte) | name
     transactional id    operation (1 byte) | 0x01 | id
     cluster             operation (1 byte) | 0x00 "cluster"
 
-What cannot be the name of a topic is denied without a question, so that the cache holds nothing but names that a topic may have.
+What cannot be the name of a topic is denied without a question, so that the cache holds nothing but names that a topic
+may have.
 """
 
 from cython.operator cimport dereference
@@ -17,7 +19,8 @@ cdef void authorization_clear(AuthorizationCache* cache) noexcept nogil:
     cache.key_bytes = 0
 
 
-cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const string& key, bint allowed) noexcept nogil:
+cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const string& key,
+                                 bint allowed) noexcept nogil:
     if cache.epoch != epoch:
         authorization_clear(cache)
         cache.epoch = epoch
@@ -39,7 +42,8 @@ cdef bint is_topic_name(const uint8_t* name, size_t size) noexcept nogil:
     return True
 
 
-cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource, const void* name, size_t size,
+cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource,
+                                    const void* name, size_t size,
                                     unordered_set[string, SeededHash]* asked, vector[string]* questions) noexcept nogil:
     cdef string key
     cdef unordered_map[string, bint, SeededHash].iterator found

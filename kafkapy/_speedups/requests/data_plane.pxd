@@ -1,20 +1,25 @@
 """What every data-plane thread shares, and the contract between the Processor and the two requests it serves itself.
 
-The Processor owns connections and frames. It gives a decoded header and the body to an API of the table (apis.pyx); `handle` answers with an
-`Outcome` and keep what they need across parking in a state object of their own (`ParkedState`). They know nothing of sockets:
+The Processor owns connections and frames. It gives a decoded header and the body to an API of the table (apis.pyx);
+`handle` answers with an `Outcome` and keep what they need across parking in a state object of their own
+(`ParkedState`). They know nothing of sockets:
 
     OUTCOME_REPLY      outcome.send is the whole reply frame; the Processor sends it
     OUTCOME_NO_REPLY   acks=0 and all went well; the channel is unmuted
-    OUTCOME_PARKED     outcome.parked keeps the request's state. Waiters were registered with (frame.wake, frame.wake_owner, frame.token).
-                       The Processor keeps the frame and calls resume(parked, timed_out) when woken by that token or at outcome.deadline_ns
-                       (monotonic), or cancel(parked) when the connection is gone. Each resume again ends in an Outcome.
-    OUTCOME_ASK        like PARKED without a deadline, but Python must decide something first: outcome.ask says what. The Processor
-                       posts the frame to the RequestChannel; Python's answer is put where outcome.ask says and the request is resumed.
-                       Only the answer resumes it: a wake that arrives meanwhile is stale and is ignored.
+    OUTCOME_PARKED     outcome.parked keeps the request's state. Waiters were registered with (frame.wake,
+                       frame.wake_owner, frame.token). The Processor keeps the frame and calls resume(parked, timed_out)
+                       when woken by that token or at outcome.deadline_ns (monotonic), or cancel(parked) when the
+                       connection is gone. Each resume again ends in an Outcome.
+    OUTCOME_ASK        like PARKED without a deadline, but Python must decide something first: outcome.ask says what.
+                       The Processor posts the frame to the RequestChannel; Python's answer is put where outcome.ask
+                       says and the request is resumed. Only the answer resumes it: a wake that arrives meanwhile is
+                       stale and is ignored.
     OUTCOME_CLOSE      the connection is closed (outcome.message says why, static text, logged once)
-    OUTCOME_WORKER     like ASK, but a thread of the worker pool has work to do (`work(parked)`), after which the request is resumed. Only
-                       its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is remembered.
-    OUTCOME_RESUME     comes by MAIL_OUTCOME only: whoever worked on the request apart from its network thread is done, and it is resumed
+    OUTCOME_WORKER     like ASK, but a thread of the worker pool has work to do (`work(parked)`), after which the
+                       request is resumed. Only its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is
+                       remembered.
+    OUTCOME_RESUME     comes by MAIL_OUTCOME only: whoever worked on the request apart from its network thread is done,
+                       and it is resumed
 
 MAIL_OUTCOME carries out what another thread left in PendingRequest.outcome (pending_request.pxd).
 
@@ -51,8 +56,8 @@ cdef enum AuthorizedOperation:      # Kafka's AclOperation codes
     OPERATION_IDEMPOTENT_WRITE = 12
 
 cdef cppclass AuthorizationCache:
-    """Per connection. Key: one byte operation, then the topic name (or "\\x00cluster" / "\\x01" + transactional id). Dropped when its epoch is not
-    the data plane's."""
+    """Per connection. Key: one byte operation, then the topic name (or "\\x00cluster" / "\\x01" + transactional id).
+    Dropped when its epoch is not the data plane's."""
     int64_t epoch
     unordered_map[string, bint, SeededHash] decisions
     size_t key_bytes                # of all keys
@@ -91,7 +96,8 @@ cdef cppclass DataPlaneState:
 
 cdef enum AskKind:
     ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache
-    ASK_VALIDATE = 1                # questions: index of the partition inside the parked state; answers by produce_replace_records / produce_refuse_records
+    ASK_VALIDATE = 1                # questions: index of the partition inside the parked state; answers by
+                                    # produce_replace_records / produce_refuse_records
     ASK_VERIFY = 3                  # the same; answers by produce_confirm_transaction / produce_refuse_records
 
 cdef cppclass Ask:
@@ -161,7 +167,8 @@ cdef struct DataPlaneApi:
     void (*resume)(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
     void (*cancel)(DataPlaneState* plane, void* parked) noexcept nogil
     void (*work)(void* parked) noexcept nogil       # a worker's part of an OUTCOME_WORKER; NULL: there is none
-    bint waits_for_records      # a long poll: answered with what there is when the broker stops, given up when the client has shut down its side
+    bint waits_for_records      # a long poll: answered with what there is when the broker stops, given up when the
+                                # client has shut down its side
 
 # Not of a thread that was left behind with its request.
 cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:
@@ -172,7 +179,8 @@ cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:
 # Remembers a leader that the reply names, once.
 cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil
 # Writes a reply's tagged fields: NodeEndpoints of those leaders that the listener knows, or none.
-cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders, ByteBuffer* out) noexcept nogil
+cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders,
+                        ByteBuffer* out) noexcept nogil
 
 cdef class DataPlane:
     cdef DataPlaneState* state

@@ -49,7 +49,8 @@ cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil:
     leaders.push_back(node_id)
 
 
-cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders, ByteBuffer* out) noexcept nogil:
+cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders,
+                        ByteBuffer* out) noexcept nogil:
     cdef ByteBuffer endpoints
     buffer_init(&endpoints)
     if leaders.size() and endpoints_write(plane, listener_index, leaders, &endpoints):
@@ -64,7 +65,8 @@ cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[in
     buffer_free(&endpoints)
 
 
-cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* node_ids, ByteBuffer* out) noexcept nogil:
+cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* node_ids,
+                             ByteBuffer* out) noexcept nogil:
     cdef unordered_map[int64_t, NodeEndpoint].iterator found
     cdef NodeEndpoint* endpoint
     cdef int32_t known = 0
@@ -93,11 +95,12 @@ cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vect
 cdef class DataPlane:
     """Owns the shared state; keeps the Python owners of the tables alive.
 
-    Created once by the server before any Processor, and outlives all of them. Its properties are set on the control loop and read by every
-    data-plane thread.
+    Created once by the server before any Processor, and outlives all of them. Its properties are set on the control
+    loop and read by every data-plane thread.
     """
 
-    def __cinit__(self, int32_t node_id, PartitionTable partitions not None, FetchSessionCache sessions not None, EventQueue events not None,
+    def __cinit__(self, int32_t node_id, PartitionTable partitions not None, FetchSessionCache sessions not None,
+                  EventQueue events not None,
                   int32_t fetch_max_bytes=57671680):
         cdef int i
         cdef int j
@@ -173,7 +176,8 @@ cdef class DataPlane:
 
     @property
     def request_log_level(self):
-        """What the EventQueue is told of Produce and Fetch: 0 nothing, 1 every request (DEBUG), 2 their bodies too (TRACE)."""
+        """What the EventQueue is told of Produce and Fetch: 0 nothing, 1 every request (DEBUG), 2 their bodies too
+        (TRACE)."""
         return atomic_load(&self.state.request_log)
 
     @request_log_level.setter
@@ -182,7 +186,8 @@ cdef class DataPlane:
 
     @property
     def verify_transactions(self):
-        """transaction.partition.verification.enable: whether Produce before version 12 is taken into transactions that the coordinator knows of only."""
+        """transaction.partition.verification.enable: whether Produce before version 12 is taken into transactions that
+        the coordinator knows of only."""
         return bool(atomic_load(&self.state.verify_transactions))
 
     @verify_transactions.setter
@@ -219,8 +224,8 @@ cdef class DataPlane:
             pthread_rwlock_unlock(&self.state.endpoints_lock)
 
     def counters(self):
-        """{api key: {counter: value}} of the APIs that were ever asked for; times in nanoseconds. `total_histogram[i]` counts requests
-        whose total time was below 2**i microseconds (and not below 2**(i-1))."""
+        """{api key: {counter: value}} of the APIs that were ever asked for; times in nanoseconds. `total_histogram[i]`
+        counts requests whose total time was below 2**i microseconds (and not below 2**(i-1))."""
         cdef int i
         cdef int j
         cdef ApiCounters* api

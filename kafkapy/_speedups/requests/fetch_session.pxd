@@ -1,7 +1,8 @@
-"""Incremental fetch sessions (KIP-227): the cache and one session. Shared by all Processors; each session has one user at a time.
+"""Incremental fetch sessions (KIP-227): the cache and one session. Shared by all Processors; each session has one user
+at a time.
 
-Never hold two of the locks: the cache's mutex (its maps, last use, sizes) and a session's mutex (epoch, partitions) are taken one after the other. A
-session lives as long as the cache or a request refers to it.
+Never hold two of the locks: the cache's mutex (its maps, last use, sizes) and a session's mutex (epoch, partitions) are
+taken one after the other. A session lives as long as the cache or a request refers to it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -35,7 +36,8 @@ cdef struct FetchPartitionRequest:
     int32_t max_bytes
 
 cdef cppclass CachedPartition:
-    """One partition of a session: what was asked last and what was answered last. In a doubly linked list, in the order it is served."""
+    """One partition of a session: what was asked last and what was answered last. In a doubly linked list, in the order
+    it is served."""
     FetchTopic* topic
     FetchPartitionRequest request
     int64_t high_watermark          # answered last; -1: never, or after an error
@@ -76,7 +78,8 @@ cdef cppclass FetchSessionCacheState:
 
 cdef FetchTopic* fetch_topic_new(const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil
 # The same in the memory of `last`, referenced there too, when nobody else has that topic any more.
-cdef FetchTopic* fetch_topic_again(FetchTopic** last, const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil
+cdef FetchTopic* fetch_topic_again(FetchTopic** last, const uint8_t* name, size_t size,
+                                   const uint8_t* topic_id) noexcept nogil
 
 cdef inline FetchTopic* fetch_topic_ref(FetchTopic* topic) noexcept nogil:
     atomic_add(&topic.references, 1)
@@ -100,12 +103,17 @@ cdef void session_unref(FetchSession* session) noexcept nogil
 cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil
 # A new session outside the cache, to be filled by session_put and handed to session_admit.
 cdef FetchSession* session_new(bint privileged, bint uses_topic_ids, int64_t now_ms) noexcept nogil
-# Puts it into the cache, evicting others where the rules allow; its id, or INVALID_SESSION_ID. Releases the caller's reference.
+# Puts it into the cache, evicting others where the rules allow; its id, or INVALID_SESSION_ID. Releases the caller's
+# reference.
 cdef int32_t session_admit(FetchSessionCacheState* cache, FetchSession* session, int64_t now_ms) noexcept nogil
-# It was used, and holds that many partitions now. False when the cache has no room for those that were added: it is out of the cache then.
-cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil
-# Under the session's mutex (or before it is admitted): adds a partition at the end or updates its request; references the topic.
-cdef CachedPartition* session_put(FetchSession* session, FetchTopic* topic, const FetchPartitionRequest* request) noexcept nogil
+# It was used, and holds that many partitions now. False when the cache has no room for those that were added: it is out
+# of the cache then.
+cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size,
+                        int64_t now_ms) noexcept nogil
+# Under the session's mutex (or before it is admitted): adds a partition at the end or updates its request; references
+# the topic.
+cdef CachedPartition* session_put(FetchSession* session, FetchTopic* topic,
+                                  const FetchPartitionRequest* request) noexcept nogil
 cdef void session_forget(FetchSession* session, FetchTopic* topic, int32_t partition) noexcept nogil
 cdef void session_move_to_end(FetchSession* session, CachedPartition* partition) noexcept nogil
 

@@ -1,16 +1,19 @@
-"""The fetch session cache: which sessions there are, which may be evicted, what each one holds (KIP-227; Kafka's FetchSessionCacheShard).
+"""The fetch session cache: which sessions there are, which may be evicted, what each one holds (KIP-227; Kafka's
+FetchSessionCacheShard).
 
 Eviction, when max.incremental.fetch.session.cache.slots are taken and another session wants one:
 
     1. the session unused for longest, if that is longer than the eviction time (120 s);
-    2. else the least valuable evictable session, if it is not more valuable than the new one. Value: followers before consumers, then
-       more partitions before fewer. A session can be evicted once it is older than the eviction time; a consumer's by a follower at any age;
+    2. else the least valuable evictable session, if it is not more valuable than the new one. Value: followers before
+       consumers, then more partitions before fewer. A session can be evicted once it is older than the eviction time; a
+       consumer's by a follower at any age;
     3. else the new one gets no session and its client goes on with full fetches.
 
-Beyond Kafka, the partitions of all sessions together are bounded (kafkapy.fetch.session.max.partitions), because slots alone bound no memory: where they
-are too many, sessions unused for longer than the eviction time make room, and else the new one gets none. A session that a client adds too many
-partitions to is closed. `expire` drops sessions whose connection must have been closed as idle. Topics that are not known, or not to be read by that
-client, get into no session (fetch_response.pyx).
+Beyond Kafka, the partitions of all sessions together are bounded (kafkapy.fetch.session.max.partitions), because slots
+alone bound no memory: where they are too many, sessions unused for longer than the eviction time make room, and else
+the new one gets none. A session that a client adds too many partitions to is closed. `expire` drops sessions whose
+connection must have been closed as idle. Topics that are not known, or not to be read by that client, get into no
+session (fetch_response.pyx).
 """
 
 import os
@@ -38,7 +41,7 @@ cdef int64_t ANY_TIME = -(<int64_t>1 << 62)
 ctypedef pair[int64_t, int32_t] SessionKey
 
 
-# ---- topics ---------------------------------------------------------------------------------------------------------------------
+# ---- topics ----------------------------------------------------------------------------------------------------------
 
 cdef FetchTopic* fetch_topic_new(const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil:
     """Copies the name (may be empty) and the id (NULL in requests by name)."""
@@ -60,7 +63,8 @@ cdef void fill_topic(FetchTopic* topic, const uint8_t* name, size_t size, const 
         memset(topic.topic_id, 0, TOPIC_ID_SIZE)
 
 
-cdef FetchTopic* fetch_topic_again(FetchTopic** last, const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil:
+cdef FetchTopic* fetch_topic_again(FetchTopic** last, const uint8_t* name, size_t size,
+                                   const uint8_t* topic_id) noexcept nogil:
     if last[0] != NULL and atomic_load(&last[0].references) == 1:
         fill_topic(last[0], name, size, topic_id)
     else:
@@ -89,7 +93,7 @@ cdef void partition_key(FetchTopic* topic, int32_t partition, string* key) noexc
     key.append(<const char*>&partition, sizeof(partition))
 
 
-# ---- one session ----------------------------------------------------------------------------------------------------------------
+# ---- one session -----------------------------------------------------------------------------------------------------
 
 cdef int32_t next_session_epoch(int32_t epoch) noexcept nogil:
     if epoch < 0:
@@ -149,7 +153,8 @@ cdef void list_remove(FetchSession* session, CachedPartition* partition) noexcep
         session.last = partition.previous
 
 
-cdef CachedPartition* session_put(FetchSession* session, FetchTopic* topic, const FetchPartitionRequest* request) noexcept nogil:
+cdef CachedPartition* session_put(FetchSession* session, FetchTopic* topic,
+                                  const FetchPartitionRequest* request) noexcept nogil:
     cdef string key
     partition_key(topic, request.partition, &key)
     cdef unordered_map[string, CachedPointer, SeededHash].iterator found = session.by_key.find(key)
@@ -188,7 +193,7 @@ cdef void session_move_to_end(FetchSession* session, CachedPartition* partition)
         list_append(session, partition)
 
 
-# ---- the cache ------------------------------------------------------------------------------------------------------------------
+# ---- the cache -------------------------------------------------------------------------------------------------------
 
 cdef SessionKey used_key(FetchSession* session) noexcept nogil:
     return SessionKey(session.last_used_ms, session.id)
@@ -199,8 +204,8 @@ cdef SessionKey evictable_key(FetchSession* session) noexcept nogil:
 
 
 cdef void take_out(FetchSessionCacheState* cache, FetchSession* session) noexcept nogil:
-    """Under the cache's mutex, for a session that is in the cache; the cache's reference becomes the caller's, to be dropped without the mutex: a session
-    may hold 200,000 partitions, and every Processor needs the mutex."""
+    """Under the cache's mutex, for a session that is in the cache; the cache's reference becomes the caller's, to be
+    dropped without the mutex: a session may hold 200,000 partitions, and every Processor needs the mutex."""
     cdef SessionKey key = evictable_key(session)
     cache.last_used.erase(used_key(session))
     cache.evictable_by_all.erase(key)
@@ -211,7 +216,8 @@ cdef void take_out(FetchSessionCacheState* cache, FetchSession* session) noexcep
 
 
 cdef void use(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil:
-    """Under the cache's mutex, for a session that is (or is becoming) the cache's: its last use and size are now these."""
+    """Under the cache's mutex, for a session that is (or is becoming) the cache's: its last use and size are now
+    these."""
     cdef bint old_enough = now_ms - session.created_ms > cache.eviction_ms
     cdef SessionKey key
     if session.cached_size != -1:
@@ -265,7 +271,8 @@ cdef void release(vector[FetchSession*]* sessions) noexcept nogil:
         session_unref(sessions[0][i])
 
 
-cdef bint make_room(FetchSessionCacheState* cache, bint privileged, int64_t size, int64_t now_ms, vector[FetchSession*]* evicted) noexcept nogil:
+cdef bint make_room(FetchSessionCacheState* cache, bint privileged, int64_t size, int64_t now_ms,
+                    vector[FetchSession*]* evicted) noexcept nogil:
     """Under the cache's mutex: whether a session of that size finds a slot and room for its partitions."""
     cdef FetchSession* session
     if cache.slots == 0 or size > cache.max_partitions:
@@ -338,7 +345,8 @@ cdef int32_t session_admit(FetchSessionCacheState* cache, FetchSession* session,
     return session_id
 
 
-cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil:
+cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size,
+                        int64_t now_ms) noexcept nogil:
     """One that was evicted meanwhile serves the request that has it, and no other."""
     cdef bint fits = True
     pthread_mutex_lock(&cache.mutex)
@@ -355,7 +363,8 @@ cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, in
 
 
 cdef void drop_sessions(FetchSessionCacheState* cache, int64_t unused_ms, int64_t now_ms) noexcept nogil:
-    """Drops all that were not used for longer than so many ms; a few at a time, so that Processors get the mutex in between."""
+    """Drops all that were not used for longer than so many ms; a few at a time, so that Processors get the mutex in
+    between."""
     cdef FetchSession* session
     while True:
         pthread_mutex_lock(&cache.mutex)
@@ -372,8 +381,8 @@ cdef class FetchSessionCache:
     """Owns the cache. Created once by the server; used by every Processor."""
 
     def __cinit__(self, size_t slots=1000, int64_t eviction_ms=120_000, int64_t max_partitions=500_000):
-        """slots: max.incremental.fetch.session.cache.slots, 0 for no sessions at all; eviction_ms: Kafka's fixed 120 s, in ms; max_partitions:
-        kafkapy.fetch.session.max.partitions, over all sessions."""
+        """slots: max.incremental.fetch.session.cache.slots, 0 for no sessions at all; eviction_ms: Kafka's fixed 120 s,
+        in ms; max_partitions: kafkapy.fetch.session.max.partitions, over all sessions."""
         self.state = new FetchSessionCacheState()
         pthread_mutex_init(&self.state.mutex, NULL)
         self.state.slots = slots
@@ -405,16 +414,19 @@ cdef class FetchSessionCache:
             drop_sessions(self.state, ANY_TIME, 0)
 
     def expire(self, int64_t unused_ms):
-        """Closes the sessions that no request has used for longer than so many ms. Any thread; blocks nobody for long."""
+        """Closes the sessions that no request has used for longer than so many ms. Any thread; blocks nobody for
+        long."""
         with nogil:
             drop_sessions(self.state, unused_ms, monotonic_ns() // NS_PER_MS)
 
     def counters(self):
-        """{"sessions", "partitions", "evictions"}: NumIncrementalFetchSessions, NumIncrementalFetchPartitionsCached, and evictions so far."""
+        """{"sessions", "partitions", "evictions"}: NumIncrementalFetchSessions, NumIncrementalFetchPartitionsCached,
+        and evictions so far."""
         cdef size_t sessions
         cdef int64_t partitions
         cdef int64_t evictions
-        # No Python object is made under the mutex: that could run the garbage collector, and a Processor would wait for it.
+        # No Python object is made under the mutex: that could run the garbage collector, and a Processor would wait for
+        # it.
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             sessions = self.state.sessions.size()

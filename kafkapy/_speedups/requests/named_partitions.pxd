@@ -1,4 +1,5 @@
-"""The partitions that one request names: which of its entries are for a partition that it has named already. Linear, whatever the names are."""
+"""The partitions that one request names: which of its entries are for a partition that it has named already. Linear,
+whatever the names are."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
@@ -20,5 +21,7 @@ cdef cppclass NamedPartitions:
 cdef void named_begin(NamedPartitions* named, size_t count) noexcept nogil
 # Of a topic's name or id; once for all its entries.
 cdef uint64_t named_topic(NamedPartitions* named, const uint8_t* topic, size_t size) noexcept nogil
-# The number of the first entry for that partition, where entries are numbered from 0 as they come: this one's own if it is the first.
-cdef size_t named_first(NamedPartitions* named, const uint8_t* topic, size_t size, uint64_t topic_hash, int32_t index) noexcept nogil
+# The number of the first entry for that partition, where entries are numbered from 0 as they come: this one's own if it
+# is the first.
+cdef size_t named_first(NamedPartitions* named, const uint8_t* topic, size_t size, uint64_t topic_hash,
+                        int32_t index) noexcept nogil

@@ -16,7 +16,8 @@ cdef uint64_t named_topic(NamedPartitions* named, const uint8_t* topic, size_t s
     return named.seed.of(topic, size)
 
 
-cdef size_t named_first(NamedPartitions* named, const uint8_t* topic, size_t size, uint64_t topic_hash, int32_t index) noexcept nogil:
+cdef size_t named_first(NamedPartitions* named, const uint8_t* topic, size_t size, uint64_t topic_hash,
+                        int32_t index) noexcept nogil:
     cdef NamedPartition entry
     cdef NamedPartition* known
     cdef size_t mask = named.table.size() - 1

@@ -1,4 +1,5 @@
-"""Which partitions this broker hosts: name and topic id to LogState. Written by the control plane, read by Processors under a read lock."""
+"""Which partitions this broker hosts: name and topic id to LogState. Written by the control plane, read by Processors
+under a read lock."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.string cimport string
@@ -36,13 +37,16 @@ cdef enum LookupStatus:
     LOOKUP_NOT_HOSTED = 3           # NOT_LEADER_OR_FOLLOWER
 
 # On LOOKUP_OK `log` holds a reference for the caller (log_unref).
-cdef LookupStatus partition_by_name(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, int32_t partition, LogState** log) noexcept nogil
-cdef LookupStatus partition_by_id(PartitionTableState* t, const uint8_t* topic_id, int32_t partition, LogState** log) noexcept nogil
+cdef LookupStatus partition_by_name(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, int32_t partition,
+                                    LogState** log) noexcept nogil
+cdef LookupStatus partition_by_id(PartitionTableState* t, const uint8_t* topic_id, int32_t partition,
+                                  LogState** log) noexcept nogil
 # The topic's name for an id ("" when unknown), for authorization of requests by id.
 cdef bint topic_name_of(PartitionTableState* t, const uint8_t* topic_id, string* name) noexcept nogil
 cdef bint topic_id_of(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, uint8_t* topic_id) noexcept nogil
 # Who leads a partition that is not hosted here, as far as the control plane said; {-1, -1} when it did not.
-cdef LeaderHint partition_leader(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, int32_t partition) noexcept nogil
+cdef LeaderHint partition_leader(PartitionTableState* t, const uint8_t* name, Py_ssize_t size,
+                                 int32_t partition) noexcept nogil
 
 cdef class PartitionTable:
     cdef PartitionTableState* state

@@ -1,7 +1,8 @@
 """The partitions this broker hosts, by topic name and by topic id (see partition_table.pxd).
 
-The control plane writes under the write lock with the GIL released; a Processor holds the read lock for one hash look-up. A reader
-leaves with a reference to the LogState, never with a pointer into the table, so a topic may be deleted at any moment.
+The control plane writes under the write lock with the GIL released; a Processor holds the read lock for one hash
+look-up. A reader leaves with a reference to the LogState, never with a pointer into the table, so a topic may be
+deleted at any moment.
 """
 
 from cython.operator cimport dereference, preincrement
@@ -42,7 +43,8 @@ cdef LookupStatus find_partition(TopicEntry* entry, int32_t partition, LogState*
     return LOOKUP_OK
 
 
-cdef TopicEntry* find_topic(unordered_map[string, TopicPointer, SeededHash]* topics, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+cdef TopicEntry* find_topic(unordered_map[string, TopicPointer, SeededHash]* topics, const uint8_t* key,
+                            Py_ssize_t size) noexcept nogil:
     """Under either lock; NULL when there is none."""
     cdef string wanted
     if size > 0:
@@ -53,7 +55,8 @@ cdef TopicEntry* find_topic(unordered_map[string, TopicPointer, SeededHash]* top
     return dereference(found).second
 
 
-cdef LookupStatus partition_by_name(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, int32_t partition, LogState** log) noexcept nogil:
+cdef LookupStatus partition_by_name(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, int32_t partition,
+                                    LogState** log) noexcept nogil:
     cdef LookupStatus status = LOOKUP_UNKNOWN_TOPIC
     pthread_rwlock_rdlock(&t.lock)
     cdef TopicEntry* entry = find_topic(&t.by_name, name, size)
@@ -63,7 +66,8 @@ cdef LookupStatus partition_by_name(PartitionTableState* t, const uint8_t* name,
     return status
 
 
-cdef LookupStatus partition_by_id(PartitionTableState* t, const uint8_t* topic_id, int32_t partition, LogState** log) noexcept nogil:
+cdef LookupStatus partition_by_id(PartitionTableState* t, const uint8_t* topic_id, int32_t partition,
+                                  LogState** log) noexcept nogil:
     cdef LookupStatus status = LOOKUP_UNKNOWN_TOPIC
     pthread_rwlock_rdlock(&t.lock)
     cdef TopicEntry* entry = find_topic(&t.by_id, topic_id, TOPIC_ID_SIZE)
@@ -93,7 +97,8 @@ cdef bint topic_id_of(PartitionTableState* t, const uint8_t* name, Py_ssize_t si
     return entry != NULL
 
 
-cdef LeaderHint partition_leader(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, int32_t partition) noexcept nogil:
+cdef LeaderHint partition_leader(PartitionTableState* t, const uint8_t* name, Py_ssize_t size,
+                                 int32_t partition) noexcept nogil:
     cdef LeaderHint hint
     hint.leader_id = -1
     hint.leader_epoch = -1
@@ -106,7 +111,8 @@ cdef LeaderHint partition_leader(PartitionTableState* t, const uint8_t* name, Py
 
 
 cdef class PartitionTable:
-    """Owns the table. Created once by the server; written on the control loop, read by every Processor without the GIL."""
+    """Owns the table. Created once by the server; written on the control loop, read by every Processor without the
+    GIL."""
 
     def __cinit__(self):
         self.logs = {}
@@ -125,9 +131,11 @@ cdef class PartitionTable:
         del self.state
 
     def put(self, str topic, bytes topic_id, int32_t partition_count):
-        """Adds a topic or changes its partition count; a known name with another id is a topic created anew, and loses its logs.
+        """Adds a topic or changes its partition count; a known name with another id is a topic created anew, and loses
+        its logs.
 
-        `topic_id` is 16 raw bytes; all zero means that the topic has no id. ValueError for another size or a negative count.
+        `topic_id` is 16 raw bytes; all zero means that the topic has no id. ValueError for another size or a negative
+        count.
         """
         if len(topic_id) != TOPIC_ID_SIZE:
             raise ValueError(f"a topic id has 16 bytes, not {len(topic_id)}")
@@ -163,7 +171,8 @@ cdef class PartitionTable:
                 entry_unref(replaced)
 
     def set_log(self, str topic, int32_t partition, PartitionLog log not None):
-        """Hosts a partition here. KeyError when the topic was not put, ValueError when the partition number is out of range."""
+        """Hosts a partition here. KeyError when the topic was not put, ValueError when the partition number is out of
+        range."""
         cdef string name = topic.encode()
         cdef TopicEntry* entry
         cdef LogState* previous = NULL
@@ -192,7 +201,8 @@ cdef class PartitionTable:
         self.logs[topic, partition] = log
 
     def remove_log(self, str topic, int32_t partition):
-        """The partition is no longer hosted here (fetch and produce answer NOT_LEADER_OR_FOLLOWER); nothing happens when it was not."""
+        """The partition is no longer hosted here (fetch and produce answer NOT_LEADER_OR_FOLLOWER); nothing happens
+        when it was not."""
         cdef string name = topic.encode()
         cdef TopicEntry* entry
         cdef LogState* previous = NULL
@@ -221,7 +231,8 @@ cdef class PartitionTable:
         self.forget_logs(topic)
 
     def set_leader(self, str topic, int32_t partition, int32_t leader_id, int32_t leader_epoch):
-        """Says who leads a partition that is not hosted here: told to clients in Produce v10+ and Fetch v16+ (KIP-951)."""
+        """Says who leads a partition that is not hosted here: told to clients in Produce v10+ and Fetch v16+
+        (KIP-951)."""
         cdef string name = topic.encode()
         cdef TopicEntry* entry
         cdef LeaderHint hint

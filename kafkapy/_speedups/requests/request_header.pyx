@@ -18,7 +18,8 @@ from kafkapy._speedups.requests.apis cimport data_plane_api
 from kafkapy._speedups.requests.data_plane cimport API_VERSIONS, Frame
 
 
-cdef HeaderStatus request_header_decode(const ApiTableState* table, uint8_t* data, int64_t size, Frame* frame) noexcept nogil:
+cdef HeaderStatus request_header_decode(const ApiTableState* table, uint8_t* data, int64_t size,
+                                        Frame* frame) noexcept nogil:
     cdef Cursor c
     cdef HeaderStatus status = HEADER_OK
     cdef const ApiEntry* api
@@ -52,7 +53,8 @@ cdef HeaderStatus request_header_decode(const ApiTableState* table, uint8_t* dat
     return status
 
 
-cdef void response_header_write(const ApiTableState* table, const Frame* frame, int64_t body_size, ByteBuffer* out) noexcept nogil:
+cdef void response_header_write(const ApiTableState* table, const Frame* frame, int64_t body_size,
+                                ByteBuffer* out) noexcept nogil:
     cdef bint tagged = frame.api_key != API_VERSIONS and frame.api_version >= table.apis[frame.api_key].first_flexible
     write_int32(out, <int32_t>(4 + tagged + body_size))
     write_int32(out, frame.correlation_id)
@@ -61,8 +63,9 @@ cdef void response_header_write(const ApiTableState* table, const Frame* frame, 
 
 
 cdef class ApiTable:
-    """Which API keys and versions come in: a dict of api key to (min version, max version, first flexible version or None,
-    served by the data plane). Built once by the server from the registry of handlers; read by Processors and the RequestChannel."""
+    """Which API keys and versions come in: a dict of api key to (min version, max version, first flexible version or
+    None, served by the data plane). Built once by the server from the registry of handlers; read by Processors and the
+    RequestChannel."""
 
     def __cinit__(self, dict apis not None):
         cdef int key

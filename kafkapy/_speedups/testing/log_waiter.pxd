@@ -6,5 +6,6 @@ from kafkapy._speedups.log.partition_log cimport PartitionLog
 
 cdef class LogWaiter:
     cdef PartitionLog log
-    cdef int64_t* fired             # atomic; outlives the object, because a wake may be on its way when the waiter is removed
+    cdef int64_t* fired             # atomic; outlives the object, because a wake may be on its way when the waiter is
+                                    # removed
     cdef uint64_t token

@@ -1,4 +1,5 @@
-"""Kafka's primitive types read and written one by one through the checked cursor of wire.pxd: for tools and for the cursor's own tests.
+"""Kafka's primitive types read and written one by one through the checked cursor of wire.pxd: for tools and for the
+cursor's own tests.
 
 A plan is a string with one letter per value:
 
@@ -85,7 +86,8 @@ cdef object read_one(Cursor* c, Py_UCS4 kind):
 
 
 def read(data, str plan):
-    """(values, bytes consumed) for a plan. ValueError when the bytes end early, a length lies or a varint is too long."""
+    """(values, bytes consumed) for a plan. ValueError when the bytes end early, a length lies or a varint is too
+    long."""
     cdef Py_buffer view
     cdef Cursor c
     cdef list values = []
@@ -135,7 +137,8 @@ cdef int write_one(ByteBuffer* out, Py_UCS4 kind, object value) except -1:
 
 
 def write(str plan, values):
-    """The bytes of the values. ValueError for a plan that does not match; OverflowError for a number its type cannot hold."""
+    """The bytes of the values. ValueError for a plan that does not match; OverflowError for a number its type cannot
+    hold."""
     cdef ByteBuffer out
     buffer_init(&out)
     try:

@@ -18,7 +18,8 @@ cdef class RequestDriver:
     cdef bint privileged
     cdef uint64_t next_token
     cdef LeftMemory left
-    cdef void fill_frame(self, Frame* frame, int16_t api_key, int16_t api_version, int32_t correlation_id, uint8_t* body, int64_t size) noexcept
+    cdef void fill_frame(self, Frame* frame, int16_t api_key, int16_t api_version, int32_t correlation_id,
+                         uint8_t* body, int64_t size) noexcept
 
 cdef class Exchange:
     cdef RequestDriver driver
@@ -29,7 +30,8 @@ cdef class Exchange:
     cdef int64_t body_size
     cdef Frame frame
     cdef Outcome outcome
-    cdef int64_t* wake_count        # atomic. Never freed: a log wakes from any thread, also when the request it was for is over
+    cdef int64_t* wake_count        # atomic. Never freed: a log wakes from any thread, also when the request it was for
+                                    # is over
     cdef bint is_open               # parked or asking: outcome.parked is alive
     cdef object frame_bytes
     cdef void drop(self) noexcept

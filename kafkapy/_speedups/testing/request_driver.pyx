@@ -1,7 +1,8 @@
 """Runs Produce and Fetch without sockets: one connection's view of the data plane, from Python, one step at a time.
 
-Used by tests, by the fuzzers and by perf/request_bench.py. It stands where a Processor stands: it hands over the decoded header and the body, and
-a request that parks is an `Exchange` that is woken, answered, timed out or cancelled by the caller.
+Used by tests, by the fuzzers and by perf/request_bench.py. It stands where a Processor stands: it hands over the
+decoded header and the body, and a request that parks is an `Exchange` that is woken, answered, timed out or cancelled
+by the caller.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -69,7 +70,8 @@ ASK = "ask"
 CLOSE = "close"
 WORKER = "worker"
 
-cdef dict KINDS = {OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK, OUTCOME_CLOSE: CLOSE,
+cdef dict KINDS = {OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK,
+                   OUTCOME_CLOSE: CLOSE,
                    OUTCOME_WORKER: WORKER}
 
 
@@ -120,7 +122,8 @@ cdef class RequestDriver:
         data_plane_forget(&self.left)
 
     def handle(self, int16_t api_key, int16_t api_version, int32_t correlation_id, client_id, bytes body):
-        """Hands a request over; ValueError for an API the data plane does not serve. The Exchange says what came of it."""
+        """Hands a request over; ValueError for an API the data plane does not serve. The Exchange says what came of
+        it."""
         cdef const DataPlaneApi* api = data_plane_api(api_key)
         if api == NULL:
             raise ValueError(f"the data plane does not serve api key {api_key}")
@@ -164,8 +167,8 @@ cdef class RequestDriver:
         return self.authorization.decisions.size(), self.authorization.key_bytes
 
     def measure(self, int16_t api_key, int16_t api_version, bytes body, int64_t count):
-        """Nanoseconds for `count` requests with the same body, each to its final outcome, without Python in between. A request that parks or
-        asks is cancelled and raises RuntimeError."""
+        """Nanoseconds for `count` requests with the same body, each to its final outcome, without Python in between. A
+        request that parks or asks is cancelled and raises RuntimeError."""
         cdef Frame frame
         cdef Outcome outcome
         cdef int64_t size = len(body)
@@ -202,7 +205,8 @@ cdef class RequestDriver:
             raise RuntimeError("a request that is measured must be answered at once")
         return elapsed
 
-    cdef void fill_frame(self, Frame* frame, int16_t api_key, int16_t api_version, int32_t correlation_id, uint8_t* body, int64_t size) noexcept:
+    cdef void fill_frame(self, Frame* frame, int16_t api_key, int16_t api_version, int32_t correlation_id,
+                         uint8_t* body, int64_t size) noexcept:
         frame.api_key = api_key
         frame.api_version = api_version
         frame.correlation_id = correlation_id
@@ -220,7 +224,8 @@ cdef class RequestDriver:
 
 
 cdef class Exchange:
-    """One request and what came of it. Owns the body, as a Processor owns the frame, until the request is final or cancelled."""
+    """One request and what came of it. Owns the body, as a Processor owns the frame, until the request is final or
+    cancelled."""
 
     def __init__(self):
         raise TypeError("an Exchange is made by RequestDriver.handle")
@@ -273,7 +278,8 @@ cdef class Exchange:
 
     @property
     def questions(self):
-        """What Python must decide: keys of the authorization cache, or numbers of partition entries as text; empty when it is not asked."""
+        """What Python must decide: keys of the authorization cache, or numbers of partition entries as text; empty when
+        it is not asked."""
         cdef size_t i
         cdef bytes question
         out = []
@@ -299,7 +305,8 @@ cdef class Exchange:
         return self.outcome.kind == OUTCOME_ASK and self.is_open and self.outcome.ask.kind == ASK_VERIFY
 
     def resume(self, bint timed_out=False):
-        """What the Processor does when a log woke the request, its deadline passed, or Python answered. RuntimeError when it is final."""
+        """What the Processor does when a log woke the request, its deadline passed, or Python answered. RuntimeError
+        when it is final."""
         if not self.is_open:
             raise RuntimeError("the request is not parked")
         cdef void* parked = self.outcome.parked
@@ -310,7 +317,8 @@ cdef class Exchange:
         return self
 
     def work(self):
-        """What a thread of the worker pool does with a request of the kind WORKER, and then the Processor. RuntimeError for another kind."""
+        """What a thread of the worker pool does with a request of the kind WORKER, and then the Processor. RuntimeError
+        for another kind."""
         if not self.is_open or self.outcome.kind != OUTCOME_WORKER:
             raise RuntimeError("the request is not for a worker")
         with nogil:
@@ -337,17 +345,20 @@ cdef class Exchange:
         if records is None:
             produce_replace_records(self.outcome.parked, index, NULL, 0)
         else:
-            produce_replace_records(self.outcome.parked, index, <const uint8_t*><const char*>(<bytes>records), len(records))
+            produce_replace_records(self.outcome.parked, index, <const uint8_t*><const char*>(<bytes>records),
+                                    len(records))
 
     def refuse_records(self, int32_t index, int16_t error, str message="", batch_indexes=()):
         """A worker's answer: the error code, why, and the records it is about."""
         cdef vector[int32_t] indexes = batch_indexes
         cdef bytes text = message.encode()
         self.check_produce()
-        produce_refuse_records(self.outcome.parked, index, error, text, len(text), indexes.data(), <int32_t>indexes.size())
+        produce_refuse_records(self.outcome.parked, index, error, text, len(text), indexes.data(),
+                               <int32_t>indexes.size())
 
     def records_to_convert(self, int32_t index):
-        """(fetch offset, batches) of a partition entry that a worker is asked about; KeyError when it is not asked about."""
+        """(fetch offset, batches) of a partition entry that a worker is asked about; KeyError when it is not asked
+        about."""
         cdef int64_t fetch_offset = -1
         cdef int64_t size = 0
         cdef PartitionName name
@@ -363,7 +374,8 @@ cdef class Exchange:
     def give_message_set(self, int32_t index, bytes records, int64_t end_offset):
         """A worker's answer: the message set, and the offset behind what it has looked at."""
         self.check_fetch()
-        if not fetch_give_records(self.outcome.parked, index, <const uint8_t*><const char*>records, len(records), end_offset):
+        if not fetch_give_records(self.outcome.parked, index, <const uint8_t*><const char*>records, len(records),
+                                  end_offset):
             raise KeyError(index)
 
     def refuse_conversion(self, int32_t index, int16_t error):
@@ -377,7 +389,8 @@ cdef class Exchange:
         return 0
 
     def batch_to_verify(self, int32_t index):
-        """(topic, partition, producer id, producer epoch) that the coordinator is asked about; KeyError when it is not."""
+        """(topic, partition, producer id, producer epoch) that the coordinator is asked about; KeyError when it is
+        not."""
         cdef int64_t producer_id = -1
         cdef int16_t producer_epoch = -1
         cdef PartitionName name
@@ -417,7 +430,8 @@ cdef void* write_once(void* lock) noexcept nogil:
 
 
 def waiting_writer_keeps_readers_out():
-    """Whether a reader is refused while another one has the table's kind of lock and a writer waits for it; False after ten seconds."""
+    """Whether a reader is refused while another one has the table's kind of lock and a writer waits for it; False after
+    ten seconds."""
     cdef pthread_rwlock_t lock
     cdef pthread_t writer
     cdef bint refused = False

@@ -1,8 +1,8 @@
 """Partitioners: which partition a record goes to when its sender has not said so.
 
 The built-in one is in C (`_speedups/clients/producer/partition_queue`): murmur2 of the key; records without a key stick
-to one partition until a batch is full. Here are the names for partitioner.class, and what makes one function out of whatever
-partitioner a user has:
+to one partition until a batch is full. Here are the names for partitioner.class, and the function that calls the
+partitioner of a user:
 
 - an object with ``partition(topic, key, value, partitions)``, as the hook register_partitioners gives them: serialized
   key and value, and the number of partitions;

@@ -1,22 +1,25 @@
-"""ArrowColumns: fetched records as the buffers of Arrow columns, straight from the batches, without an object per record.
+"""ArrowColumns: fetched records as the buffers of Arrow columns, straight from the batches, without an object per
+record.
 
-Before a batch is read there is room in every buffer for all that it can hold (its bytes bound what its keys, values and headers take), so the
-walk over its records only writes. Rows are collected in chunks of at most about 1 GiB a column: Arrow's binary columns count in int32.
+Before a batch is read there is room in every buffer for all that it can hold (its bytes bound what its keys, values and
+headers take), so the walk over its records only writes. Rows are collected in chunks of at most about 1 GiB a column:
+Arrow's binary columns count in int32.
 
     key, value          binary, null where the record has none
-    headers             list of struct(key: string, value: binary or null). A name that is not UTF-8 has U+FFFD in place of what is not, as
-                        ConsumerRecord.headers has.
+    headers             list of struct(key: string, value: binary or null). A name that is not UTF-8 has U+FFFD in place
+                        of what is not, as ConsumerRecord.headers has.
     topic               index into `topics`
     timestamp           int64, ms; null for message format v0, which has none (-1)
     timestamp_type      int8
 
-For Apache Spark (spark=True) three are what its schema of a Kafka topic asks for: headers are null where a record has none, timestamp is in
-µs (what is beyond them is the first or last one there is), timestamp_type is int32.
+For Apache Spark (spark=True) three are what its schema of a Kafka topic asks for: headers are null where a record has
+none, timestamp is in µs (what is beyond them is the first or last one there is), timestamp_type is int32.
 
-Memory of tables that are gone is kept for the next one, up to 64 MiB in all: pages that are new cost more than what is written to them.
+Memory of tables that are gone is kept for the next one, up to 64 MiB in all: pages that are new cost more than what is
+written to them.
 
-Positions, control batches, aborted transactions and errors are FetchedPartition's. An append may release the GIL while it walks over a
-batch; nobody else may use the partition or the columns meanwhile.
+Positions, control batches, aborted transactions and errors are FetchedPartition's. An append may release the GIL while
+it walks over a batch; nobody else may use the partition or the columns meanwhile.
 """
 
 cimport cython
@@ -57,7 +60,7 @@ cdef int[COLUMN_BUFFERS] spare_count
 cdef size_t spare_total = 0
 
 
-# ---- buffers --------------------------------------------------------------------------------------------------------------------
+# ---- buffers ---------------------------------------------------------------------------------------------------------
 
 
 cdef bint reserve(ByteBuffer* buffer, size_t room) noexcept nogil:
@@ -148,12 +151,12 @@ cdef void add_int32s(ByteBuffer* data, int32_t value, int64_t count) noexcept no
     data.size += count * sizeof(int32_t)
 
 
-# ---- names of headers -----------------------------------------------------------------------------------------------------------
+# ---- names of headers ------------------------------------------------------------------------------------------------
 
 
 cdef inline int32_t utf8_length(const uint8_t* at, int32_t left) noexcept nogil:
-    """Bytes of the character that begins here; minus the bytes to replace when it is none (at least one, else the part that could have
-    become a character: what Python replaces by one U+FFFD)."""
+    """Bytes of the character that begins here; minus the bytes to replace when it is none (at least one, else the part
+    that could have become a character: what Python replaces by one U+FFFD)."""
     cdef uint8_t lead = at[0]
     cdef uint8_t low = 0x80
     cdef uint8_t high = 0xBF
@@ -227,7 +230,7 @@ cdef inline int64_t micros(int64_t ms) noexcept nogil:
     return INT64_MAX if ms > 0 else INT64_MIN
 
 
-# ---- the walk -------------------------------------------------------------------------------------------------------------------
+# ---- the walk --------------------------------------------------------------------------------------------------------
 
 
 cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int64_t records) noexcept nogil:
@@ -236,11 +239,13 @@ cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int
     cdef int64_t rows = chunk.rows + records
     cdef int64_t headers = batch_bytes // 2         # each takes two bytes at least
     if wanted & COLUMN_KEY and not (
-        reserve_bits(&b[<int>KEY_VALID], rows) and reserve_ends(&b[<int>KEY_ENDS], records) and reserve(&b[<int>KEY_DATA], batch_bytes)
+        reserve_bits(&b[<int>KEY_VALID], rows) and reserve_ends(&b[<int>KEY_ENDS],
+                                                                records) and reserve(&b[<int>KEY_DATA], batch_bytes)
     ):
         return False
     if wanted & COLUMN_VALUE and not (
-        reserve_bits(&b[<int>VALUE_VALID], rows) and reserve_ends(&b[<int>VALUE_ENDS], records) and reserve(&b[<int>VALUE_DATA], batch_bytes)
+        reserve_bits(&b[<int>VALUE_VALID], rows) and reserve_ends(&b[<int>VALUE_ENDS],
+                                                                  records) and reserve(&b[<int>VALUE_DATA], batch_bytes)
     ):
         return False
     if wanted & COLUMN_HEADERS and not (
@@ -266,13 +271,14 @@ cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int
     return not wanted & COLUMN_TIMESTAMP_TYPE or reserve(&b[<int>TYPE_DATA], records * sizeof(int32_t))
 
 
-cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batch, Cursor* cursor, int32_t* left, int64_t* next_offset,
+cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batch, Cursor* cursor, int32_t* left,
+                        int64_t* next_offset,
                         int64_t end_offset, int64_t max_records, int32_t topic, int32_t partition, bint* good) noexcept nogil:
-    """Adds records of the batch from next_offset on and below end_offset; returns how many. At the end, next_offset is the end and records may be
-    left. `good` False: the record at the cursor is malformed.
+    """Adds records of the batch from next_offset on and below end_offset; returns how many. At the end, next_offset is
+    the end and records may be left. `good` False: the record at the cursor is malformed.
 
-    Works on copies of what it moves: bytes that are written might be anything, so the compiler would read all else again. And nobody else gets a
-    pointer to `record` and `c`, so that they need not be in memory at all.
+    Works on copies of what it moves: bytes that are written might be anything, so the compiler would read all else
+    again. And nobody else gets a pointer to `record` and `c`, so that they need not be in memory at all.
     """
     cdef RecordView record, long_record
     cdef ByteBuffer* b = chunk.buffers
@@ -381,7 +387,7 @@ cdef int64_t chunk_bytes_of(const ColumnChunk* chunk) noexcept nogil:
     return total
 
 
-# ---- for Python -----------------------------------------------------------------------------------------------------------------
+# ---- for Python ------------------------------------------------------------------------------------------------------
 
 
 cdef void give_back(ByteBuffer* buffer, int index) noexcept:
@@ -417,7 +423,8 @@ cdef class ColumnBuffer:
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         # There is always a pointer, also to nothing.
-        PyBuffer_FillInfo(view, self, self.buffer.data if self.buffer.data != NULL else <uint8_t*>b"", self.buffer.size, 1, flags)
+        PyBuffer_FillInfo(view, self, self.buffer.data if self.buffer.data != NULL else <uint8_t*>b"", self.buffer.size,
+                          1, flags)
 
 
 cdef ColumnBuffer taken(ByteBuffer* buffers, int index):
@@ -438,9 +445,11 @@ cdef ColumnBuffer taken(ByteBuffer* buffers, int index):
 
 
 cdef class ArrowColumns:
-    """Rows of these columns (a subset of COLUMN_NAMES), filled by append() and handed out once by finish(). ValueError for other names.
+    """Rows of these columns (a subset of COLUMN_NAMES), filled by append() and handed out once by finish(). ValueError
+    for other names.
 
-    `rows` and `bytes` are what is in it; `topics` are the names that the topic column's indexes mean. spark: in the types of Apache Spark.
+    `rows` and `bytes` are what is in it; `topics` are the names that the topic column's indexes mean. spark: in the
+    types of Apache Spark.
     """
 
     def __cinit__(self, columns, int64_t chunk_bytes=DEFAULT_CHUNK_BYTES, bint spark=False):
@@ -500,8 +509,9 @@ cdef class ArrowColumns:
 
     cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False,
                          int64_t end_offset=INT64_MAX, int64_t max_bytes=INT64_MAX) except -1:
-        """Takes up to so many records of a started partition, all of them below end_offset, and returns how many: fewer only at the end, once
-        `bytes` has come to max_bytes, or before an error, which the next call raises (as FetchedPartition.take). MemoryError.
+        """Takes up to so many records of a started partition, all of them below end_offset, and returns how many: fewer
+        only at the end, once `bytes` has come to max_bytes, or before an error, which the next call raises (as
+        FetchedPartition.take). MemoryError.
 
         partition.next_offset is end_offset or more once there is nothing left below it in the partition.
         """
@@ -536,9 +546,11 @@ cdef class ArrowColumns:
             size = chunk_bytes_of(chunk)
             if release_gil:
                 with nogil:
-                    rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, end_offset, limit, topic, number, &good)
+                    rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, end_offset, limit, topic,
+                                      number, &good)
             else:
-                rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, end_offset, limit, topic, number, &good)
+                rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, end_offset, limit, topic,
+                                  number, &good)
             partition.cursor = cursor
             partition.left = left
             partition.next_offset = next_offset
@@ -555,8 +567,9 @@ cdef class ArrowColumns:
     def finish(self):
         """What was collected, and an empty object again (`topics` stay): for each chunk (rows, {column: buffers}).
 
-        key, value: (null count, valid, ends, data); headers: (null count, valid, ends, how many, name ends, name data, null count of values,
-        valid ones, value ends, value data); timestamp: (null count, valid, data); the others their data. `valid` is None where none is null.
+        key, value: (null count, valid, ends, data); headers: (null count, valid, ends, how many, name ends, name data,
+        null count of values, valid ones, value ends, value data); timestamp: (null count, valid, data); the others
+        their data. `valid` is None where none is null.
         """
         cdef list out = []
         cdef ColumnChunk* chunk
@@ -575,7 +588,8 @@ cdef class ArrowColumns:
         cdef ByteBuffer* b = chunk.buffers
         if self.wanted & COLUMN_KEY:
             out["key"] = (
-                chunk.key_nulls, taken(b, KEY_VALID) if chunk.key_nulls else None, taken(b, KEY_ENDS), taken(b, KEY_DATA),
+                chunk.key_nulls, taken(b, KEY_VALID) if chunk.key_nulls else None, taken(b, KEY_ENDS), taken(b,
+                                                                                                             KEY_DATA),
             )
         if self.wanted & COLUMN_VALUE:
             out["value"] = (

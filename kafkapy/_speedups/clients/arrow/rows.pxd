@@ -39,5 +39,6 @@ cdef class ArrowRows:
     cdef int32_t partition_of(self, int64_t row) except? -1
     cdef uint64_t checksum_of(self) noexcept nogil
     cdef list queues_of(self, RecordAccumulator accumulator, str topic)
-    cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last, int64_t now_ms,
+    cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last,
+                           int64_t now_ms,
                            RecordSpans spans, ByteBuffer* headers) except -1

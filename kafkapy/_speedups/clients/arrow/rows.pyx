@@ -4,10 +4,11 @@
     list            row i is the headers ends[i] to ends[i + 1]; a null list is no headers
     number          data[i]
 
-kafkapy.arrow brings columns into these forms, and is what checks their types; the addresses it gives are trusted. Ends have been checked by
-whoever made the table: a table that fails pyarrow's validate(full=True) must not come here.
+kafkapy.arrow brings columns into these forms, and is what checks their types; the addresses it gives are trusted. Ends
+have been checked by whoever made the table: a table that fails pyarrow's validate(full=True) must not come here.
 
-Runs with the GIL, and lets other threads have it in turns. A record that cannot be appended at once waits as RecordSender.send says.
+Runs with the GIL, and lets other threads have it in turns. A record that cannot be appended at once waits as
+RecordSender.send says.
 """
 
 from libc.stdint cimport uint32_t, uintptr_t
@@ -64,7 +65,8 @@ cdef inline const uint8_t* bytes_at(const BytesColumn* column, int64_t row, int6
 
 
 cdef inline uint64_t mixed(uint64_t z) noexcept nogil:
-    """Each bit of the result depends on all of z (the finalizer of SplitMix64): sums of similar hashes are not similar."""
+    """Each bit of the result depends on all of z (the finalizer of SplitMix64): sums of similar hashes are not
+    similar."""
     z = (z ^ (z >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * <uint64_t>0x94D049BB133111EB
     return z ^ (z >> 31)
@@ -105,11 +107,13 @@ cdef NumberColumn number_column(parts) except *:
 cdef class ArrowRows:
     """`rows` rows of columns that `owner` keeps alive. Addresses, 0 for none; None for a column that is not there.
 
-    key, value: (valid, ends, data, first row, whether ends are int64); headers: three of these: the lists, names, values;
-    topic: (valid, int32 indexes, first row) into `topics`; partition, timestamp: (valid, int32 or int64 data, first row).
+    key, value: (valid, ends, data, first row, whether ends are int64); headers: three of these: the lists, names,
+    values; topic: (valid, int32 indexes, first row) into `topics`; partition, timestamp: (valid, int32 or int64 data,
+    first row).
     """
 
-    def __cinit__(self, int64_t rows, owner, *, key=None, value=None, headers=None, topic=None, topics=None, partition=None, timestamp=None):
+    def __cinit__(self, int64_t rows, owner, *, key=None, value=None, headers=None, topic=None, topics=None,
+                  partition=None, timestamp=None):
         self.rows = rows
         self.owner = owner
         self.key = bytes_column(key)
@@ -174,8 +178,8 @@ cdef class ArrowRows:
         return partition
 
     def checksum(self):
-        """The sum over all rows, modulo 2**64, of a hash of key and value: the same in whatever order and batches the rows come. Null is not
-        the same as empty."""
+        """The sum over all rows, modulo 2**64, of a hash of key and value: the same in whatever order and batches the
+        rows come. Null is not the same as empty."""
         cdef uint64_t out
         with nogil:
             out = self.checksum_of()
@@ -201,10 +205,12 @@ cdef class ArrowRows:
         """The TopicQueue of each of `topics`, or the one of `topic`; None for a topic that is not known yet."""
         return [accumulator.topics.get(name) for name in ([topic] if topic is not None else self.topics or ())]
 
-    cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last, int64_t now_ms,
+    cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last,
+                           int64_t now_ms,
                            RecordSpans spans, ByteBuffer* headers) except -1:
-        """Appends rows from `row` on while each is a record without a fault and goes into a batch that is open: the first that is not or does
-        not, or `last`. Neither runs Python code, but to wake the sender at the end, nor gives the GIL to anybody."""
+        """Appends rows from `row` on while each is a record without a fault and goes into a batch that is open: the
+        first that is not or does not, or `last`. Neither runs Python code, but to wake the sender at the end, nor gives
+        the GIL to anybody."""
         cdef BytesColumn keys = self.key
         cdef BytesColumn values = self.value
         cdef NumberColumn partitions = self.partition
@@ -280,8 +286,8 @@ cdef class ArrowRows:
     def send(self, RecordSender sender not None, str topic, int64_t now_ms, RecordSpans spans=None):
         """Appends every row, to `topic` where it is not None, and adds where they went to `spans`.
 
-        Waits and raises as RecordSender.send does; ValueError for a row that names no topic or a partition below 0. The rows before one that
-        fails are in `spans`.
+        Waits and raises as RecordSender.send does; ValueError for a row that names no topic or a partition below 0. The
+        rows before one that fails are in `spans`.
         """
         cdef ByteBuffer headers
         cdef ProducerBatch batch
@@ -301,7 +307,8 @@ cdef class ArrowRows:
                     if queues is None:
                         queues = self.queues_of(sender.accumulator, topic)
                     at = row
-                    row = self.send_open(sender.accumulator, queues, topic is not None, row, min(row + TURN, self.rows), now_ms, spans, &headers)
+                    row = self.send_open(sender.accumulator, queues, topic is not None, row, min(row + TURN, self.rows),
+                                         now_ms, spans, &headers)
                     if row > at:
                         # No bytecode is run here, so nobody else would get the GIL.
                         with nogil:

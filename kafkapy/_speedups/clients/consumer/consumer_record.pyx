@@ -1,11 +1,11 @@
 """ConsumerRecord: one fetched record, whose key, value and headers are made when they are first asked for.
 
-A record borrows the memory of its response (or of its decompressed batch) until all three were made, and shares topic, partition and
-deserializers with the other records of its batch. It looks like kafka-python's ConsumerRecord, a named tuple: the same fields in the same
-order, unpacking, indexing, comparison, `_fields`, `_asdict()` and `_replace()`.
+A record borrows the memory of its response (or of its decompressed batch) until all three were made, and shares topic,
+partition and deserializers with the other records of its batch. It looks like kafka-python's ConsumerRecord, a named
+tuple: the same fields in the same order, unpacking, indexing, comparison, `_fields`, `_asdict()` and `_replace()`.
 
-A deserializer is an object with `deserialize(topic, headers, data)` or `deserialize(topic, data)`, or something that is called with the
-data. It gets None where there is no key or value, as in kafka-python.
+A deserializer is an object with `deserialize(topic, headers, data)` or `deserialize(topic, data)`, or something that is
+called with the data. It gets None where there is no key or value, as in kafka-python.
 
 Everything here runs with the GIL.
 """
@@ -66,7 +66,8 @@ cdef RecordMemory memory_of(uint8_t* data):
     return memory
 
 
-cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoch, int timestamp_type, object key_deserializer,
+cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoch, int timestamp_type,
+                            object key_deserializer,
                             object value_deserializer, bint tuple_headers):
     cdef RecordOrigin origin = RecordOrigin.__new__(RecordOrigin)
     origin.topic = topic
@@ -111,22 +112,25 @@ def wants_headers(deserialize):
     return True
 
 
-# Without the garbage collector: a record refers to nothing that can refer to it, but for what a caller puts into a deserialized value.
+# Without the garbage collector: a record refers to nothing that can refer to it, but for what a caller puts into a
+# deserialized value.
 @cython.final
 @cython.no_gc
 @cython.freelist(1024)
 cdef class ConsumerRecord:
-    """A record of a topic: topic, partition, leader_epoch, offset, timestamp (ms), timestamp_type (0 CreateTime, 1 LogAppendTime, -1 none),
-    key, value, headers ((name, value) pairs: a list, or a tuple from the asyncio consumer), checksum (None), serialized_key_size, serialized_value_size (bytes, -1 for None) and
-    serialized_header_size (bytes, -1 without headers).
+    """A record of a topic: topic, partition, leader_epoch, offset, timestamp (ms), timestamp_type (0 CreateTime, 1
+    LogAppendTime, -1 none), key, value, headers ((name, value) pairs: a list, or a tuple from the asyncio consumer),
+    checksum (None), serialized_key_size, serialized_value_size (bytes, -1 for None) and serialized_header_size (bytes,
+    -1 without headers).
 
-    key, value and headers are made on first use; RecordDeserializationError then, when a deserializer raises. Not to be shared by threads
-    before that.
+    key, value and headers are made on first use; RecordDeserializationError then, when a deserializer raises. Not to be
+    shared by threads before that.
     """
 
     _fields = FIELDS
 
-    def __init__(self, object topic, int32_t partition, int32_t leader_epoch, int64_t offset, int64_t timestamp, int timestamp_type, key, value,
+    def __init__(self, object topic, int32_t partition, int32_t leader_epoch, int64_t offset, int64_t timestamp,
+                 int timestamp_type, key, value,
                  headers=None, checksum=None, int32_t serialized_key_size=-1, int32_t serialized_value_size=-1,
                  int64_t serialized_header_size=-1):
         if checksum is not None:
@@ -156,7 +160,8 @@ cdef class ConsumerRecord:
 
     cdef object make_value(self):
         if not self.made & VALUE_MADE:
-            value = PyBytes_FromStringAndSize(<const char*>self.value_at, self.value_size) if self.value_size >= 0 else None
+            value = PyBytes_FromStringAndSize(<const char*>self.value_at,
+                                              self.value_size) if self.value_size >= 0 else None
             if self.origin.value_deserializer is not None:
                 value = deserialized(self, self.origin.value_deserializer, value, "value")
             self.made_value = value
@@ -173,7 +178,8 @@ cdef class ConsumerRecord:
         cdef list headers
         cdef RecordMemory memory
         if not self.made & HEADERS_MADE:
-            # Lists and tuples may run the garbage collector, and so somebody who makes the rest of this very record: what is read stays.
+            # Lists and tuples may run the garbage collector, and so somebody who makes the rest of this very record:
+            # what is read stays.
             memory = self.memory
             # record_read has walked over them: every length is right.
             cursor_init(&c, self.headers_at, self.headers_size)

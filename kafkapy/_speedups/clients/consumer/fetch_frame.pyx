@@ -3,17 +3,21 @@
     frame               correlation id int32 | v12+: tagged fields (response header v1)
     body                throttle time int32 (ms) | v7+: error code int16, session id int32 | responses: array of topics
       topic             v4-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
-      partition         index int32 | error code int16 | high watermark int64 | last stable offset int64 | v5+: log start offset int64 |
-                        aborted transactions: nullable array of (producer id int64, first offset int64, v12+: tagged fields) |
-                        v11+: preferred read replica int32 | records nullable bytes |
-                        v12+: tagged fields: 0 diverging epoch (epoch int32, end offset int64), 1 current leader (id int32, epoch int32),
-                                             2 snapshot id (end offset int64, epoch int32), each with tagged fields at its end
-    v12+: tagged fields 0 node endpoints (v16+): array of (node id int32, host string, port int32, rack nullable string, tagged fields)
+      partition         index int32 | error code int16 | high watermark int64 | last stable offset int64 | v5+: log
+                        start offset int64 | aborted transactions: nullable array of (producer id int64, first offset
+                        int64, v12+: tagged fields) | v11+: preferred read replica int32 | records nullable bytes |
+                        v12+: tagged fields: 0 diverging epoch (epoch int32, end offset int64), 1 current leader (id
+                        int32, epoch int32),
+                                             2 snapshot id (end offset int64, epoch int32), each with tagged fields at
+                                             its end
+    v12+: tagged fields 0 node endpoints (v16+): array of (node id int32, host string, port int32, rack nullable string,
+    tagged fields)
 
-Strings, arrays and bytes are compact from v12 on. Batches are checked and, within a budget for the whole response, decompressed here
-(fetched_batches.pyx), so that the thread that reads records only walks over bytes that are ready.
+Strings, arrays and bytes are compact from v12 on. Batches are checked and, within a budget for the whole response,
+decompressed here (fetched_batches.pyx), so that the thread that reads records only walks over bytes that are ready.
 
-The frame owns the response's memory until partitions() hands it to the FetchedPartitions, each of which keeps all of it alive.
+The frame owns the response's memory until partitions() hands it to the FetchedPartitions, each of which keeps all of it
+alive.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -68,8 +72,9 @@ cdef bint begins_before(const AbortedTransaction& a, const AbortedTransaction& b
 
 
 cdef class FetchResponseFrame(ResponseFrame):
-    """The response to one Fetch of this version. check_crcs: whether a wrong CRC is an error (check.crcs). max_decompressed: bytes that the
-    I/O thread may open compressed batches to; batches past that are opened when they are reached, one at a time.
+    """The response to one Fetch of this version. check_crcs: whether a wrong CRC is an error (check.crcs).
+    max_decompressed: bytes that the I/O thread may open compressed batches to; batches past that are opened when they
+    are reached, one at a time.
 
     throttle_ms, error_code and session_id are the response's; the session's are 0 before version 7.
     """
@@ -152,7 +157,8 @@ cdef class FetchResponseFrame(ResponseFrame):
                     return
                 if record_size > 0:
                     data.record_bytes = record_size
-                    data.opened_bytes = batches_scan(records, record_size, self.check_crcs, &budget, &data.batches, &data.slabs)
+                    data.opened_bytes = batches_scan(records, record_size, self.check_crcs, &budget, &data.batches,
+                                                     &data.slabs)
             if flexible:
                 skip_tagged_fields(c)
         if flexible:
@@ -220,12 +226,14 @@ cdef class FetchResponseFrame(ResponseFrame):
                     endpoint.node_id,
                     PyUnicode_DecodeUTF8(<const char*>endpoint.host, endpoint.host_size, "replace"),
                     endpoint.port,
-                    PyUnicode_DecodeUTF8(<const char*>endpoint.rack, endpoint.rack_size, "replace") if endpoint.rack_size >= 0 else None,
+                    PyUnicode_DecodeUTF8(<const char*>endpoint.rack, endpoint.rack_size,
+                                         "replace") if endpoint.rack_size >= 0 else None,
                 ))
         return self.made_endpoints
 
     def partitions(self):
-        """The FetchedPartitions, in the response's order; once. KafkaProtocolError when the response cannot be decoded."""
+        """The FetchedPartitions, in the response's order; once. KafkaProtocolError when the response cannot be
+        decoded."""
         cdef list out = []
         cdef FetchedPartition partition
         cdef PartitionData* data
@@ -261,7 +269,8 @@ cdef class FetchResponseFrame(ResponseFrame):
         return out
 
     def feed(self, frame):
-        """Reads a whole frame without its size, as the I/O thread does with what it has received. A frame takes one response."""
+        """Reads a whole frame without its size, as the I/O thread does with what it has received. A frame takes one
+        response."""
         cdef Py_buffer view
         cdef uint8_t* memory
         if self.memory != NULL:

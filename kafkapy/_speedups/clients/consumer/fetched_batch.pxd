@@ -32,7 +32,8 @@ cdef struct FetchedBatch:
     int8_t timestamp_type               # -1, 0, 1
     bint has_append_time
     FetchedState state
-    const uint8_t* records              # of message format v2; in FETCHED_CLOSED compressed, or a whole message of v0 or v1
+    const uint8_t* records              # of message format v2; in FETCHED_CLOSED compressed, or a whole message of v0
+                                        # or v1
     int64_t size
     int32_t slab                        # that `records` lies in; -1: in the response
 

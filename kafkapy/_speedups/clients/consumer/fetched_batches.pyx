@@ -1,15 +1,17 @@
-"""The record bytes of a fetched partition as a list of batches: checked, decompressed, message formats v0 and v1 turned into v2.
+"""The record bytes of a fetched partition as a list of batches: checked, decompressed, message formats v0 and v1 turned
+into v2.
 
-    batches_scan    walks the bytes once. A v2 batch gets an entry that points into them (format in record_batch.pxd), with its CRC checked
-                    and, within a budget of memory, its records decompressed. What is past the budget stays compressed until it is reached.
-                    Messages of format v0 and v1 are written anew as the records of one batch for a run of plain messages, or for a wrapper
-                    (fetched_messages.pyx).
+    batches_scan    walks the bytes once. A v2 batch gets an entry that points into them (format in record_batch.pxd),
+                    with its CRC checked and, within a budget of memory, its records decompressed. What is past the
+                    budget stays compressed until it is reached. Messages of format v0 and v1 are written anew as the
+                    records of one batch for a run of plain messages, or for a wrapper (fetched_messages.pyx).
 
-What is opened lies in slabs of up to 1 MiB, which consumers use again and again; larger ones have slabs of their own. Where there is much to
-open it is opened in its slab, otherwise elsewhere, to be copied when its size is known.
+What is opened lies in slabs of up to 1 MiB, which consumers use again and again; larger ones have slabs of their own.
+Where there is much to open it is opened in its slab, otherwise elsewhere, to be copied when its size is known.
 
-A part of a batch at the end is left out, since brokers cut there; bytes without one whole batch are an entry of their own. An entry whose
-state is an error stays where it is, so that it is met by who reads up to it; behind a length or magic that is none nothing can be found.
+A part of a batch at the end is left out, since brokers cut there; bytes without one whole batch are an entry of their
+own. An entry whose state is an error stays where it is, so that it is met by who reads up to it; behind a length or
+magic that is none nothing can be found.
 
 Nothing here takes the GIL, and all of it is hostile until it has been checked.
 """
@@ -141,7 +143,8 @@ cdef inline void close_for_now(FetchedBatch* entry, const uint8_t* data, int64_t
     budget[0] = 0
 
 
-cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget, vector[FetchedBatch]* out,
+cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget,
+                          vector[FetchedBatch]* out,
                           vector[Slab]* slabs) noexcept nogil:
     cdef BatchHeader header
     cdef FetchedBatch entry
@@ -154,7 +157,8 @@ cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, in
         if status == BATCH_BAD_MAGIC and 0 <= header.magic < MAGIC_V2:
             entry_init(&entry, header.base_offset, FETCHED_READY)
             entry.magic = header.magic
-            used = messages_convert(data + at, size - at, max(min(budget[0], <int64_t>MAX_OPENED_BYTES), <int64_t>0), &entry, slabs)
+            used = messages_convert(data + at, size - at, max(min(budget[0], <int64_t>MAX_OPENED_BYTES), <int64_t>0),
+                                    &entry, slabs)
             if used == 0:
                 status = BATCH_INCOMPLETE
             else:
@@ -171,7 +175,8 @@ cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, in
         if status == BATCH_INCOMPLETE:
             break
         if status != BATCH_OK:
-            entry_init(&entry, header.base_offset, FETCHED_BAD_MAGIC if status == BATCH_BAD_MAGIC else FETCHED_BAD_LENGTH)
+            entry_init(&entry, header.base_offset,
+                       FETCHED_BAD_MAGIC if status == BATCH_BAD_MAGIC else FETCHED_BAD_LENGTH)
             out.push_back(entry)
             return opened
         entry_of(&header, data + at, &entry)
@@ -229,13 +234,16 @@ cdef void batch_open(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behin
     batch.state = FETCHED_READY
 
 
-cdef bint open_in_slab(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behind, vector[Slab]* slabs) noexcept nogil:
-    """Decompresses the batch to where it is to stay. False: it could not, for want of room or because it is damaged; nothing has changed."""
+cdef bint open_in_slab(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behind,
+                       vector[Slab]* slabs) noexcept nogil:
+    """Decompresses the batch to where it is to stay. False: it could not, for want of room or because it is damaged;
+    nothing has changed."""
     cdef size_t room = max(<size_t>SMALLEST_ROOM, FIRST_RATIO * <size_t>batch.size)
     cdef ByteBuffer into
     cdef Slab* last
     if slabs.size() == 0 or slabs.back().capacity - slabs.back().size < room:
-        if room > SLAB_SIZE or FIRST_RATIO * (batch.size + bytes_behind) < SLAB_SIZE // 2 or not slab_new(slabs, SLAB_SIZE):
+        if room > SLAB_SIZE or FIRST_RATIO * (batch.size + bytes_behind) < SLAB_SIZE // 2 or not slab_new(slabs,
+                                                                                                          SLAB_SIZE):
             return False
     last = &slabs.back()
     buffer_init(&into)
@@ -283,7 +291,8 @@ cdef bint slab_new(vector[Slab]* slabs, size_t capacity) noexcept nogil:
 
 
 cdef bint slab_copy(vector[Slab]* slabs, ByteBuffer* into, size_t wanted) noexcept nogil:
-    """A copy of the scratch buffer behind the last slab's bytes, or in a new slab; the scratch memory is given back. False: no memory."""
+    """A copy of the scratch buffer behind the last slab's bytes, or in a new slab; the scratch memory is given back.
+    False: no memory."""
     cdef Slab* last
     if slabs.size() == 0 or slabs.back().capacity - slabs.back().size < into.size:
         if not slab_new(slabs, max(into.size, min(wanted, <size_t>SLAB_SIZE))):

@@ -1,12 +1,15 @@
-"""Messages of formats v0 and v1 (message_set.pxd), as brokers before Kafka 0.11 and topics of their time have them, turned into v2 records.
+"""Messages of formats v0 and v1 (message_set.pxd), as brokers before Kafka 0.11 and topics of their time have them,
+turned into v2 records.
 
-    plain       a run of messages of one format and timestamp type becomes one batch, the first one's offset its base offset; every record
-                keeps its own timestamp, an append time too
-    wrapper     the value is a compressed message set. Offsets inside are absolute in v0; in v1 they count from 0 and the wrapper has the last
-                one's. (A v1 wrapper with offset 0 comes from librdkafka before 0.11: the offsets inside are taken as they are.) LogAppendTime
-                of a v1 wrapper holds for all inside. A wrapper inside a wrapper is an error, and so is another format.
+    plain       a run of messages of one format and timestamp type becomes one batch, the first one's offset its base
+                offset; every record keeps its own timestamp, an append time too
+    wrapper     the value is a compressed message set. Offsets inside are absolute in v0; in v1 they count from 0 and
+                the wrapper has the last one's. (A v1 wrapper with offset 0 comes from librdkafka before 0.11: the
+                offsets inside are taken as they are.) LogAppendTime of a v1 wrapper holds for all inside. A wrapper
+                inside a wrapper is an error, and so is another format.
 
-Every message has its CRC checked. Timestamps become deltas from 0, so that v0's -1 stays -1. Nothing here takes the GIL.
+Every message has its CRC checked. Timestamps become deltas from 0, so that v0's -1 stays -1. Nothing here takes the
+GIL.
 """
 
 from libc.stdint cimport INT32_MAX, int8_t, int32_t
@@ -83,7 +86,8 @@ cdef bint write_message(const Message* message, int64_t offset, int64_t base_off
     return True
 
 
-cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t max_bytes, FetchedBatch* entry, vector[Slab]* slabs) noexcept nogil:
+cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t max_bytes, FetchedBatch* entry,
+                              vector[Slab]* slabs) noexcept nogil:
     cdef Message message
     cdef Slab slab
     cdef ByteBuffer out
@@ -127,7 +131,8 @@ cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t ma
     return at
 
 
-cdef FetchedState open_wrapper(const Message* wrapper, int64_t max_bytes, FetchedBatch* entry, ByteBuffer* out) noexcept nogil:
+cdef FetchedState open_wrapper(const Message* wrapper, int64_t max_bytes, FetchedBatch* entry,
+                               ByteBuffer* out) noexcept nogil:
     cdef ByteBuffer opened
     cdef FetchedState state
     cdef int codec = wrapper.attributes & CODEC_MASK
@@ -150,7 +155,8 @@ cdef FetchedState open_wrapper(const Message* wrapper, int64_t max_bytes, Fetche
     return state
 
 
-cdef FetchedState rewrite_inside(const uint8_t* data, int64_t size, const Message* wrapper, FetchedBatch* entry, ByteBuffer* out) noexcept nogil:
+cdef FetchedState rewrite_inside(const uint8_t* data, int64_t size, const Message* wrapper, FetchedBatch* entry,
+                                 ByteBuffer* out) noexcept nogil:
     """The messages inside a wrapper: walked once for the last one's offset, once to be written."""
     cdef Message message
     cdef MessageStatus status

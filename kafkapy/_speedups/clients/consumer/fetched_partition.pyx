@@ -1,15 +1,17 @@
-"""FetchedPartition: what one Fetch response says of one partition, and its records, one after the other or many at once.
+"""FetchedPartition: what one Fetch response says of one partition, and its records, one after the other or many at
+once.
 
-Read as Kafka's CompletedFetch does: records below the fetch offset are skipped, and so are control batches; with read_committed also the
-batches of transactions that were aborted. Of those the response has a list (producer id, first offset): a transaction begins with the batch
-that reaches its first offset and ends with the abort marker of its producer. Batches that compaction has emptied only move the position.
+Read as Kafka's CompletedFetch does: records below the fetch offset are skipped, and so are control batches; with
+read_committed also the batches of transactions that were aborted. Of those the response has a list (producer id, first
+offset): a transaction begins with the batch that reaches its first offset and ends with the abort marker of its
+producer. Batches that compaction has emptied only move the position.
 
-`next_offset` is where to read on: behind the last record handed out, and behind what follows it that nobody gets to see. An error (a wrong
-CRC, records that do not add up, a codec that cannot open) is raised when the position reaches the batch that has it, and again at each call;
-what was read before it is handed out first.
+`next_offset` is where to read on: behind the last record handed out, and behind what follows it that nobody gets to
+see. An error (a wrong CRC, records that do not add up, a codec that cannot open) is raised when the position reaches
+the batch that has it, and again at each call; what was read before it is handed out first.
 
-Made by FetchResponseFrame.partitions(); used with the GIL by one thread at a time. The records' bytes belong to the response or to a slab of
-decompressed ones, which records keep alive until their fields were made.
+Made by FetchResponseFrame.partitions(); used with the GIL by one thread at a time. The records' bytes belong to the
+response or to a slab of decompressed ones, which records keep alive until their fields were made.
 """
 
 from kafkapy._speedups.base.spare_memory cimport spare_give
@@ -97,8 +99,9 @@ cdef void partition_data_free(PartitionData* data) noexcept nogil:
 
 
 cdef class FetchedPartition:
-    """One partition of a Fetch response. `bytes` is the memory it holds; `end_offset` (-1 without a batch) and `end_epoch` are those of the
-    last whole batch, known before anything is read; `leader_epoch` is that of the batch read last, -1 before.
+    """One partition of a Fetch response. `bytes` is the memory it holds; `end_offset` (-1 without a batch) and
+    `end_epoch` are those of the last whole batch, known before anything is read; `leader_epoch` is that of the batch
+    read last, -1 before.
     """
 
     def __cinit__(self):
@@ -161,7 +164,8 @@ cdef class FetchedPartition:
     @property
     def diverging_epoch(self):
         """(epoch, end offset) at which the log and what the fetcher has read still agree, or None."""
-        return None if self.data.diverging_epoch.offset < 0 else (self.data.diverging_epoch.epoch, self.data.diverging_epoch.offset)
+        return None if self.data.diverging_epoch.offset < 0 else (self.data.diverging_epoch.epoch,
+                                                                  self.data.diverging_epoch.offset)
 
     @property
     def snapshot_id(self):
@@ -171,21 +175,25 @@ cdef class FetchedPartition:
     @property
     def current_leader(self):
         """(broker id, leader epoch) of the leader, with an error that says it is another one (KIP-951); else None."""
-        return None if self.data.leader_id < 0 and self.data.leader_epoch < 0 else (self.data.leader_id, self.data.leader_epoch)
+        return None if self.data.leader_id < 0 and self.data.leader_epoch < 0 else (self.data.leader_id,
+                                                                                    self.data.leader_epoch)
 
     @property
     def aborted_transactions(self):
         """[(producer id, first offset)] of the aborted transactions among the records."""
         cdef size_t i
-        return [(self.data.aborted[i].producer_id, self.data.aborted[i].first_offset) for i in range(self.data.aborted.size())]
+        return [(self.data.aborted[i].producer_id,
+                 self.data.aborted[i].first_offset) for i in range(self.data.aborted.size())]
 
     @property
     def has_records(self):
         """Whether the response holds record bytes of the partition."""
         return self.data.record_bytes > 0
 
-    def start(self, str topic not None, int64_t fetch_offset, bint read_committed, key_deserializer, value_deserializer, bint tuple_headers=False):
-        """Makes it ready to be read from fetch_offset on. Once. A deserializer is None, a callable, or has `deserialize` (consumer_record.pyx)."""
+    def start(self, str topic not None, int64_t fetch_offset, bint read_committed, key_deserializer, value_deserializer,
+              bint tuple_headers=False):
+        """Makes it ready to be read from fetch_offset on. Once. A deserializer is None, a callable, or has
+        `deserialize` (consumer_record.pyx)."""
         if self.origin is not None or not self.exhausted or self.next_offset >= 0:
             raise IllegalStateError(f"the records of {topic}-{self.data.partition} are being read already")
         self.topic = topic
@@ -207,7 +215,8 @@ cdef class FetchedPartition:
         self.current += 1
 
     cdef bint is_aborted(self, FetchedBatch* batch) noexcept:
-        """Whether the batch belongs to an aborted transaction. Follows the transactions; called once per batch, in order."""
+        """Whether the batch belongs to an aborted transaction. Follows the transactions; called once per batch, in
+        order."""
         cdef RecordView record
         cdef Cursor c
         if batch.producer_id == NO_PRODUCER_ID:
@@ -225,7 +234,8 @@ cdef class FetchedPartition:
         return batch.attributes & TRANSACTIONAL_FLAG and self.aborting.count(batch.producer_id) > 0
 
     cdef bint settle(self) noexcept:
-        """Goes on to the next batch with records to hand out, or with an error: True. False when none is left; then it is exhausted."""
+        """Goes on to the next batch with records to hand out, or with an error: True. False when none is left; then it
+        is exhausted."""
         cdef FetchedBatch* batch
         self.exhausted = False
         while self.current < self.data.batches.size():
@@ -276,7 +286,8 @@ cdef class FetchedPartition:
                 self.slab_index = batch.slab
                 self.data.slabs[batch.slab].data = NULL
             self.memory = self.slab
-        self.origin = origin_of(self.topic, self.data.partition, batch.leader_epoch, batch.timestamp_type, self.key_deserializer,
+        self.origin = origin_of(self.topic, self.data.partition, batch.leader_epoch, batch.timestamp_type,
+                                self.key_deserializer,
                                 self.value_deserializer, self.tuple_headers)
         self.batch = batch
         self.leader_epoch = batch.leader_epoch
@@ -322,7 +333,8 @@ cdef class FetchedPartition:
         return None
 
     cpdef object next(self):
-        """The next record, or None when there is no more. Raises CorruptMessageError and its siblings as the head of this module says."""
+        """The next record, or None when there is no more. Raises CorruptMessageError and its siblings as the head of
+        this module says."""
         cdef ConsumerRecord record
         while True:
             if self.origin is None and not self.enter_batch():

@@ -1,15 +1,17 @@
 """Where fetched records wait for the user: chunks by partition, and the order in which partitions are read.
 
-    loop:   PartitionBuffer.add(chunk)  ->  waiting: [chunk, chunk ...]  ->  FetchBuffer.ready: partitions with something to read
-    user:   FetchBuffer.current  ->  its chunk being read  ->  record, record ...  ->  chunk done: the next partition's turn
+    loop:   PartitionBuffer.add(chunk)  ->  waiting: [chunk, chunk ...]  ->  FetchBuffer.ready: partitions with
+            something to read
+    user:   FetchBuffer.current  ->  its chunk being read  ->  record, record ...  ->  chunk done: the next partition's
+            turn
 
-A *chunk* is what one Fetch response held of one partition. The partition that is read stays current until its chunk is done, then
-the next of `ready` has its turn, as Kafka's FetchCollector does it: fair by chunks.
+A *chunk* is what one Fetch response held of one partition. The partition that is read stays current until its chunk is
+done, then the next of `ready` has its turn, as Kafka's FetchCollector does it: fair by chunks.
 
-Two threads work on these objects, the user's (reads) and the one of the client's loop (adds, clears, holds). The GIL protects
-them: no method gives it up half way, but where it calls `tell_hungry` and `tell_ready`, with everything in order. Making records
-may run the garbage collector, hence arbitrary code, and another thread: a method holds its own reference to the chunk that it reads,
-and relies afterwards on nothing that it has seen before.
+Two threads work on these objects, the user's (reads) and the one of the client's loop (adds, clears, holds). The GIL
+protects them: no method gives it up half way, but where it calls `tell_hungry` and `tell_ready`, with everything in
+order. Making records may run the garbage collector, hence arbitrary code, and another thread: a method holds its own
+reference to the chunk that it reads, and relies afterwards on nothing that it has seen before.
 
 The position of a partition, the offset of the next record for the user, is its chunk's while one is read, else its own.
 """
@@ -21,7 +23,8 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 
 cdef class RecordColumns:
-    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False, int64_t end_offset=INT64_MAX,
+    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False,
+                         int64_t end_offset=INT64_MAX,
                          int64_t max_bytes=INT64_MAX) except -1:
         raise NotImplementedError
 
@@ -141,10 +144,11 @@ cdef class PartitionBuffer:
 cdef class FetchBuffer:
     """The partitions of one consumer that have records, in turn.
 
-    `tell_hungry` is called on the user's thread when a chunk was done while `telling` is set, which clears it; `tell_ready` on the
-    loop's when there is something to read after there was nothing. `attention`: the user's thread has something else to do before it takes
-    another record. `tells_all`: somebody waits for certain partitions, so `tell_ready` is called for every partition that has something
-    to read after it had nothing. `calls`, `records` and `bytes` (in memory now) are counters.
+    `tell_hungry` is called on the user's thread when a chunk was done while `telling` is set, which clears it;
+    `tell_ready` on the loop's when there is something to read after there was nothing. `attention`: the user's thread
+    has something else to do before it takes another record. `tells_all`: somebody waits for certain partitions, so
+    `tell_ready` is called for every partition that has something to read after it had nothing. `calls`, `records` and
+    `bytes` (in memory now) are counters.
     """
 
     def __init__(self, tell_hungry, tell_ready):
@@ -179,7 +183,8 @@ cdef class FetchBuffer:
         return 0
 
     cdef bint advance(self) except -1:
-        """Ends the chunk being read, when there is one, and begins with the next partition's; false when none has records."""
+        """Ends the chunk being read, when there is one, and begins with the next partition's; false when none has
+        records."""
         cdef PartitionBuffer partition = self.current
         if partition is not None:
             self.current = None
@@ -217,7 +222,8 @@ cdef class FetchBuffer:
         return self.next_record()
 
     def take(self, Py_ssize_t max_records):
-        """Up to so many records, {topic-partition: [record, ...]}. CorruptMessageError when it concerns the first of them."""
+        """Up to so many records, {topic-partition: [record, ...]}. CorruptMessageError when it concerns the first of
+        them."""
         cdef dict taken = {}
         cdef list records
         cdef PartitionBuffer partition
@@ -275,9 +281,11 @@ cdef class FetchBuffer:
         return taken
 
     def take_columns(self, RecordColumns columns not None, int64_t max_records, int64_t max_bytes, dict ends=None):
-        """Appends up to so many records to `columns`, batch by batch until these have grown to max_bytes; returns how many. Errors as `take`.
+        """Appends up to so many records to `columns`, batch by batch until these have grown to max_bytes; returns how
+        many. Errors as `take`.
 
-        ends: {topic-partition: offset} to read below, for a consumer without a group, whose chunks nobody takes away: the GIL is let go.
+        ends: {topic-partition: offset} to read below, for a consumer without a group, whose chunks nobody takes away:
+        the GIL is let go.
         """
         cdef PartitionBuffer partition
         cdef FetchedPartition chunk
@@ -292,7 +300,8 @@ cdef class FetchBuffer:
                     if ends is None:
                         rows = columns.append(chunk, max_records - taken, False, INT64_MAX, max_bytes)
                     else:
-                        rows = columns.append(chunk, max_records - taken, True, ends[partition.topic_partition], max_bytes)
+                        rows = columns.append(chunk, max_records - taken, True, ends[partition.topic_partition],
+                                              max_bytes)
                 except Exception:
                     if taken:
                         break
@@ -309,8 +318,8 @@ cdef class FetchBuffer:
 cdef class RecordIterator:
     """Base of a consumer: `for record in consumer` without a call of Python per record while there are records.
 
-    A subclass sets `fetch_buffer` through `__init__` and has `next_slowly()`: the next record when the buffer has none or
-    `attention` is set; StopIteration ends the iteration.
+    A subclass sets `fetch_buffer` through `__init__` and has `next_slowly()`: the next record when the buffer has none
+    or `attention` is set; StopIteration ends the iteration.
     """
 
     def __init__(self, FetchBuffer fetch_buffer not None):

@@ -1,13 +1,17 @@
-"""SegmentBatches: record batches of one partition's segment files, for those who read them beside the broker that owns the files.
+"""SegmentBatches: record batches of one partition's segment files, for those who read them beside the broker that owns
+the files.
 
     .log        batches as produced, one behind the other (format in record_batch.pxd)
-    .txnindex   entries of 34 bytes: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable offset
+    .txnindex   entries of 34 bytes: int16 version 0 | int64 producer id | int64 first offset | int64 last offset |
+                int64 last stable offset
 
-A read takes whole batches up to an offset that the caller knows to be replicated (high watermark), or decided (last stable offset), and makes
-a FetchedPartition of them: from there on it is as if a broker had sent them. Transactions that were aborted are known by the offsets they
-span, so the records of one are passed over whether its marker is there (any more) or not.
+A read takes whole batches up to an offset that the caller knows to be replicated (high watermark), or decided (last
+stable offset), and makes a FetchedPartition of them: from there on it is as if a broker had sent them. Transactions
+that were aborted are known by the offsets they span, so the records of one are passed over whether its marker is there
+(any more) or not.
 
-Files are read by pread into memory of our own, never mapped: one that is truncated meanwhile ends early, and kills nobody.
+Files are read by pread into memory of our own, never mapped: one that is truncated meanwhile ends early, and kills
+nobody.
 """
 
 from libc.errno cimport EINTR, errno
@@ -71,9 +75,10 @@ cdef int64_t read_at(int fd, uint8_t* data, int64_t size, int64_t position) noex
     return done
 
 
-cdef int64_t whole_batches(const uint8_t* data, int64_t size, int64_t end_offset, SegmentStatus* status, int64_t* wanted) noexcept nogil:
-    """Bytes of the whole batches that begin below end_offset. `wanted`: bytes of the batch behind them that is not here as a whole (or of its
-    header), else 0."""
+cdef int64_t whole_batches(const uint8_t* data, int64_t size, int64_t end_offset, SegmentStatus* status,
+                           int64_t* wanted) noexcept nogil:
+    """Bytes of the whole batches that begin below end_offset. `wanted`: bytes of the batch behind them that is not here
+    as a whole (or of its header), else 0."""
     cdef BatchHeader header
     cdef BatchStatus found
     cdef int64_t at = 0
@@ -100,11 +105,12 @@ cdef int64_t whole_batches(const uint8_t* data, int64_t size, int64_t end_offset
 cdef class SegmentBatches:
     """Reads a partition's batches below end_offset. Used by one thread at a time.
 
-    aborted: what its .txnindex files hold, for a reader that wants committed records only. ValueError when that is malformed.
-    check_crcs: whether a wrong CRC is an error, of the FetchedPartition when it comes to the batch.
+    aborted: what its .txnindex files hold, for a reader that wants committed records only. ValueError when that is
+    malformed. check_crcs: whether a wrong CRC is an error, of the FetchedPartition when it comes to the batch.
     """
 
-    def __cinit__(self, str topic not None, int32_t partition, int64_t end_offset, bytes aborted=b"", bint check_crcs=True):
+    def __cinit__(self, str topic not None, int32_t partition, int64_t end_offset, bytes aborted=b"",
+                  bint check_crcs=True):
         cdef Cursor c
         cdef AbortedSpan span
         self.aborted = new vector[AbortedSpan]()
@@ -147,8 +153,9 @@ cdef class SegmentBatches:
         return span.producer_id == producer_id and offset <= span.last_offset
 
     def find(self, int fd, int64_t position, int64_t offset):
-        """Where the first batch stands, from a batch's position on, that has the offset or a later one: by a walk over headers. The file's end
-        where there is none; `position` where the walk meets something that is no batch of format v2. OSError."""
+        """Where the first batch stands, from a batch's position on, that has the offset or a later one: by a walk over
+        headers. The file's end where there is none; `position` where the walk meets something that is no batch of
+        format v2. OSError."""
         cdef BatchPosition found
         cdef ScanStatus status
         cdef int64_t limit = os.fstat(fd).st_size
@@ -161,10 +168,12 @@ cdef class SegmentBatches:
         return limit if status == SCAN_END else position
 
     def read(self, int fd, int64_t position, int64_t max_bytes, int64_t start_offset):
-        """(FetchedPartition of the batches from a position on, started at start_offset; where they end; MORE, DONE, END, OLD or BAD). None
-        for the partition when no whole batch is there. About max_bytes at most, but a batch that is larger as a whole. OSError, MemoryError.
+        """(FetchedPartition of the batches from a position on, started at start_offset; where they end; MORE, DONE,
+        END, OLD or BAD). None for the partition when no whole batch is there. About max_bytes at most, but a batch that
+        is larger as a whole. OSError, MemoryError.
 
-        BAD and OLD say what is behind these batches. END: the file ends there, or what is there of a batch is not all of it.
+        BAD and OLD say what is behind these batches. END: the file ends there, or what is there of a batch is not all
+        of it.
         """
         cdef PartitionData* data
         cdef FetchedPartition partition

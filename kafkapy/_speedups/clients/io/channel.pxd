@@ -1,4 +1,5 @@
-"""The I/O thread of a client and its channels: what it reads, writes, is told and tells. See client_io.pxd for the whole."""
+"""The I/O thread of a client and its channels: what it reads, writes, is told and tells. See client_io.pxd for the
+whole."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -63,7 +64,8 @@ cdef struct IoMail:
     ClientRequest request
 
 cdef cppclass ClientIoState:
-    pthread_mutex_t mutex               # over mails, events, dropped and stop; nobody waits for the GIL while holding it
+    pthread_mutex_t mutex               # over mails, events, dropped and stop; nobody waits for the GIL while holding
+                                        # it
     vector[IoMail] mails
     vector[IoEvent] events
     vector[PyObject*] dropped           # references that only the GIL's holder may give up
@@ -88,6 +90,6 @@ cdef enum:
 cdef void* io_thread(void* argument) noexcept nogil
 # Closes the socket and reports that. On the I/O thread, or when there is none.
 cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noexcept nogil
-# Writes the first request of the queue, encoded already, with the channel's mutex held: 1 when it is done, 0 when the socket is full, or minus an errno.
-# On any thread, for requests with a response.
+# Writes the first request of the queue, encoded already, with the channel's mutex held: 1 when it is done, 0 when the
+# socket is full, or minus an errno. On any thread, for requests with a response.
 cdef int write_first(ClientIoState* s, ClientChannel* channel) noexcept nogil

@@ -101,7 +101,8 @@ cdef void want(ClientIoState* s, ClientChannel* channel, uint32_t interest) noex
 
 
 cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noexcept nogil:
-    """Closes the socket and reports it. The loop frees the channel when it learns that: nothing of this turn may point to it after `publish`."""
+    """Closes the socket and reports it. The loop frees the channel when it learns that: nothing of this turn may point
+    to it after `publish`."""
     pthread_mutex_lock(&channel.mutex)
     if channel.transport.fd < 0:
         pthread_mutex_unlock(&channel.mutex)
@@ -144,7 +145,8 @@ cdef int write_first(ClientIoState* s, ClientChannel* channel) noexcept nogil:
 
 
 cdef int write_queue(ClientIoState* s, ClientChannel* channel) noexcept nogil:
-    """Encodes and writes what is queued, with the mutex held: 1 when all is written, 0 when the socket is full, or minus an errno."""
+    """Encodes and writes what is queued, with the mutex held: 1 when all is written, 0 when the socket is full, or
+    minus an errno."""
     cdef ClientRequest* request
     cdef int64_t status = 1
     while not channel.outgoing.empty() and status == 1:
@@ -196,7 +198,8 @@ cdef int take_frame(ClientIoState* s, ClientChannel* channel, uint8_t* memory, i
     return 0
 
 
-cdef int begin_frame(ClientIoState* s, ClientChannel* channel, int64_t size, const uint8_t* data, int64_t have) noexcept nogil:
+cdef int begin_frame(ClientIoState* s, ClientChannel* channel, int64_t size, const uint8_t* data,
+                     int64_t have) noexcept nogil:
     """Memory for a frame of which `have` bytes are here. 0 or an errno."""
     # What is there already may be as large as the size claims.
     channel.frame_capacity = size
@@ -248,7 +251,8 @@ cdef int finish_frame(ClientIoState* s, ClientChannel* channel) noexcept nogil:
 
 
 cdef int64_t fill_frame(ClientIoState* s, ClientChannel* channel, int64_t* room) noexcept nogil:
-    """Reads into the frame that is under way: bytes read, 0 at the end of the stream, or minus an errno; `room` is what would have fitted."""
+    """Reads into the frame that is under way: bytes read, 0 at the end of the stream, or minus an errno; `room` is what
+    would have fitted."""
     cdef uint8_t* grown
     cdef int64_t capacity
     cdef int64_t n
@@ -274,7 +278,8 @@ cdef void set_wake_bytes(ClientChannel* channel, int count) noexcept nogil:
     channel.wake_bytes = count
     if count == 1:
         return
-    # The kernel makes the buffer larger (Linux 4.18), unless its size was set. What packets take in it is up to a few times their bytes.
+    # The kernel makes the buffer larger (Linux 4.18), unless its size was set. What packets take in it is up to a few
+    # times their bytes.
     getsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVBUF, &room, &size)
     if room < ROOM_FACTOR * count:
         count = max(room // ROOM_FACTOR, 1)
@@ -282,7 +287,8 @@ cdef void set_wake_bytes(ClientChannel* channel, int count) noexcept nogil:
 
 
 cdef void sleep_through(ClientChannel* channel) noexcept nogil:
-    """Before the thread waits: of a frame that is under way it wants to see much at once. To read while the sender writes costs twice as much."""
+    """Before the thread waits: of a frame that is under way it wants to see much at once. To read while the sender
+    writes costs twice as much."""
     cdef int64_t missing = channel.frame_size - channel.frame_have if channel.frame != NULL else 0
     cdef int64_t count = min(missing, <int64_t>MAX_WAKE_BYTES)
     if count < MIN_WAKE_BYTES or channel.transport.session != NULL:

@@ -59,7 +59,8 @@ cdef extern from "<sys/epoll.h>" nogil:
 
 @cython.no_gc
 cdef class ClientIo:
-    """The loop's side. Owned by one NetworkClient; every method is called on its loop's thread. The thread starts with the first `add()`.
+    """The loop's side. Owned by one NetworkClient; every method is called on its loop's thread. The thread starts with
+    the first `add()`.
 
     After a fork the child has no such thread: there every method but `close()` raises IllegalStateError.
     """
@@ -82,7 +83,8 @@ cdef class ClientIo:
         event.events = EPOLLIN | EPOLLET
         event.data.u64 = 0
         event.data.ptr = NULL
-        if s.epoll_fd < 0 or s.wake_fd < 0 or s.event_fd < 0 or epoll_ctl(s.epoll_fd, EPOLL_CTL_ADD, s.wake_fd, &event) < 0:
+        if s.epoll_fd < 0 or s.wake_fd < 0 or s.event_fd < 0 or epoll_ctl(s.epoll_fd, EPOLL_CTL_ADD, s.wake_fd,
+                                                                          &event) < 0:
             raise OSError(errno, "no descriptors can be had for a client's I/O thread")
 
     def __dealloc__(self):
@@ -125,8 +127,8 @@ cdef class ClientIo:
         return self.state.event_fd
 
     def add(self, int fd):
-        """Takes over a connected socket (made non-blocking by nobody: reads and writes are told not to block) and answers the channel's id. OSError:
-        the socket is still the caller's."""
+        """Takes over a connected socket (made non-blocking by nobody: reads and writes are told not to block) and
+        answers the channel's id. OSError: the socket is still the caller's."""
         cdef IoMail mail
         cdef ClientChannel* channel
         self.check()
@@ -148,7 +150,8 @@ cdef class ClientIo:
         return channel.id
 
     def submit(self, int64_t channel, RequestFrame request not None, ResponseFrame response):
-        """Sends a request; response None: no reply comes (acks=0). A channel that is gone drops it: its end was reported, or will be."""
+        """Sends a request; response None: no reply comes (acks=0). A channel that is gone drops it: its end was
+        reported, or will be."""
         cdef IoMail mail
         cdef unordered_map[int64_t, ClientChannel*].iterator found
         self.check()
@@ -163,13 +166,16 @@ cdef class ClientIo:
             Py_INCREF(response)
         found = self.open.find(channel)
         if found != self.open.end():
-            if response is not None and isinstance(request, BytesFrame) and self.written_at_once(dereference(found).second, &mail.request):
+            if response is not None and isinstance(request,
+                                                   BytesFrame) and self.written_at_once(dereference(found).second,
+                                                                                        &mail.request):
                 return
             atomic_add(&dereference(found).second.mailed, 1)
         self.mail(&mail)
 
     cdef bint written_at_once(self, ClientChannel* channel, ClientRequest* request) except -1:
-        """Writes a request here and now, if it is small and nothing is before it. False: it goes by mail, like any other."""
+        """Writes a request here and now, if it is small and nothing is before it. False: it goes by mail, like any
+        other."""
         cdef ClientIoState* s = self.state
         cdef IoMail mail
         cdef bint taken = False
@@ -211,8 +217,9 @@ cdef class ClientIo:
 
         - a ResponseFrame that was parsed; with an errno: its request could not be encoded and was not sent;
         - a RequestFrame without response that was written (or not, with an errno);
-        - None: the channel is closed, and what was in flight with it is dropped. errno 0: by `close_channel()`, or by the peer between two frames or not;
-          EBADMSG: the peer sent what is no answer; EMSGSIZE: it announced more than max_response.
+        - None: the channel is closed, and what was in flight with it is dropped. errno 0: by `close_channel()`, or by
+          the peer between two frames or not; EBADMSG: the peer sent what is no answer; EMSGSIZE: it announced more than
+          max_response.
         """
         cdef vector[IoEvent] taken
         cdef vector[PyObject*] dropped
@@ -275,8 +282,8 @@ cdef class ClientIo:
         return total
 
     def close(self):
-        """Ends the thread and closes every channel; no event comes afterwards, and what was in flight is dropped. May be called again. In a forked child
-        only the descriptors are closed: the connections go on in the parent."""
+        """Ends the thread and closes every channel; no event comes afterwards, and what was in flight is dropped. May
+        be called again. In a forked child only the descriptors are closed: the connections go on in the parent."""
         cdef ClientIoState* s = self.state
         cdef ClientChannel* channel
         cdef unordered_map[int64_t, ClientChannel*].iterator it

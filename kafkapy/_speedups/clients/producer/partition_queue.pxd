@@ -1,4 +1,5 @@
-"""The batches of one partition that wait to be sent, the partition's place in the producer's sequence, and the partitions of one topic.
+"""The batches of one partition that wait to be sent, the partition's place in the producer's sequence, and the
+partitions of one topic.
 
 Sources: RecordAccumulator's deques, TxnPartitionEntry (sequences) and BuiltInPartitioner (KIP-480, KIP-794) of
 org.apache.kafka.clients.producer.internals. Everything is protected by the GIL.
@@ -36,8 +37,10 @@ cdef class PartitionQueue:
     cdef readonly int32_t last_acked_sequence   # -1: none
     cdef readonly int64_t last_acked_offset     # -1: none
     cdef int64_t numbered                   # batches that have got a sequence number
-    cdef readonly list unacked              # batches with a sequence and no result, in sequence; sent or waiting to be sent again
-    cdef public int32_t unresolved_sequence # the one after those of expired batches, whose fate is not known; -1: there are none
+    cdef readonly list unacked              # batches with a sequence and no result, in sequence; sent or waiting to be
+                                            # sent again
+    cdef public int32_t unresolved_sequence # the one after those of expired batches, whose fate is not known; -1: there
+                                            # are none
 
     cdef int insert(self, ProducerBatch batch) except -1
     cdef int remember(self, ProducerBatch batch) except -1
@@ -60,7 +63,8 @@ cdef class TopicQueue:
 
     cdef inline PartitionQueue choose(self, const uint8_t* key, int64_t key_size, bint ignore_keys):
         if key != NULL and not ignore_keys:
-            return <PartitionQueue>self.partitions[partition_of_key(key, <Py_ssize_t>key_size, <int32_t>len(self.partitions))]
+            return <PartitionQueue>self.partitions[partition_of_key(key, <Py_ssize_t>key_size,
+                                                                    <int32_t>len(self.partitions))]
         return self.sticky_queue()
 
     cdef PartitionQueue sticky_queue(self)

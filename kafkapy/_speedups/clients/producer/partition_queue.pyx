@@ -108,7 +108,8 @@ cdef class PartitionQueue:
         self.last_acked_sequence = -1
 
     def reset_sequence(self):
-        """Nothing is known of the sequence any more; the next batch takes the producer's id and epoch and begins at 0."""
+        """Nothing is known of the sequence any more; the next batch takes the producer's id and epoch and begins at
+        0."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.next_sequence = 0
@@ -147,8 +148,8 @@ cdef bint sequence_before(int32_t a, int32_t b) noexcept:
 cdef class TopicQueue:
     """One topic: its partitions as the metadata has them, and which one records without a key go to.
 
-    A partition is stuck to until batch.size bytes went there; the next is chosen at random, with weights against long queues when
-    `adaptive`.
+    A partition is stuck to until batch.size bytes went there; the next is chosen at random, with weights against long
+    queues when `adaptive`.
     """
 
     def __init__(self, str name not None, int64_t sticky_limit, bint adaptive):
@@ -163,7 +164,8 @@ cdef class TopicQueue:
         return len(self.partitions)
 
     def update(self, list leaders not None, object topic_id=None):
-        """What the metadata says: (node id or -1, leader epoch) of every partition. One that is gone stays while it has batches."""
+        """What the metadata says: (node id or -1, leader epoch) of every partition. One that is gone stays while it has
+        batches."""
         cdef PartitionQueue queue
         cdef int32_t leader, epoch
         cdef list partitions = list(self.partitions)
@@ -192,7 +194,8 @@ cdef class TopicQueue:
             self.sticky = ANY_PARTITION
 
     def update_load(self, object excluded):
-        """Makes the weights of the next choices out of the queues' lengths; `excluded` are node ids that do not take what is sent."""
+        """Makes the weights of the next choices out of the queues' lengths; `excluded` are node ids that do not take
+        what is sent."""
         cdef PartitionQueue queue
         cdef int64_t longest = 0
         cdef int64_t length, total

@@ -66,12 +66,13 @@ cdef enum:
 cdef class ProduceRequestFrame(RequestFrame):
     """One request for one node. Made on the loop's thread from batches that were drained.
 
-    header: as request_header() gives it for this API and version; topic_ids: name -> uuid.UUID, needed from version 13 on. codec and level are
-    compression.type's. Batches of one topic are put together; `batches` has the order of the request. ValueError; IllegalStateError for a batch that has a
-    result already.
+    header: as request_header() gives it for this API and version; topic_ids: name -> uuid.UUID, needed from version 13
+    on. codec and level are compression.type's. Batches of one topic are put together; `batches` has the order of the
+    request. ValueError; IllegalStateError for a batch that has a result already.
     """
 
-    def __init__(self, int version, bytes header not None, list batches not None, int acks, int timeout_ms, transactional_id=None,
+    def __init__(self, int version, bytes header not None, list batches not None, int acks, int timeout_ms,
+                 transactional_id=None,
                  topic_ids=None, int codec=0, int level=0):
         cdef ProducerBatch batch
         cdef FrameBatch part
@@ -131,7 +132,8 @@ cdef class ProduceRequestFrame(RequestFrame):
         self.release()
 
     def release(self):
-        """Gives the batches' memory back. To be called once the I/O thread has nothing to do with the request any more; otherwise it goes with it."""
+        """Gives the batches' memory back. To be called once the I/O thread has nothing to do with the request any more;
+        otherwise it goes with it."""
         cdef ProducerBatch batch
         if self.released or self.batches is None:
             return
@@ -220,7 +222,8 @@ cdef class ProduceRequestFrame(RequestFrame):
         return 0
 
     def to_bytes(self):
-        """The frame as it goes over the wire, size first, encoded here and now; for whoever wants to look at it. MemoryError."""
+        """The frame as it goes over the wire, size first, encoded here and now; for whoever wants to look at it.
+        MemoryError."""
         cdef Send* send = send_new()
         cdef bytes out
         cdef char* at
@@ -241,8 +244,10 @@ cdef class ProduceRequestFrame(RequestFrame):
             send_free(send)
 
 
-cdef void make_header(const FrameBatch* part, int64_t size, int codec, const uint8_t* records, uint8_t* out) noexcept nogil:
-    """The 61 bytes of a batch's header; `records` are `size` bytes as they go over the wire, over which the CRC goes too."""
+cdef void make_header(const FrameBatch* part, int64_t size, int codec, const uint8_t* records,
+                      uint8_t* out) noexcept nogil:
+    """The 61 bytes of a batch's header; `records` are `size` bytes as they go over the wire, over which the CRC goes
+    too."""
     cdef BatchHeader header
     memset(&header, 0, sizeof(header))
     header.size = <int32_t>(BATCH_HEADER_SIZE + size)
@@ -267,7 +272,8 @@ cdef void make_header(const FrameBatch* part, int64_t size, int codec, const uin
 cdef class ProduceResponseFrame(ResponseFrame):
     """The response to a ProduceRequestFrame of the same version.
 
-    When it is `plain`, succeed_all() completes the request's batches; otherwise body() gives the bytes for the message's own decoder, which knows every field.
+    When it is `plain`, succeed_all() completes the request's batches; otherwise body() gives the bytes for the
+    message's own decoder, which knows every field.
     """
 
     def __init__(self, int version):
@@ -325,7 +331,8 @@ cdef class ProduceResponseFrame(ResponseFrame):
         self.plain = plain and not c.error and not remaining(&c) and topics >= 0
 
     def succeed_all(self, ProduceRequestFrame request not None, RecordAccumulator accumulator not None):
-        """Completes the batches of the request in their order. False, with nothing done, when the response is not plain or not the one to it."""
+        """Completes the batches of the request in their order. False, with nothing done, when the response is not plain
+        or not the one to it."""
         cdef size_t i
         cdef FrameTopic* topic
         cdef list batches = request.batches

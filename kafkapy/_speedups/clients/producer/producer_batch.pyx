@@ -148,9 +148,11 @@ cdef class ProducerBatch:
         return True
 
     def split(self, int64_t limit):
-        """New batches of at most `limit` bytes (more for a single record) with this one's records, in order; the batch is at its end.
+        """New batches of at most `limit` bytes (more for a single record) with this one's records, in order; the batch
+        is at its end.
 
-        They follow each other in sequence where this one had a sequence. IllegalStateError for a complete batch; MemoryError.
+        They follow each other in sequence where this one had a sequence. IllegalStateError for a complete batch;
+        MemoryError.
         """
         cdef Cursor cursor
         cdef RecordView record
@@ -210,7 +212,8 @@ cdef class ProducerBatch:
         return self.created_ms, self.serial
 
     def on_done(self, callback):
-        """callback() once the batch has a result, on the loop's thread; at once when it has one. Splits are followed."""
+        """callback() once the batch has a result, on the loop's thread; at once when it has one. Splits are
+        followed."""
         if self.state == BATCH_INCOMPLETE_YET:
             self.add_callback(callback)
             # Making the list may have run a garbage collection, and with it another thread that completed the batch.
@@ -222,7 +225,8 @@ cdef class ProducerBatch:
             callback()
 
     def run_callbacks(self):
-        """Calls what was registered, in order, each once; what one raises is logged. On the loop's thread, after a final state."""
+        """Calls what was registered, in order, each once; what one raises is logged. On the loop's thread, after a
+        final state."""
         cdef list callbacks = self.callbacks
         if callbacks is None:
             return
@@ -244,8 +248,10 @@ cdef enum:
 cdef int64_t last_serial = 0
 
 
-cdef ProducerBatch new_batch(str topic, int32_t partition, BufferPool pool, int64_t capacity, int64_t limit, int64_t now_ms, bint forced):
-    """An empty batch in a buffer of `capacity` bytes, or None when the pool has no room. MemoryError when it was forced."""
+cdef ProducerBatch new_batch(str topic, int32_t partition, BufferPool pool, int64_t capacity, int64_t limit,
+                             int64_t now_ms, bint forced):
+    """An empty batch in a buffer of `capacity` bytes, or None when the pool has no room. MemoryError when it was
+    forced."""
     global last_serial
     cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
     cdef uint8_t* data = pool.allocate(capacity, forced)

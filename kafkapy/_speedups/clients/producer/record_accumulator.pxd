@@ -1,11 +1,13 @@
 """The records of a producer that are not sent yet: by topic and partition, in batches, in bounded memory.
 
-Source: org.apache.kafka.clients.producer.internals.RecordAccumulator. Any thread appends; the loop's thread asks what is ready and drains
-it. There is no lock but the GIL: a method that changes queues makes what it needs (which may run a garbage collection, and so another
-thread) before it looks at them, and then neither runs Python code nor lets the GIL go until they are right again.
+Source: org.apache.kafka.clients.producer.internals.RecordAccumulator. Any thread appends; the loop's thread asks what
+is ready and drains it. There is no lock but the GIL: a method that changes queues makes what it needs (which may run a
+garbage collection, and so another thread) before it looks at them, and then neither runs Python code nor lets the GIL
+go until they are right again.
 
-The sender is woken when a batch has become full or a queue has got its first batch, and only while it would not find out by itself:
-`timer_set` (it looks again before the linger of a new batch is over) and `saturated` (a response comes before it could send more).
+The sender is woken when a batch has become full or a queue has got its first batch, and only while it would not find
+out by itself: `timer_set` (it looks again before the linger of a new batch is over) and `saturated` (a response comes
+before it could send more).
 """
 
 cimport cython
@@ -67,8 +69,8 @@ cdef class RecordAccumulator:
     cdef readonly int64_t bytes_appended    # encoded, before compression
 
     cdef inline int append_tail(self, PartitionQueue queue, RecordView* record, int64_t timestamp) noexcept:
-        """append_raw to the open batch of a queue. 0: there is none, or it has no room for the record. One of more than `small` bytes may be too
-        large for a request, which is not looked at here."""
+        """append_raw to the open batch of a queue. 0: there is none, or it has no room for the record. One of more than
+        `small` bytes may be too large for a request, which is not looked at here."""
         cdef ProducerBatch batch = queue.tail
         if batch is None or batch.append(record, timestamp) < 0:
             return 0
@@ -78,18 +80,21 @@ cdef class RecordAccumulator:
             return 1
         return 2
 
-    # 0: there is no room for a batch, nothing was done. 1: the record is the last one in queue.tail. 2: the same, and the caller calls ask_wake()
-    # once it has taken from the queue what it needs, for that runs Python code. Sizes in bytes, -1 for null; `headers` as a record has them.
-    # RecordTooLargeError, MemoryError (-2).
-    cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size, const uint8_t* value,
+    # 0: there is no room for a batch, nothing was done. 1: the record is the last one in queue.tail. 2: the same, and
+    # the caller calls ask_wake() once it has taken from the queue what it needs, for that runs Python code. Sizes in
+    # bytes, -1 for null; `headers` as a record has them. RecordTooLargeError, MemoryError (-2).
+    cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size,
+                        const uint8_t* value,
                         int64_t value_size, const uint8_t* headers, int64_t headers_size, int32_t header_count) except -2
-    # append_raw to the partition (ANY_PARTITION: the built-in partitioner chooses) of a topic: the record's batch, and its index in that; or None
-    # and `refused`, and nothing has changed.
-    cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key, int64_t key_size,
+    # append_raw to the partition (ANY_PARTITION: the built-in partitioner chooses) of a topic: the record's batch, and
+    # its index in that; or None and `refused`, and nothing has changed.
+    cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key,
+                                     int64_t key_size,
                                      const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
                                      int32_t header_count, int32_t* index, Refused* refused)
     # A record's future, or None and `refused`.
-    cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key, object value, object headers,
+    cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key,
+                                         object value, object headers,
                                          Refused* refused)
     cdef int64_t room_for(self, int64_t size) noexcept
     cdef int ask_wake(self) except -1

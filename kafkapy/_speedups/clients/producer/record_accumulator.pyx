@@ -24,7 +24,8 @@ cdef extern from "Python.h":
 cdef enum:
     INT32_MAX = 0x7FFFFFFF
     MOST_OVERHEAD = 21 + 5 * 5      # of a record around key, value and headers: attributes and varints
-    MOST_REMEMBERED = 5             # batches of a producer that a broker knows again, whichever connections they came over
+    MOST_REMEMBERED = 5             # batches of a producer that a broker knows again, whichever connections they came
+                                    # over
     NEVER_MS = 0x7FFFFFFFFFFF
 
 
@@ -44,11 +45,13 @@ cdef int64_t most_bytes(int64_t size) noexcept:
 cdef class RecordAccumulator:
     """All unsent records of one producer.
 
-    buffer_memory, batch_size, max_request_size in bytes; linger_ms; ignore_keys: records with a key are spread like those without;
-    adaptive: long queues get fewer records without a key (KIP-794); backoff_ms: waits before a batch is sent again, by attempt.
+    buffer_memory, batch_size, max_request_size in bytes; linger_ms; ignore_keys: records with a key are spread like
+    those without; adaptive: long queues get fewer records without a key (KIP-794); backoff_ms: waits before a batch is
+    sent again, by attempt.
     """
 
-    def __init__(self, int64_t buffer_memory, int64_t batch_size, int64_t linger_ms, int64_t max_request_size, list backoff_ms not None,
+    def __init__(self, int64_t buffer_memory, int64_t batch_size, int64_t linger_ms, int64_t max_request_size,
+                 list backoff_ms not None,
                  *, bint ignore_keys=False, bint adaptive=True):
         self.pool = BufferPool(buffer_memory, max(batch_size, 1))
         self.linger_ms = linger_ms
@@ -77,7 +80,8 @@ cdef class RecordAccumulator:
 
     # --- appending ------------------------------------------------------------------------------------------------
 
-    cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size, const uint8_t* value,
+    cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size,
+                        const uint8_t* value,
                         int64_t value_size, const uint8_t* headers, int64_t headers_size, int32_t header_count) except -2:
         cdef RecordView record
         cdef ProducerBatch batch
@@ -139,7 +143,8 @@ cdef class RecordAccumulator:
             self.wake()
         return 0
 
-    cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key, int64_t key_size,
+    cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key,
+                                     int64_t key_size,
                                      const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
                                      int32_t header_count, int32_t* index, Refused* refused):
         """The queues are looked at and changed: no Python code runs, but where append_raw says so."""
@@ -172,7 +177,8 @@ cdef class RecordAccumulator:
             refused.reason = NOT_IN_TRANSACTION
             self.asked = queue
             return None
-        appended = self.append_raw(queue, timestamp, key, key_size, value, value_size, headers, headers_size, header_count)
+        appended = self.append_raw(queue, timestamp, key, key_size, value, value_size, headers, headers_size,
+                                   header_count)
         if not appended:
             refused.reason = NO_ROOM
             refused.room = self.room_for(max(key_size, 0) + max(value_size, 0) + headers_size)
@@ -185,7 +191,8 @@ cdef class RecordAccumulator:
             self.ask_wake()
         return batch
 
-    cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key, object value, object headers,
+    cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key,
+                                         object value, object headers,
                                          Refused* refused):
         """A record's future; or None and `refused`, and nothing has changed. TypeError; RecordTooLargeError."""
         cdef ProducerBatch batch
@@ -240,8 +247,8 @@ cdef class RecordAccumulator:
     def append(self, str topic not None, partition, timestamp_ms, key, value, headers=None):
         """The future of a record (partition None: the built-in partitioner chooses; timestamp None: now), or None.
 
-        None: there is no such topic or partition yet, the transaction does not know the partition, or the buffer has no room. TypeError for
-        what is not bytes; RecordTooLargeError; KafkaError when no records are taken.
+        None: there is no such topic or partition yet, the transaction does not know the partition, or the buffer has no
+        room. TypeError for what is not bytes; RecordTooLargeError; KafkaError when no records are taken.
         """
         cdef Refused refused
         cdef FutureRecordMetadata future
@@ -283,7 +290,8 @@ cdef class RecordAccumulator:
         return room <= self.pool.available
 
     def wait_for_room(self, waiter):
-        """waiter() is called once there is room again, or nothing more that could make some. Everything is sent at once until then."""
+        """waiter() is called once there is room again, or nothing more that could make some. Everything is sent at once
+        until then."""
         self.room_waiters.append(waiter)
         self.pool.waiting = <int>len(self.room_waiters)
         self.ask_wake()
@@ -297,7 +305,8 @@ cdef class RecordAccumulator:
         self.pool.waiting = <int>len(self.room_waiters)
 
     def tell_room(self, always=False):
-        """Tells those who wait, once an eighth of the buffer is free: to wake them for every batch would cost more than it gains."""
+        """Tells those who wait, once an eighth of the buffer is free: to wake them for every batch would cost more than
+        it gains."""
         if not self.room_waiters:
             return
         if always or not self.incomplete or self.pool.available >= self.pool.total // 8:
@@ -322,10 +331,11 @@ cdef class RecordAccumulator:
         return waits[min(batch.attempts, <int>len(waits)) - 1]
 
     def ready(self, int64_t now):
-        """(node ids that have something to be sent, ms until there may be more, names of topics with batches but no leader).
+        """(node ids that have something to be sent, ms until there may be more, names of topics with batches but no
+        leader).
 
-        Something is to be sent when it was waited for as long as linger.ms (a retry: its back-off), its batch is full, the buffer is full, or
-        everything has to go (flush, close, the end of a transaction).
+        Something is to be sent when it was waited for as long as linger.ms (a retry: its back-off), its batch is full,
+        the buffer is full, or everything has to go (flush, close, the end of a transaction).
         """
         cdef PartitionQueue queue
         cdef ProducerBatch first
@@ -366,24 +376,28 @@ cdef class RecordAccumulator:
         if not self.sending_allowed or self.producer_id < 0 or (self.transactional and not queue.in_transaction):
             return False
         if first.base_sequence == NO_SEQUENCE:
-            # What was sent under another id or epoch has to be through first, or a batch that starts at 0 could come before it; and nothing is
-            # numbered while it is not known which numbers the broker has seen.
+            # What was sent under another id or epoch has to be through first, or a batch that starts at 0 could come
+            # before it; and nothing is numbered while it is not known which numbers the broker has seen.
             if queue.unresolved_sequence >= 0:
                 return False
-            # The first batch of a sequence goes alone: a broker that knows nothing of it would take the second one without the first.
+            # The first batch of a sequence goes alone: a broker that knows nothing of it would take the second one
+            # without the first.
             return not queue.unacked or (
                 queue.producer_id == self.producer_id
                 and queue.producer_epoch == self.producer_epoch
                 and queue.last_acked_sequence >= 0
                 and queue.numbered + 1 - (<ProducerBatch>queue.unacked[0]).number < MOST_REMEMBERED
             )
-        # A retry goes out when it is the next in line, so that one request at a time is under way until all is well again.
+        # A retry goes out when it is the next in line, so that one request at a time is under way until all is well
+        # again.
         return not queue.unacked or queue.unacked[0] is first
 
     def drain(self, int32_t node, int64_t max_bytes, int64_t now, bint one_at_a_time=False):
-        """The batches of the next request to a node: at most one of each partition, together at most max_bytes (but one in any case).
+        """The batches of the next request to a node: at most one of each partition, together at most max_bytes (but one
+        in any case).
 
-        They get their sequence numbers here, and are in `sent` of their queues from now on. one_at_a_time mutes their partitions.
+        They get their sequence numbers here, and are in `sent` of their queues from now on. one_at_a_time mutes their
+        partitions.
         """
         cdef PartitionQueue queue
         cdef ProducerBatch first
@@ -392,7 +406,8 @@ cdef class RecordAccumulator:
         cdef Py_ssize_t left = len(self.listed)
         drained = []
         served = []
-        # Queues are taken from the left of the list and put back at its right, where other threads add theirs: it is right at any time.
+        # Queues are taken from the left of the list and put back at its right, where other threads add theirs: it is
+        # right at any time.
         while left:
             left -= 1
             queue = self.listed.popleft()
@@ -512,7 +527,8 @@ cdef class RecordAccumulator:
         return len(parts)
 
     def take_expired(self, int64_t now, int64_t delivery_timeout_ms):
-        """(batches that are older than that, taken off their queues, oldest first; ms until the next may be, None: there are no others)."""
+        """(batches that are older than that, taken off their queues, oldest first; ms until the next may be, None:
+        there are no others)."""
         cdef ProducerBatch batch
         cdef int64_t oldest = NEVER_MS
         expired = []
@@ -528,7 +544,8 @@ cdef class RecordAccumulator:
     def take_undrained(self):
         """The batches that were never sent, taken off their queues: what is left out when a transaction is aborted."""
         cdef ProducerBatch batch
-        undrained = [batch for batch in list(self.incomplete) if batch.drained_ms == 0 and batch.base_sequence == NO_SEQUENCE]
+        undrained = [batch for batch in list(self.incomplete) if batch.drained_ms == 0
+                     and batch.base_sequence == NO_SEQUENCE]
         undrained.sort(key=by_age)
         self.take_off(undrained)
         return undrained
@@ -563,7 +580,8 @@ cdef int hold(object data, Py_buffer* view, str what) except -1:
 
 
 cdef int32_t encode_headers(object headers, ByteBuffer* into, int64_t* size) except -1:
-    """Appends (name, value) pairs as a record has them. Their number; `size` becomes the bytes of names and values, -1 when there are none."""
+    """Appends (name, value) pairs as a record has them. Their number; `size` becomes the bytes of names and values, -1
+    when there are none."""
     cdef Py_buffer view
     cdef Py_ssize_t name_size
     cdef const char* name_data

@@ -60,8 +60,9 @@ cdef object error_of(Leaf leaf):
 
 
 cdef object copy_of(error):
-    """The exception for one more who asks. The traceback that it gets holds the frame of that one, and with it the future in most cases: on the
-    batch's own exception that would be a circle for ever, for the garbage collector does not look into futures."""
+    """The exception for one more who asks. The traceback that it gets holds the frame of that one, and with it the
+    future in most cases: on the batch's own exception that would be a circle for ever, for the garbage collector does
+    not look into futures."""
     try:
         copied = copy.copy(error)
     except Exception:       # of somebody else's making, with a constructor of its own
@@ -72,7 +73,8 @@ cdef object copy_of(error):
 
 
 cdef int wait_for(ProducerBatch batch, int32_t index, object deadline, object timeout) except -1:
-    """Until the record has a result. KafkaTimeoutError at the deadline (time.monotonic(), None: never); IllegalStateError."""
+    """Until the record has a result. KafkaTimeoutError at the deadline (time.monotonic(), None: never);
+    IllegalStateError."""
     cdef Leaf leaf = leaf_of(batch, index)
     while leaf.batch.state == BATCH_INCOMPLETE_YET:
         event = leaf.batch.waiter()
@@ -89,7 +91,8 @@ cdef int wait_for(ProducerBatch batch, int32_t index, object deadline, object ti
     return 0
 
 
-cdef FutureRecordMetadata new_future(ProducerBatch batch, int32_t index, int64_t timestamp, int32_t key_size, int32_t value_size,
+cdef FutureRecordMetadata new_future(ProducerBatch batch, int32_t index, int64_t timestamp, int32_t key_size,
+                                     int32_t value_size,
                                      int32_t headers_size):
     cdef FutureRecordMetadata future = FutureRecordMetadata.__new__(FutureRecordMetadata)
     future.batch = batch
@@ -114,8 +117,8 @@ def failed_future(str topic, int32_t partition, error):
 cdef class FutureRecordMetadata:
     """The result of one send: a RecordMetadata or an exception.
 
-    `get(timeout)` waits; `await` works on the producer's own loop. Callbacks are called on the producer's loop once the record's batch is
-    complete, or at once by add_callback when it already is.
+    `get(timeout)` waits; `await` works on the producer's own loop. Callbacks are called on the producer's loop once the
+    record's batch is complete, or at once by add_callback when it already is.
     """
 
     def __init__(self):
@@ -180,7 +183,8 @@ cdef class FutureRecordMetadata:
     def get(self, timeout=None):
         """The RecordMetadata, waiting at most `timeout` s for it (None: as long as it takes).
 
-        KafkaTimeoutError when there is none in time, which changes nothing about the record; else whatever made the record fail.
+        KafkaTimeoutError when there is none in time, which changes nothing about the record; else whatever made the
+        record fail.
         """
         wait_for(self.batch, self.index, None if timeout is None else time.monotonic() + timeout, timeout)
         error = self.exception
@@ -316,7 +320,8 @@ cdef class BulkFuture:
         return None
 
     def wait(self, timeout=None):
-        """Until every record has a result. KafkaTimeoutError after `timeout` s; else what made the first that failed fail."""
+        """Until every record has a result. KafkaTimeoutError after `timeout` s; else what made the first that failed
+        fail."""
         cdef ProducerBatch batch
         cdef Span span
         cdef size_t at
@@ -336,7 +341,8 @@ cdef class BulkFuture:
             raise error
 
     def get(self, timeout=None):
-        """Waits as wait() does; the offset of every record, in order, as a BulkMetadata: SentRecords for each stretch of them.
+        """Waits as wait() does; the offset of every record, in order, as a BulkMetadata: SentRecords for each stretch
+        of them.
         """
         cdef ProducerBatch batch
         cdef Span span

@@ -1,6 +1,7 @@
 """The way of a record from a user's send() into the accumulator: serialize, choose a partition, append.
 
-The base class of KafkaProducer. A send that finds its topic known and room in the buffer runs no Python code but serializers, and gives the GIL to nobody.
+The base class of KafkaProducer. A send that finds its topic known and room in the buffer runs no Python code but
+serializers, and gives the GIL to nobody.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -17,4 +18,5 @@ cdef class RecordSender:
     cdef public object partitioner
     cdef public object interceptors         # ProducerInterceptors or None
 
-    cdef FutureRecordMetadata send_one(self, object topic, object value, object key, object headers, object partition, int64_t timestamp)
+    cdef FutureRecordMetadata send_one(self, object topic, object value, object key, object headers, object partition,
+                                       int64_t timestamp)

@@ -25,37 +25,41 @@ cdef class RecordSender:
     join_transaction(queue): the coordinator has to be told of the partition.
     await_room(room, deadline): until the buffer may have so many bytes free.
 
-    The two that wait take and give the deadline of this send, None at first. send_intercepted is called instead when there are interceptors.
+    The two that wait take and give the deadline of this send, None at first. send_intercepted is called instead when
+    there are interceptors.
     """
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
         """Has a record sent, and returns the future of its RecordMetadata.
 
-        topic: name. value, key: bytes-like or None, or whatever the configured serializers take. headers: (str, bytes or None) pairs.
-        partition: number; None: the partitioner chooses. timestamp_ms: since the epoch; None: now. callback(metadata, exception): called on
-        the producer's own thread once there is a result, one of the two None.
+        topic: name. value, key: bytes-like or None, or whatever the configured serializers take. headers: (str, bytes
+        or None) pairs. partition: number; None: the partitioner chooses. timestamp_ms: since the epoch; None: now.
+        callback(metadata, exception): called on the producer's own thread once there is a result, one of the two None.
 
-        KafkaTimeoutError: no metadata, or no room in the buffer (BufferExhaustedError), within max.block.ms. RecordTooLargeError. TypeError.
-        ValueError: a negative partition or timestamp. IllegalStateError: the producer is closed, or no transaction is open.
-        TopicAuthorizationFailedError, InvalidTopicError.
+        KafkaTimeoutError: no metadata, or no room in the buffer (BufferExhaustedError), within max.block.ms.
+        RecordTooLargeError. TypeError. ValueError: a negative partition or timestamp. IllegalStateError: the producer
+        is closed, or no transaction is open. TopicAuthorizationFailedError, InvalidTopicError.
         """
         cdef FutureRecordMetadata future
         if self.interceptors is not None:
             return self.send_intercepted(topic, value, key, headers, partition, timestamp_ms, callback)
-        future = self.send_one(topic, value, key, headers, partition, wall_clock_ms() if timestamp_ms is None else timestamp_ms)
+        future = self.send_one(topic, value, key, headers, partition,
+                               wall_clock_ms() if timestamp_ms is None else timestamp_ms)
         if callback is not None:
             deliver_to(future, callback)
         return future
 
     def send_plain(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
         """send() past the interceptors."""
-        return self.send_one(topic, value, key, headers, partition, wall_clock_ms() if timestamp_ms is None else timestamp_ms)
+        return self.send_one(topic, value, key, headers, partition,
+                             wall_clock_ms() if timestamp_ms is None else timestamp_ms)
 
     def send_many(self, topic, values, keys=None, headers=None, partition=None, timestamp_ms=None):
         """Has a record for each of `values` sent, and returns one future for all of them.
 
-        keys: as many as values, or None. headers, partition, timestamp_ms: of every record, as for send(). When one cannot be sent, the error is
-        raised and those before it are on their way. ValueError: there are not as many keys as values.
+        keys: as many as values, or None. headers, partition, timestamp_ms: of every record, as for send(). When one
+        cannot be sent, the error is raised and those before it are on their way. ValueError: there are not as many keys
+        as values.
         """
         cdef FutureRecordMetadata future
         cdef RecordSpans spans = RecordSpans.__new__(RecordSpans)
@@ -81,7 +85,8 @@ cdef class RecordSender:
             raise ValueError(f"there are {spans.count} values, but more keys")
         return bulk_future(spans)
 
-    cdef FutureRecordMetadata send_one(self, object topic, object value, object key, object headers, object partition, int64_t timestamp):
+    cdef FutureRecordMetadata send_one(self, object topic, object value, object key, object headers, object partition,
+                                       int64_t timestamp):
         cdef FutureRecordMetadata future
         cdef Refused refused
         cdef int32_t number
@@ -96,7 +101,8 @@ cdef class RecordSender:
             raise ValueError(f"timestamp {timestamp} is negative")
         if headers is not None:
             if type(headers) is not list and type(headers) is not tuple:
-                headers = list(headers)     # the record may be appended again after a wait, and an iterator gives its items once
+                headers = list(headers)     # the record may be appended again after a wait, and an iterator gives its
+                                            # items once
             if not headers:
                 headers = None
         if self.key_serializer is not None:

@@ -1,6 +1,7 @@
 """Where the records of one call went: send_many, send_arrow.
 
-A record with a key goes to another batch than the one before it in most cases, so there are about as many spans as records: they are kept in C.
+A record with a key goes to another batch than the one before it in most cases, so there are about as many spans as
+records: they are kept in C.
 """
 
 from cpython.object cimport PyObject

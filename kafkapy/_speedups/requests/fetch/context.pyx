@@ -1,6 +1,8 @@
-"""Which partitions a Fetch is about: those it names, or those of its session (Kafka's FetchManager.newContext, KIP-227).
+"""Which partitions a Fetch is about: those it names, or those of its session (Kafka's FetchManager.newContext,
+KIP-227).
 
-    session epoch 0     all partitions are in the request; the session named is closed, and one is made from the reply (CONTEXT_FULL)
+    session epoch 0     all partitions are in the request; the session named is closed, and one is made from the reply
+                        (CONTEXT_FULL)
     session epoch -1    the same, but none is made (CONTEXT_SESSIONLESS); versions 0 to 6 are always this
     other               the request changes the session named, and reads all of it (CONTEXT_INCREMENTAL)
 """

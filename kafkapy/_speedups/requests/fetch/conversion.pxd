@@ -13,11 +13,13 @@ cdef enum:
 cdef bint fetch_ask_for_conversion(FetchState* state, Outcome* outcome) noexcept nogil
 # After the answer. True when all that was read has been dropped: the request is to read again behind it.
 cdef bint fetch_read_on(FetchState* state) noexcept nogil
-# A worker's answer to ASK_CONVERT for partition entry `index` of a parked fetch: its log (borrowed; NULL: there is no such entry) with where it is read
-# from and how many bytes that are, the bytes themselves (False: they cannot be read), then either the message set (copied; end_offset is behind the last
-# batch it has looked at, dropped ones too; False: no memory for it) or an error.
+# A worker's answer to ASK_CONVERT for partition entry `index` of a parked fetch: its log (borrowed; NULL: there is no
+# such entry) with where it is read from and how many bytes that are, the bytes themselves (False: they cannot be read),
+# then either the message set (copied; end_offset is behind the last batch it has looked at, dropped ones too; False: no
+# memory for it) or an error.
 cdef bint fetch_records_to_convert(void* parked, int32_t index, PartitionName* name, int64_t* fetch_offset,
                                    int64_t* size) noexcept nogil
 cdef bint fetch_read_records(void* parked, int32_t index, uint8_t* into) noexcept nogil
-cdef bint fetch_give_records(void* parked, int32_t index, const uint8_t* data, int64_t size, int64_t end_offset) noexcept nogil
+cdef bint fetch_give_records(void* parked, int32_t index, const uint8_t* data, int64_t size,
+                             int64_t end_offset) noexcept nogil
 cdef void fetch_refuse_records(void* parked, int32_t index, int16_t error) noexcept nogil

@@ -1,8 +1,9 @@
-"""Message sets for Fetch versions 0 to 3 (Kafka's LazyDownConversionRecords): what a worker is asked, and what it gives back.
+"""Message sets for Fetch versions 0 to 3 (Kafka's LazyDownConversionRecords): what a worker is asked, and what it gives
+back.
 
-Once a request is to be answered, the batches of its snapshots are handed to a worker, and the request goes on with the message sets that come back.
-What a worker drops, control batches, is not worth an answer: when there is nothing else, the request reads on behind them, and waits again if nothing
-is there.
+Once a request is to be answered, the batches of its snapshots are handed to a worker, and the request goes on with the
+message sets that come back. What a worker drops, control batches, is not worth an answer: when there is nothing else,
+the request reads on behind them, and waits again if nothing is there.
 
 While a worker has the request nobody else looks at it, so nothing here is locked.
 """
@@ -26,7 +27,8 @@ cdef enum:
 
 
 cdef bint fetch_ask_for_conversion(FetchState* state, Outcome* outcome) noexcept nogil:
-    """False when there is nothing to convert. No waiter is registered now; the logs they were for may be gone when the answer comes."""
+    """False when there is nothing to convert. No waiter is registered now; the logs they were for may be gone when the
+    answer comes."""
     cdef size_t i
     if state.frame.api_version >= CONVERTED_BELOW:
         return False
@@ -70,7 +72,8 @@ cdef bint fetch_read_on(FetchState* state) noexcept nogil:
 
 cdef FetchPartition* converting_partition(void* parked, int32_t index) noexcept nogil:
     cdef FetchState* state = <FetchState*>parked
-    if (state.stage != FETCH_CONVERT or index < 0 or <size_t>index >= state.partitions.size() or state.partitions[index].refused
+    if (state.stage != FETCH_CONVERT or index < 0 or <size_t>index >= state.partitions.size()
+        or state.partitions[index].refused
             or state.partitions[index].read.length <= 0 or state.partitions[index].read.segment == NULL):
         return NULL
     return &state.partitions[index]
@@ -90,10 +93,12 @@ cdef bint fetch_read_records(void* parked, int32_t index, uint8_t* into) noexcep
     cdef FetchPartition* partition = converting_partition(parked, index)
     if partition == NULL:
         return False
-    return file_read(<int>partition.read.segment.fd, into, partition.read.length, partition.read.position) == partition.read.length
+    return file_read(<int>partition.read.segment.fd, into, partition.read.length,
+                     partition.read.position) == partition.read.length
 
 
-cdef bint fetch_give_records(void* parked, int32_t index, const uint8_t* data, int64_t size, int64_t end_offset) noexcept nogil:
+cdef bint fetch_give_records(void* parked, int32_t index, const uint8_t* data, int64_t size,
+                             int64_t end_offset) noexcept nogil:
     cdef FetchPartition* partition = converting_partition(parked, index)
     cdef uint8_t* copy = NULL
     if partition == NULL or size > INT32_MAX:

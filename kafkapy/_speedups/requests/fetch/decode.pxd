@@ -5,7 +5,8 @@ from libc.stdlib cimport free
 from kafkapy._speedups.log.segment cimport segment_unref
 from kafkapy._speedups.requests.fetch.state cimport FetchPartition, FetchState
 
-# Fills the state from state.frame. False when the bytes are not exactly one Fetch of that version; what was decoded is then still to be freed.
+# Fills the state from state.frame. False when the bytes are not exactly one Fetch of that version; what was decoded is
+# then still to be freed.
 cdef bint fetch_decode(FetchState* state) noexcept nogil
 # A partition as it is before it was looked at; takes no reference.
 cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil

@@ -1,23 +1,26 @@
-"""Fetch (api key 1), versions 0 to 18: decode, session, authorize, read, wait for enough bytes, reply (Kafka's KafkaApis.handleFetchRequest,
-ReplicaManager.fetchMessages and DelayedFetch).
+"""Fetch (api key 1), versions 0 to 18: decode, session, authorize, read, wait for enough bytes, reply (Kafka's
+KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch).
 
-A read is a snapshot (segment, position, length) per partition, taken under the log's mutex; the record bytes never pass through here.
+A read is a snapshot (segment, position, length) per partition, taken under the log's mutex; the record bytes never pass
+through here.
 
-Of several entries for one partition the last one counts and is answered once, as in Kafka. Partitions are read READS_A_TURN at a time, between which
-other connections are served.
+Of several entries for one partition the last one counts and is answered once, as in Kafka. Partitions are read
+READS_A_TURN at a time, between which other connections are served.
 
-Answered at once: max wait 0, no partition to read, min bytes reached, or an error or a diverging epoch met while reading. Else the request is parked with a
-waiter on every partition. When one fires, only partitions whose end moved are read again to count bytes; the snapshot that is sent is
-taken once, at the end, because the logs may have changed.
+Answered at once: max wait 0, no partition to read, min bytes reached, or an error or a diverging epoch met while
+reading. Else the request is parked with a waiter on every partition. When one fires, only partitions whose end moved
+are read again to count bytes; the snapshot that is sent is taken once, at the end, because the logs may have changed.
 
-Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (fetch_conversion.pyx). One such reply holds at most
-CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to lie in memory until it is sent.
+Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (fetch_conversion.pyx). One such
+reply holds at most CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to
+lie in memory until it is sent.
 
-A follower is served as one where the partition's assignment names it. Any other replica id gets UNKNOWN_LEADER_EPOCH where the request tells the leader
-epoch, else NOT_LEADER_OR_FOLLOWER (Partition.followerReplicaOrThrow), and nothing is remembered of it.
+A follower is served as one where the partition's assignment names it. Any other replica id gets UNKNOWN_LEADER_EPOCH
+where the request tells the leader epoch, else NOT_LEADER_OR_FOLLOWER (Partition.followerReplicaOrThrow), and nothing is
+remembered of it.
 
-Not done here: quotas (throttle time is 0), fetching from followers (KIP-392: rack id is read, preferred read replica is always -1, and a consumer's fetch
-from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
+Not done here: quotas (throttle time is 0), fetching from followers (KIP-392: rack id is read, preferred read replica is
+always -1, and a consumer's fetch from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -121,7 +124,7 @@ cdef const char* MALFORMED = b"a Fetch request that cannot be decoded"
 cdef const char* NO_REPLY = b"a Fetch reply cannot be built: no memory, or more than a frame holds"
 
 
-# ---- the state ------------------------------------------------------------------------------------------------------------------
+# ---- the state -------------------------------------------------------------------------------------------------------
 
 cdef FetchState* state_new(Frame* frame) noexcept nogil:
     cdef FetchState* state = <FetchState*>frame.left.fetch
@@ -190,7 +193,7 @@ cdef void remove_waiters(FetchState* state) noexcept nogil:
         log_remove_waiters(state.waiting[i], state.frame.wake_owner, state.frame.token)
 
 
-# ---- authorization and look-up ------------------------------------------------------------------------------------------------
+# ---- authorization and look-up ---------------------------------------------------------------------------------------
 
 cdef void no_data(ReadResult* read, int16_t error) noexcept nogil:
     """What Kafka answers for a partition that could not be read. The leader, where it is known, stays."""
@@ -224,7 +227,8 @@ cdef bint authorize(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
     state.asked.clear()
     state.ask.questions.clear()
     if follower:
-        decision = authorization_check(plane, state.frame.authorization, OPERATION_CLUSTER_ACTION, RESOURCE_CLUSTER, NULL, 0, &state.asked,
+        decision = authorization_check(plane, state.frame.authorization, OPERATION_CLUSTER_ACTION, RESOURCE_CLUSTER,
+                                       NULL, 0, &state.asked,
                                        &state.ask.questions)
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
@@ -232,7 +236,8 @@ cdef bint authorize(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
             previous = partition.topic
             decision = DECISION_ALLOWED         # an unknown id tells nothing about a topic
             if not (previous.by_id and previous.name.empty()):
-                decision = authorization_check(plane, state.frame.authorization, OPERATION_READ, RESOURCE_TOPIC, previous.name.data(),
+                decision = authorization_check(plane, state.frame.authorization, OPERATION_READ, RESOURCE_TOPIC,
+                                               previous.name.data(),
                                                previous.name.size(), &state.asked, &state.ask.questions)
         if decision == DECISION_DENIED:
             refuse(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)
@@ -248,7 +253,7 @@ cdef bint authorize(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
     return True
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------------------
+# ---- reading ---------------------------------------------------------------------------------------------------------
 
 cdef LookupStatus look_up(DataPlaneState* plane, FetchPartition* partition) noexcept nogil:
     """Leaves a reference to the log, or NULL. No waiter of this request may be registered."""
@@ -285,7 +290,8 @@ cdef int64_t reply_limit(DataPlaneState* plane, FetchState* state) noexcept nogi
 
 
 cdef size_t first_to_read(FetchState* state) noexcept nogil:
-    """Clients before version 3 know no limit of the whole reply and do not take turns among their partitions: another one is first each time."""
+    """Clients before version 3 know no limit of the whole reply and do not take turns among their partitions: another
+    one is first each time."""
     if state.frame.api_version >= HARD_LIMIT_BELOW or state.partitions.empty():
         return 0
     return (<uint32_t>state.frame.correlation_id * <uint32_t>2654435761 >> 7) % state.partitions.size()
@@ -311,7 +317,8 @@ cdef bint may_be_cut(FetchState* state, FetchPartition* partition, int32_t max_b
     return state.frame.api_version < HARD_LIMIT_BELOW and max_bytes == max(partition.request.max_bytes, 0)
 
 
-cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartition* partition, int32_t max_bytes, bint min_one_batch,
+cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartition* partition, int32_t max_bytes,
+                         bint min_one_batch,
                          bint first_time) noexcept nogil:
     cdef LookupStatus status
     cdef LeaderHint hint
@@ -321,7 +328,8 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     read.leader_epoch = -1
     status = look_up(plane, partition)
     if status == LOOKUP_NOT_HOSTED:
-        hint = partition_leader(plane.partitions, <const uint8_t*>partition.topic.name.data(), partition.topic.name.size(),
+        hint = partition_leader(plane.partitions, <const uint8_t*>partition.topic.name.data(),
+                                partition.topic.name.size(),
                                 partition.request.partition)
         read.leader_id = hint.leader_id
         read.leader_epoch = hint.leader_epoch
@@ -341,7 +349,8 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
         return
     if may_be_cut(state, partition, max_bytes):
         min_one_batch = False
-    read_batches(partition.log, partition.request.fetch_offset, max_bytes, min_one_batch, isolation_of(state), partition.request.current_leader_epoch,
+    read_batches(partition.log, partition.request.fetch_offset, max_bytes, min_one_batch, isolation_of(state),
+                 partition.request.current_leader_epoch,
                  partition.request.last_fetched_epoch, True, read)
     if read.error != ERROR_NONE:
         fetch_read_release(partition)
@@ -350,13 +359,15 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     if from_follower(state):
         if not is_follower(partition.log, state.replica_id):
             fetch_read_release(partition)
-            no_data(read, ERROR_UNKNOWN_LEADER_EPOCH if partition.request.current_leader_epoch >= 0 else ERROR_NOT_LEADER_OR_FOLLOWER)
+            no_data(read,
+                    ERROR_UNKNOWN_LEADER_EPOCH if partition.request.current_leader_epoch >= 0 else ERROR_NOT_LEADER_OR_FOLLOWER)
             state.sessionless = True
             return
         state.assigned = True
     if state.frame.api_version < HARD_LIMIT_BELOW:
         read.length = min(read.length, <int64_t>max(partition.request.max_bytes, 0))
-    if (read.length > 0 and not min_one_batch and read.length == max_bytes and not may_be_cut(state, partition, max_bytes)
+    if (read.length > 0 and not min_one_batch and read.length == max_bytes
+        and not may_be_cut(state, partition, max_bytes)
             and first_batch_is_cut(read)):
         segment_unref(read.segment)
         read.segment = NULL
@@ -373,7 +384,8 @@ cdef int64_t readable_end(FetchState* state, const ReadResult* read) noexcept no
 
 
 cdef bint on_older_segment(FetchPartition* partition) noexcept nogil:
-    """More bytes follow in a newer segment than one read can give: enough to answer, whatever min bytes says (Kafka's case F)."""
+    """More bytes follow in a newer segment than one read can give: enough to answer, whatever min bytes says (Kafka's
+    case F)."""
     cdef LogState* log = partition.log
     cdef bint older
     if partition.read.segment == NULL:
@@ -398,7 +410,8 @@ cdef void begin_reading(DataPlaneState* plane, FetchState* state, FetchStage sta
 
 
 cdef bint read_some(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
-    """Takes the snapshots of partitions (Kafka's readFromLog), of READS_A_TURN at most. True when that were all; else the request is parked."""
+    """Takes the snapshots of partitions (Kafka's readFromLog), of READS_A_TURN at most. True when that were all; else
+    the request is parked."""
     cdef FetchPartition* partition
     cdef int64_t min_bytes = min(<int64_t>state.min_bytes, reply_limit(plane, state))
     cdef bint first_time = state.stage == FETCH_READ and state.deadline_ns == 0
@@ -440,15 +453,16 @@ cdef bint read_some(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
 
 cdef bint is_answer(DataPlaneState* plane, FetchState* state) noexcept nogil:
     """Whether what was read is one even if max wait is not over."""
-    return (state.must_answer or not state.anything or state.accumulated >= min(<int64_t>state.min_bytes, reply_limit(plane, state))
+    return (state.must_answer or not state.anything or state.accumulated >= min(<int64_t>state.min_bytes,
+                                                                                reply_limit(plane, state))
             or state.max_wait_ms <= 0)
 
 
-# ---- waiting --------------------------------------------------------------------------------------------------------------------
+# ---- waiting ---------------------------------------------------------------------------------------------------------
 
 cdef bint partition_changed(FetchState* state, FetchPartition* partition, bint* answer) noexcept nogil:
-    """Did the readable end move since bytes were counted? `answer` is set when the log is no longer what it was read as: offline, deleted, another leader
-    epoch, or truncated below the fetch offset (Kafka's cases A to F)."""
+    """Did the readable end move since bytes were counted? `answer` is set when the log is no longer what it was read
+    as: offline, deleted, another leader epoch, or truncated below the fetch offset (Kafka's cases A to F)."""
     cdef LogState* log = partition.log
     cdef FetchIsolation isolation = isolation_of(state)
     cdef int64_t end
@@ -459,7 +473,8 @@ cdef bint partition_changed(FetchState* state, FetchPartition* partition, bint* 
         end = log.last_stable_offset
     else:
         end = log.high_watermark
-    if (log.offline_errno or log.deleted or not log.leader or log.leader_epoch != partition.leader_epoch or end < partition.end_offset
+    if (log.offline_errno or log.deleted or not log.leader or log.leader_epoch != partition.leader_epoch
+        or end < partition.end_offset
             or partition.request.fetch_offset < log.log_start_offset):
         answer[0] = True
     pthread_mutex_unlock(&log.mutex)
@@ -479,7 +494,8 @@ cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
             continue
         if partition_changed(state, partition, &answer) and not answer:
             fetch_read_release(partition)
-            read_batches(partition.log, partition.request.fetch_offset, max(partition.request.max_bytes, 0), True, isolation_of(state),
+            read_batches(partition.log, partition.request.fetch_offset, max(partition.request.max_bytes, 0), True,
+                         isolation_of(state),
                          partition.request.current_leader_epoch, partition.request.last_fetched_epoch, True, &partition.read)
             if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0:
                 answer = True
@@ -496,7 +512,8 @@ cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
 
 
 cdef bint register_waiters(FetchState* state) noexcept nogil:
-    """True when a condition holds already. Each waiter waits for more than what was counted, so nothing that happens in between is missed."""
+    """True when a condition holds already. Each waiter waits for more than what was counted, so nothing that happens in
+    between is missed."""
     cdef FetchIsolation isolation = isolation_of(state)
     cdef Waiter waiter
     cdef bint holds = False
@@ -520,7 +537,8 @@ cdef bint register_waiters(FetchState* state) noexcept nogil:
 cdef bint park(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
     """False when the request need not wait any more.
 
-    Register, then look: leadership lost, or a log deleted, between the read and the registration wakes nobody, but is seen by the look.
+    Register, then look: leadership lost, or a log deleted, between the read and the registration wakes nobody, but is
+    seen by the look.
     """
     cdef int64_t min_bytes = min(<int64_t>state.min_bytes, reply_limit(plane, state))
     cdef bint holds
@@ -561,7 +579,7 @@ cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noe
     state_keep(state)
 
 
-# ---- from stage to stage --------------------------------------------------------------------------------------------------------
+# ---- from stage to stage ---------------------------------------------------------------------------------------------
 
 cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome* outcome) noexcept nogil:
     """Goes on from the state's stage as far as it can."""
@@ -608,7 +626,7 @@ cdef bint park_without_snapshot(DataPlaneState* plane, FetchState* state, Outcom
     return park(plane, state, outcome)
 
 
-# ---- the contract with the Processor ------------------------------------------------------------------------------------------
+# ---- the contract with the Processor ---------------------------------------------------------------------------------
 
 cdef void clear_outcome(Outcome* outcome) noexcept nogil:
     outcome.kind = OUTCOME_CLOSE

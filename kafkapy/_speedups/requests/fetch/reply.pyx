@@ -5,16 +5,16 @@
     v7+: error code     int16 | session id int32
     responses           array of topics
       topic             v0-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
-      partition         index int32 | error code int16 | high watermark int64 | v4+: last stable offset int64 | v5+: log start offset int64 |
-                        v4+: aborted transactions: nullable array of (producer id int64, first offset int64, v12+: tagged fields) |
-                        v11+: preferred read replica int32 | records bytes |
-                        v12+: tagged fields, tag 0: diverging epoch (epoch int32, end offset int64, tagged fields),
+      partition         index int32 | error code int16 | high watermark int64 | v4+: last stable offset int64 | v5+: log
+                        start offset int64 | v4+: aborted transactions: nullable array of (producer id int64, first
+                        offset int64, v12+: tagged fields) | v11+: preferred read replica int32 | records bytes | v12+:
+                        tagged fields, tag 0: diverging epoch (epoch int32, end offset int64, tagged fields),
                                             v16+ tag 1: current leader (id int32, epoch int32, tagged fields)
     v12+: tagged fields of which v16+ tag 0: node endpoints (data_plane.pyx)
 
-Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory; in v0-3 message sets that a worker has
-made. Partitions that were read come first, in the order asked, then those refused without a look at the log, as Kafka orders them; neighbours of one
-topic share its entry.
+Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory; in v0-3
+message sets that a worker has made. Partitions that were read come first, in the order asked, then those refused
+without a look at the log, as Kafka orders them; neighbours of one topic share its entry.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -86,10 +86,11 @@ cdef enum:
     NS_PER_MS = 1000000
 
 
-# ---- the session ----------------------------------------------------------------------------------------------------------------
+# ---- the session -----------------------------------------------------------------------------------------------------
 
 cdef bint must_answer(FetchPartition* partition) noexcept nogil:
-    """Kafka's CachedPartition.maybeUpdateResponseData: does an incremental reply name this partition? Remembers what it says."""
+    """Kafka's CachedPartition.maybeUpdateResponseData: does an incremental reply name this partition? Remembers what it
+    says."""
     cdef CachedPartition* cached = partition.cached
     cdef bint answer = partition.read.length > 0 or partition.read.diverging_epoch >= 0
     if cached.high_watermark != partition.read.high_watermark:
@@ -105,9 +106,11 @@ cdef bint must_answer(FetchPartition* partition) noexcept nogil:
 
 
 cdef void answer_incremental(DataPlaneState* plane, FetchState* state, vector[FetchPartition*]* ordered) noexcept nogil:
-    """Keeps what the reply names, moves partitions with data to the end. A request that came meanwhile took the session: this one gets an error.
+    """Keeps what the reply names, moves partitions with data to the end. A request that came meanwhile took the
+    session: this one gets an error.
 
-    A session is closed by the reply (session id 0) when it holds what no session is to keep; its client then names all partitions each time.
+    A session is closed by the reply (session id 0) when it holds what no session is to keep; its client then names all
+    partitions each time.
     """
     cdef FetchSession* session = state.session
     cdef bint closed = False
@@ -146,11 +149,12 @@ cdef void create_session(DataPlaneState* plane, FetchState* state, vector[FetchP
     state.session_id = session_admit(plane.sessions, session, now_ms)
 
 
-# ---- the bytes ------------------------------------------------------------------------------------------------------------------
+# ---- the bytes -------------------------------------------------------------------------------------------------------
 
 cdef bint tells_leader(FetchPartition* partition, int16_t version) noexcept nogil:
     return (version >= LEADER_VERSION and (partition.read.leader_id >= 0 or partition.read.leader_epoch >= 0)
-            and (partition.read.error == ERROR_NOT_LEADER_OR_FOLLOWER or partition.read.error == ERROR_FENCED_LEADER_EPOCH))
+            and (partition.read.error == ERROR_NOT_LEADER_OR_FOLLOWER
+                 or partition.read.error == ERROR_FENCED_LEADER_EPOCH))
 
 
 cdef int16_t error_for_version(int16_t error, int16_t version) noexcept nogil:
@@ -228,7 +232,8 @@ cdef int64_t answered_bytes(FetchState* state, FetchPartition* partition) noexce
 
 
 cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) noexcept nogil:
-    """Once per reply, however often a parked fetch was read again. `bytes_out` is what consumers get, as Kafka's BytesOutPerSec."""
+    """Once per reply, however often a parked fetch was read again. `bytes_out` is what consumers get, as Kafka's
+    BytesOutPerSec."""
     cdef FetchPartition* partition
     cdef size_t i
     for i in range(state.partitions.size()):
@@ -246,7 +251,8 @@ cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) no
 
 cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
     cdef int16_t version = state.frame.api_version
-    cdef uint8_t* at = extend(out, 4 + 4 + (version >= FLEXIBLE_VERSION) + 4 * (version >= 1) + (2 + 4) * (version >= SESSION_VERSION))
+    cdef uint8_t* at = extend(out,
+                              4 + 4 + (version >= FLEXIBLE_VERSION) + 4 * (version >= 1) + (2 + 4) * (version >= SESSION_VERSION))
     if at == NULL:
         return
     store_int32(at, 0)                  # the frame's size, when it is known

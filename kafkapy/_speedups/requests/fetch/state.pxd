@@ -1,4 +1,5 @@
-"""What a Fetch keeps from its first look to its reply; shared by fetch_decode.pyx, fetch_request.pyx and fetch_response.pyx."""
+"""What a Fetch keeps from its first look to its reply; shared by fetch_decode.pyx, fetch_request.pyx and
+fetch_response.pyx."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
@@ -25,14 +26,15 @@ cdef enum FetchStage:
     FETCH_ANSWER = 4                # it has waited: what is read now is sent
 
 cdef enum:
-    ASK_CONVERT = 2                 # an AskKind of Fetch alone. Questions: index of the partition inside the parked state; answers by
-                                    # fetch_give_records / fetch_refuse_records
+    ASK_CONVERT = 2                 # an AskKind of Fetch alone. Questions: index of the partition inside the parked
+                                    # state; answers by fetch_give_records / fetch_refuse_records
 
 cdef cppclass FetchPartition:
     FetchTopic* topic               # referenced
     FetchPartitionRequest request
     CachedPartition* cached         # incremental only; valid while the session's epoch is the one this request left
-    bint refused                    # answered without a look at the log (Kafka's `erroneous`); the error is in read.error
+    bint refused                    # answered without a look at the log (Kafka's `erroneous`); the error is in
+                                    # read.error
     LogState* log                   # referenced from the last read on
     ReadResult read                 # read.segment and read.aborted are owned
     # while parked
@@ -55,7 +57,8 @@ cdef cppclass FetchState:
     int16_t error                   # of the whole request
     int32_t replica_id              # -1: a consumer
     bint assigned                   # a follower that the assignment of some partition names
-    bint sessionless                # something was asked for that no session keeps: unknown, not to be read, or by a replica that is not assigned
+    bint sessionless                # something was asked for that no session keeps: unknown, not to be read, or by a
+                                    # replica that is not assigned
     int32_t max_wait_ms
     int32_t min_bytes
     int32_t max_bytes
@@ -63,7 +66,8 @@ cdef cppclass FetchState:
     int32_t session_id
     int32_t session_epoch
     FetchSession* session           # referenced; incremental only
-    FetchTopic* last_topic          # referenced: the first that the request before named, whose memory this one may use; or NULL
+    FetchTopic* last_topic          # referenced: the first that the request before named, whose memory this one may
+                                    # use; or NULL
     vector[FetchPartition] partitions   # as asked (full), or the whole session's (incremental)
     vector[FetchPartition*] ordered     # as they are answered
     vector[ForgottenPartition] forgotten

@@ -77,7 +77,8 @@ cdef void drop_repeated(ProduceState* state) noexcept nogil:
         for i in range(count):
             one = &state.partitions[i]
             for j in range(i + 1, count):
-                if one.index == state.partitions[j].index and same_topic(&state.topics[one.topic], &state.topics[state.partitions[j].topic]):
+                if one.index == state.partitions[j].index and same_topic(&state.topics[one.topic],
+                                                                         &state.topics[state.partitions[j].topic]):
                     supersede(state, one)
                     break
         return
@@ -177,9 +178,11 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
 
 
 def decode(int16_t version, bytes body):
-    """What the data plane reads from a Produce body, or None when it would close the connection: for tests and for the request log.
+    """What the data plane reads from a Produce body, or None when it would close the connection: for tests and for the
+    request log.
 
-    {"transactional_id": bytes | None, "acks": int, "timeout_ms": int, "topics": [(name or topic id as bytes, [(index, records | None)])]}
+    {"transactional_id": bytes | None, "acks": int, "timeout_ms": int, "topics": [(name or topic id as bytes, [(index,
+    records | None)])]}
     """
     cdef ProduceState state
     cdef ProducePartition* partition

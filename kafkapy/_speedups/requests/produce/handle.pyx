@@ -1,17 +1,21 @@
-"""Produce (api key 0), versions 0 to 13: decode, authorize, append, wait for acks, reply (Kafka's KafkaApis.handleProduceRequest and DelayedProduce).
+"""Produce (api key 0), versions 0 to 13: decode, authorize, append, wait for acks, reply (Kafka's
+KafkaApis.handleProduceRequest and DelayedProduce).
 
-Versions 0 to 2 bring message sets of v0 and v1, which a worker converts before they are appended; Kafka 4 has given these versions up (KIP-896).
+Versions 0 to 2 bring message sets of v0 and v1, which a worker converts before they are appended; Kafka 4 has given
+these versions up (KIP-896).
 
 A request goes through three stages and can park in each:
 
     AUTHORIZE   all questions the connection's cache cannot answer are asked at once; nothing was appended yet
-    APPEND      each partition once. A full segment, records that Python must convert, or a first batch of a transaction that the coordinator must
-                confirm (KIP-890) park the request; partitions that are done stay done. Compressed records are checked here as long as it takes
-                about two milliseconds for all partitions (INLINE_WORK); the others are checked by a worker
-    WAIT        acks=-1: until the high watermark has passed every appended batch, leadership is lost, or the time is over
+    APPEND      each partition once. A full segment, records that Python must convert, or a first batch of a transaction
+                that the coordinator must confirm (KIP-890) park the request; partitions that are done stay done.
+                Compressed records are checked here as long as it takes about two milliseconds for all partitions
+                (INLINE_WORK); the others are checked by a worker
+    WAIT        acks=-1: until the high watermark has passed every appended batch, leadership is lost, or the time is
+                over
 
-The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Of several entries for one partition the
-last one counts and is answered, as in Kafka. Not done here: quotas (throttle time is 0).
+The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Of several entries for
+one partition the last one counts and is answered, as in Kafka. Not done here: quotas (throttle time is 0).
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
@@ -132,7 +136,8 @@ cdef enum:
     ACKS_NONE = 0
     ACKS_LEADER = 1
     APPENDS_A_TURN = 256            # partitions, before other connections have theirs
-    SEGMENT_WAIT_MS = 30000         # the least a request waits for a new segment, whatever its own timeout says: nothing was appended yet
+    SEGMENT_WAIT_MS = 30000         # the least a request waits for a new segment, whatever its own timeout says:
+                                    # nothing was appended yet
     NS_PER_MS = 1000000
 
 cdef const char* UNSUPPORTED = b"a Produce request of a version that is not served"
@@ -142,7 +147,7 @@ cdef const char* OUT_OF_MEMORY = b"no memory for a Produce reply"
 cdef const char* ADMIN_CLIENT_ID = b"__admin_client"
 
 
-# ---- the state ------------------------------------------------------------------------------------------------------------------
+# ---- the state -------------------------------------------------------------------------------------------------------
 
 cdef ProduceState* state_new(Frame* frame) noexcept nogil:
     cdef ProduceState* state = new ProduceState()
@@ -203,7 +208,7 @@ cdef void finish(DataPlaneState* plane, ProduceState* state, Outcome* outcome) n
     state_free(state)
 
 
-# ---- stage 1: authorization, look-up ----------------------------------------------------------------------------------------
+# ---- stage 1: authorization, look-up ---------------------------------------------------------------------------------
 
 cdef bint is_transactional(const ProducePartition* partition) noexcept nogil:
     return (partition.records_size >= BATCH_HEADER_SIZE and <int8_t>partition.records[MAGIC_AT] == MAGIC_V2
@@ -219,7 +224,8 @@ cdef bint has_transactional_records(ProduceState* state) noexcept nogil:
 
 
 cdef void allow_one_producer(ProduceState* state) noexcept nogil:
-    """A transactional id has one producer. The coordinator is asked once for the whole request, so all batches must be of the same one."""
+    """A transactional id has one producer. The coordinator is asked once for the whole request, so all batches must be
+    of the same one."""
     cdef const ProducePartition* partition
     cdef const uint8_t* first = NULL
     cdef bint several = False
@@ -249,12 +255,14 @@ cdef bint from_admin_client(Frame* frame) noexcept nogil:
     return frame.client_id_size == 14 and memcmp(frame.client_id, ADMIN_CLIENT_ID, 14) == 0
 
 
-cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topic, ProducePartition* partition) noexcept nogil:
+cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topic,
+                  ProducePartition* partition) noexcept nogil:
     cdef LookupStatus status = partition_by_name(
         plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(), partition.index, &partition.log)
     cdef LeaderHint hint
     if status == LOOKUP_OK or status == LOOKUP_NOT_HOSTED:
-        if partition.records_size < 0 or (partition.records_size == 0 and state.frame.api_version >= BATCHES_SINCE_VERSION):
+        if partition.records_size < 0 or (partition.records_size == 0
+                                          and state.frame.api_version >= BATCHES_SINCE_VERSION):
             fail_partition(partition, ERROR_INVALID_RECORD)
             partition.result.message = b"a partition of a Produce request must have exactly one record batch"
         elif state.acks != ACKS_ALL and state.acks != ACKS_LEADER and state.acks != ACKS_NONE:
@@ -263,7 +271,8 @@ cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topi
             fail_partition(partition, ERROR_INVALID_TOPIC_EXCEPTION)
         elif status == LOOKUP_NOT_HOSTED:
             fail_partition(partition, ERROR_NOT_LEADER_OR_FOLLOWER)
-            hint = partition_leader(plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(), partition.index)
+            hint = partition_leader(plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(),
+                                    partition.index)
             partition.result.leader_id = hint.leader_id
             partition.result.leader_epoch = hint.leader_epoch
     else:
@@ -271,7 +280,8 @@ cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topi
 
 
 cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
-    """False when questions must be asked first. Else every partition that cannot be appended to has its error, and the others their log."""
+    """False when questions must be asked first. Else every partition that cannot be appended to has its error, and the
+    others their log."""
     cdef Decision decision
     cdef ProduceTopic* topic
     cdef ProducePartition* partition
@@ -287,7 +297,8 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
         if state.transactional_id_size < 0:
             transaction_denied = True
         else:
-            decision = authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID, state.transactional_id,
+            decision = authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID,
+                                           state.transactional_id,
                                            state.transactional_id_size, &state.asked, &state.ask.questions)
             transaction_denied = decision == DECISION_DENIED
     if transaction_denied:
@@ -302,7 +313,8 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
                 continue
         elif topic.resolved.empty() and topic.name_size > 0:
             topic.resolved.assign(<const char*>topic.name, topic.name_size)
-        decisions.push_back(authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TOPIC, topic.resolved.data(),
+        decisions.push_back(authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TOPIC,
+                                                topic.resolved.data(),
                                                 topic.resolved.size(), &state.asked, &state.ask.questions))
     if state.ask.questions.size():
         outcome.kind = OUTCOME_ASK
@@ -326,7 +338,7 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
     return True
 
 
-# ---- stage 2: append ------------------------------------------------------------------------------------------------------------
+# ---- stage 2: append -------------------------------------------------------------------------------------------------
 
 cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nogil:
     """Takes the reason, and hides offsets that mean nothing. Record errors keep the log start offset, as Kafka does."""
@@ -393,7 +405,8 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         options.checked = partition.checked
         options.guard = partition.guard
         clear_result(&result)
-        status = log_append(partition.log, <uint8_t*>partition.records, partition.records_size, &options, &waiter, &result)
+        status = log_append(partition.log, <uint8_t*>partition.records, partition.records_size, &options, &waiter,
+                            &result)
         if status == LOG_APPENDED:
             partition.result = result
             partition.result.error = ERROR_NONE
@@ -434,7 +447,8 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         for i in range(unverified.size()):
             ask_about(state, unverified[i])
     if state.ask.questions.size():
-        # Only the answer may resume the request now; the append after it asks for the segment again if that is still not there.
+        # Only the answer may resume the request now; the append after it asks for the segment again if that is still
+        # not there.
         if wants_segment:
             remove_waiters(state)
         outcome.kind = OUTCOME_ASK
@@ -443,7 +457,8 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         return False
     if wants_segment:
         if state.segment_deadline_ns == 0:
-            state.segment_deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
+            state.segment_deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms,
+                                                                      <int>SEGMENT_WAIT_MS) * NS_PER_MS
         outcome.kind = OUTCOME_PARKED
         outcome.deadline_ns = state.segment_deadline_ns
         outcome.parked = state
@@ -472,12 +487,13 @@ cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:
     state.ask.questions.push_back(to_string(index))
 
 
-# ---- stage 3: flush.messages, and acks=-1 ---------------------------------------------------------------------------------------
+# ---- stage 3: flush.messages, and acks=-1 ----------------------------------------------------------------------------
 
 cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept nogil:
     """Whether a flush is waited for that flush.messages has made due; Kafka does it in the thread that appends.
 
-    Then Kafka's Partition.checkEnoughReplicasReachOffset: done when the high watermark has passed the batch or this broker leads no more.
+    Then Kafka's Partition.checkEnoughReplicasReachOffset: done when the high watermark has passed the batch or this
+    broker leads no more.
     """
     cdef LogState* log = partition.log
     cdef int16_t error = ERROR_NONE
@@ -509,8 +525,8 @@ cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept 
 cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) noexcept nogil:
     """False when the request was parked.
 
-    First the waiters are registered, then the condition is looked at: leadership lost between the append and the registration wakes nobody, but is seen
-    by the look; lost after it, it wakes.
+    First the waiters are registered, then the condition is looked at: leadership lost between the append and the
+    registration wakes nobody, but is seen by the look; lost after it, it wakes.
     """
     cdef ProducePartition* partition
     cdef Waiter waiter
@@ -586,7 +602,7 @@ cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcom
         finish(plane, state, outcome)
 
 
-# ---- the contract with the Processor ------------------------------------------------------------------------------------------
+# ---- the contract with the Processor ---------------------------------------------------------------------------------
 
 cdef void clear_outcome(Outcome* outcome) noexcept nogil:
     outcome.kind = OUTCOME_CLOSE
@@ -626,7 +642,8 @@ cdef void produce_work(void* parked) noexcept nogil:
         if not partition.for_worker:
             continue
         partition.for_worker = False
-        if check_by_worker(<uint8_t*>partition.records, partition.records_size, &partition.result.rules, &partition.result) == ERROR_NONE:
+        if check_by_worker(<uint8_t*>partition.records, partition.records_size, &partition.result.rules,
+                           &partition.result) == ERROR_NONE:
             partition.checked = True
         else:
             append_refused(partition.log, partition.records_size)

@@ -3,9 +3,9 @@
     frame               size int32 | correlation id int32 | v9+: tagged fields (response header v1)
     responses           array of topics
       topic             v0-12: name string | v13: topic id uuid | partition responses | v9+: tagged fields
-      partition         index int32 | error code int16 | base offset int64 | v2+: log append time ms int64 (-1: CreateTime)
-                        v5+: log start offset int64
-                        v8+: record errors: array of (batch index int32, message nullable string, v9+: tagged fields)
+      partition         index int32 | error code int16 | base offset int64 | v2+: log append time ms int64 (-1:
+                        CreateTime) v5+: log start offset int64 v8+: record errors: array of (batch index int32, message
+                        nullable string, v9+: tagged fields)
                              error message nullable string
                         v9+: tagged fields, of which v10+ tag 0: current leader (id int32, epoch int32, tagged fields)
     v1+: throttle time  int32, ms
@@ -49,7 +49,8 @@ cdef const char* TIMESTAMP_MESSAGE = b"the record's timestamp is outside message
 
 cdef bint tells_leader(ProducePartition* partition, int16_t version) noexcept nogil:
     return (version >= 10 and (partition.result.leader_id >= 0 or partition.result.leader_epoch >= 0)
-            and (partition.result.error == ERROR_NOT_LEADER_OR_FOLLOWER or partition.result.error == ERROR_FENCED_LEADER_EPOCH))
+            and (partition.result.error == ERROR_NOT_LEADER_OR_FOLLOWER
+                 or partition.result.error == ERROR_FENCED_LEADER_EPOCH))
 
 
 cdef void write_partition(ProducePartition* partition, int16_t version, ByteBuffer* out) noexcept nogil:

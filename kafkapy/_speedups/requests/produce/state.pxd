@@ -11,7 +11,8 @@ from kafkapy._speedups.requests.data_plane cimport Ask, Frame
 
 cdef enum ProduceStage:
     PRODUCE_AUTHORIZE = 0       # questions may be out
-    PRODUCE_APPEND = 1          # some partitions wait for a segment, a worker to look into their records, or the transaction coordinator
+    PRODUCE_APPEND = 1          # some partitions wait for a segment, a worker to look into their records, or the
+                                # transaction coordinator
     PRODUCE_WAIT = 2            # all appended; acks=-1 waits for the high watermark
 
 cdef enum PartitionStage:
