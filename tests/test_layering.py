@@ -32,14 +32,14 @@ LAYERS = (
     ("_speedups",),
     ("protocol", "records"),
     ("log", "network", "security"),
-    ("metadata", "clients", "admin", "aio", "arrow", "consumer", "partitioner", "producer", "structs"),
+    ("metadata", "clients", "admin", "aio", "arrow", "connector", "consumer", "partitioner", "producer", "structs"),
     ("replica", "coordinator", "controller"),
     ("broker",),
     ("tools", "testing"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
-CLIENT_PARTS = {"clients", "admin", "aio", "arrow", "consumer", "partitioner", "producer", "structs"}
+CLIENT_PARTS = {"clients", "admin", "aio", "arrow", "connector", "consumer", "partitioner", "producer", "structs"}
 CLIENTS_NEVER = {"broker", "controller", "coordinator", "replica", "log", "network", "metadata"}
 """A client must work without the broker's code."""
 

@@ -20,7 +20,7 @@ from kafkapy.config.config_def import (
     one_of,
     one_of_numbers,
 )
-from kafkapy.types import ConfigType
+from kafkapy.types import CompressionType, ConfigType
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 DOUBLE, LIST, CLASS = ConfigType.DOUBLE, ConfigType.LIST, ConfigType.CLASS
@@ -32,7 +32,8 @@ TIMESTAMP_AFTER_MAX_MS = 3_600_000
 """Records from more than an hour ahead are refused since Kafka 4.0 (KIP-1030): they would not be deleted for years."""
 
 NO_EFFECT = "Accepted so that Kafka's configuration files load; has no effect."
-CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+# In Kafka's order, which its documentation and errors show.
+CODECS = ("uncompressed", *reversed(CompressionType.config_names()[1:]), "producer")
 GZIP_LEVEL = one_of_numbers((1, 9), (-1, -1))
 LZ4_LEVEL = between(1, 17)
 ZSTD_LEVEL = between(-131072, 22)

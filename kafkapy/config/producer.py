@@ -24,7 +24,7 @@ BOOLEAN, CLASS = ConfigType.BOOLEAN, ConfigType.CLASS
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 K = ConfigKey
 
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS: Final = CompressionType.config_names()
 MOST_IN_FLIGHT_IDEMPOTENT: Final = 5
 """Batches of a producer whose sequence numbers a broker remembers."""
 

@@ -18,6 +18,7 @@ from kafkapy.tools.options import TOPIC, cluster_options, connected, settings_of
 from kafkapy.tools.output import INTERRUPTED, counted, is_regular_file, progress, tell
 from kafkapy.tools.record_format import FormatError, from_json_line, unescape
 from kafkapy.tools.topics import no_partition
+from kafkapy.types import CompressionType
 
 __all__ = ["produce"]
 
@@ -25,7 +26,6 @@ Call = dict[str, Any]
 """Arguments of send (`value`) or of send_many (`values`)."""
 Placed = tuple[str, Call]
 """A call, and where its records come from: of an error that one of them makes."""
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_BYTES = 1 << 17
 LAST_WAIT_S: Final = 10
 """After Ctrl-C, for the cluster to confirm what was sent."""
@@ -50,7 +50,14 @@ THROUGHPUT: dict[str, object] = {"linger.ms": 20, "batch.size": 262144}
 )
 @click.option("--whole", "-w", is_flag=True, help="Every file is the value of one record.")
 @click.option("--null", "-Z", is_flag=True, help="Empty keys and values are null.")
-@click.option("--compression", "-z", type=click.Choice(CODECS), default="none", show_default=True, help="Of batches.")
+@click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(CompressionType.config_names()),
+    default="none",
+    show_default=True,
+    help="Of batches.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no count at the end.")
 @cluster_options
 def produce(

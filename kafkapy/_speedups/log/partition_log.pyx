@@ -84,11 +84,12 @@ from kafkapy._speedups.log.state cimport (
 from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState, log_workers_ref, log_workers_unref
 
 from kafkapy.errors import error_for
+from kafkapy.types import CompressionType
 
 # Failures that say nothing about the disk (is_shortage in posix.pxd).
 NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM, EAGAIN, ENOBUFS))
 
-CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+CODECS = {"producer": -1, "uncompressed": 0, **{codec.config_name: codec.value for codec in CompressionType}}
 
 
 cdef int64_t next_log_id = 0

@@ -31,6 +31,7 @@ from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_u
 from kafkapy._speedups.requests.authorization cimport authorization_remember
 from kafkapy._speedups.requests.data_plane cimport (
     ASK_AUTHORIZE as ASK_AUTHORIZE_,
+    ASK_CONVERT as ASK_CONVERT_,
     ASK_VALIDATE as ASK_VALIDATE_,
     ASK_VERIFY as ASK_VERIFY_,
     AuthorizationCache,
@@ -42,7 +43,6 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_records_to_convert,
     fetch_refuse_records,
 )
-from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT as ASK_CONVERT_
 from kafkapy._speedups.requests.produce.answers cimport (
     produce_batch_to_verify,
     produce_confirm_transaction,

@@ -3,6 +3,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 STATUS_NAMES: Final[dict[int, str]]
+CODECS: dict[str, int]
 OK: Final[int]
 INCOMPLETE: Final[int]
 BAD_LENGTH: Final[int]

@@ -98,7 +98,8 @@ cdef enum AskKind:
     ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache
     ASK_VALIDATE = 1                # questions: index of the partition inside the parked state; answers by
                                     # produce_replace_records / produce_refuse_records
-    ASK_VERIFY = 3                  # the same; answers by produce_confirm_transaction / produce_refuse_records
+    ASK_CONVERT = 2                 # the same of a parked fetch; answers by fetch_give_records / fetch_refuse_records
+    ASK_VERIFY = 3                  # as ASK_VALIDATE; answers by produce_confirm_transaction / produce_refuse_records
 
 cdef cppclass Ask:
     int kind

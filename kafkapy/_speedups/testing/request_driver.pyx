@@ -32,6 +32,7 @@ from kafkapy._speedups.requests.authorization cimport authorization_remember
 from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
     API_PRODUCE,
+    ASK_CONVERT,
     ASK_VALIDATE,
     ASK_VERIFY,
     OUTCOME_ASK,
@@ -53,7 +54,6 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_records_to_convert,
     fetch_refuse_records,
 )
-from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT
 from kafkapy._speedups.requests.produce.answers cimport (
     produce_batch_to_verify,
     produce_confirm_transaction,

@@ -21,14 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from kafkapy._speedups.base.murmur2 import partition_for_key
-from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
-from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
-from kafkapy._speedups.clients.io.frames import BytesFrame
-from kafkapy._speedups.protocol.encoder import encode_message
 from kafkapy.clients.admin.routing import Deadline
 from kafkapy.clients.network_client import request_header
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
+from kafkapy.connector import BytesFrame, FetchedPartition, FetchResponseFrame, encode_message, partition_for_key
 from kafkapy.errors import (
     IllegalArgumentError,
     KafkaError,

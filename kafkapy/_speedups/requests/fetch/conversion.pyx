@@ -15,9 +15,9 @@ from libcpp.string cimport string
 
 from kafkapy._speedups.base.error_codes cimport ERROR_NONE
 from kafkapy._speedups.base.posix cimport file_read, monotonic_ns
-from kafkapy._speedups.requests.data_plane cimport OUTCOME_ASK, name_partition
+from kafkapy._speedups.requests.data_plane cimport ASK_CONVERT, OUTCOME_ASK, name_partition
 from kafkapy._speedups.requests.fetch.decode cimport fetch_read_release
-from kafkapy._speedups.requests.fetch.state cimport ASK_CONVERT, FETCH_CONVERT, FetchPartition
+from kafkapy._speedups.requests.fetch.state cimport FETCH_CONVERT, FetchPartition
 
 cdef extern from "<string>" namespace "std" nogil:
     string to_string(size_t value)

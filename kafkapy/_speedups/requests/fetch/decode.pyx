@@ -41,6 +41,7 @@ from kafkapy._speedups.base.wire cimport (
     take,
 )
 from kafkapy._speedups.log.state cimport log_unref
+from kafkapy._speedups.protocol.data_plane_versions cimport FETCH_FLEXIBLE
 from kafkapy._speedups.requests.fetch.state cimport ForgottenPartition
 from kafkapy._speedups.requests.fetch_session cimport (
     FINAL_EPOCH,
@@ -55,7 +56,6 @@ from kafkapy._speedups.requests.named_partitions cimport NamedPartitions, named_
 
 cdef enum:
     SESSION_VERSION = 7
-    FLEXIBLE_VERSION = 12
     TOPIC_ID_VERSION = 13
     REPLICA_STATE_VERSION = 15
     TOPIC_ID_SIZE = 16
@@ -98,7 +98,7 @@ cdef FetchTopic* read_topic(FetchState* state, Cursor* c) noexcept nogil:
     if version >= TOPIC_ID_VERSION:
         at = take(c, TOPIC_ID_SIZE)
         return new_topic(state, NULL, 0, at) if at != NULL else NULL
-    at = read_string(c, version >= FLEXIBLE_VERSION, &size)
+    at = read_string(c, version >= FETCH_FLEXIBLE, &size)
     if c.error or size < 0:
         c.error = 1
         return NULL
@@ -113,7 +113,7 @@ cdef FetchTopic* new_topic(FetchState* state, const uint8_t* name, size_t size, 
 
 cdef bint read_partitions(FetchState* state, Cursor* c, FetchTopic* topic) noexcept nogil:
     cdef int version = state.frame.api_version
-    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef bint flexible = version >= FETCH_FLEXIBLE
     cdef int32_t count = read_array_length(c, flexible)
     cdef FetchPartition partition
     cdef const uint8_t* at
@@ -154,7 +154,7 @@ cdef bint read_partitions(FetchState* state, Cursor* c, FetchTopic* topic) noexc
 
 
 cdef bint read_forgotten(FetchState* state, Cursor* c, FetchTopic* topic) noexcept nogil:
-    cdef int32_t count = read_array_length(c, state.frame.api_version >= FLEXIBLE_VERSION)
+    cdef int32_t count = read_array_length(c, state.frame.api_version >= FETCH_FLEXIBLE)
     cdef ForgottenPartition forgotten
     cdef int32_t i
     if c.error or count < 0 or <size_t>count > MAX_PARTITIONS - state.forgotten.size():
@@ -173,7 +173,7 @@ cdef bint read_forgotten(FetchState* state, Cursor* c, FetchTopic* topic) noexce
 cdef bint read_topics(FetchState* state, Cursor* c, bint forgotten) noexcept nogil:
     """The topics array, or the forgotten topics array."""
     cdef int version = state.frame.api_version
-    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef bint flexible = version >= FETCH_FLEXIBLE
     cdef int32_t count = read_array_length(c, flexible)
     cdef FetchTopic* topic
     cdef bint good
@@ -271,7 +271,7 @@ cdef void drop_repeated(FetchState* state) noexcept nogil:
 
 cdef bint fetch_decode(FetchState* state) noexcept nogil:
     cdef int version = state.frame.api_version
-    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef bint flexible = version >= FETCH_FLEXIBLE
     cdef int32_t size = 0
     cdef Cursor c
     cursor_init(&c, state.frame.body, state.frame.body_size)

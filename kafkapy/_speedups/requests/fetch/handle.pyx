@@ -56,6 +56,7 @@ from kafkapy._speedups.log.leadership cimport follower_fetched, is_follower
 from kafkapy._speedups.log.read cimport read_batches
 from kafkapy._speedups.log.segment cimport segment_unref
 from kafkapy._speedups.log.state cimport log_remove_waiters, log_unref, log_wait
+from kafkapy._speedups.protocol.data_plane_versions cimport FETCH_NEWEST, FETCH_OLDEST
 from kafkapy._speedups.records.record_batch cimport BATCH_LENGTH_AT, CODEC_ZSTD, LOG_OVERHEAD
 from kafkapy._speedups.requests.authorization cimport (
     DECISION_ALLOWED,
@@ -108,10 +109,8 @@ from kafkapy._speedups.requests.partition_table cimport (
 )
 
 cdef enum:
-    MIN_VERSION = 0
     HARD_LIMIT_BELOW = 3                # before, a partition's max bytes holds for its first batch too (KIP-74)
     CONVERTED_MAX_BYTES = 1048576
-    MAX_VERSION = 18
     ZSTD_VERSION = 10                   # first version whose clients know the codec (KIP-110)
     TOPIC_ID_SIZE = 16
     MAX_REGISTRATIONS = 8
@@ -640,7 +639,7 @@ cdef void clear_outcome(Outcome* outcome) noexcept nogil:
 cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil:
     cdef FetchState* state
     clear_outcome(outcome)
-    if frame.api_version < MIN_VERSION or frame.api_version > MAX_VERSION:
+    if frame.api_version < FETCH_OLDEST or frame.api_version > FETCH_NEWEST:
         outcome.message = UNSUPPORTED
         return
     state = state_new(frame)

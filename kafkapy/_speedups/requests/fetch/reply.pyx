@@ -53,6 +53,7 @@ from kafkapy._speedups.base.wire cimport (
     write_unsigned_varint,
 )
 from kafkapy._speedups.log.segment cimport segment_send
+from kafkapy._speedups.protocol.data_plane_versions cimport FETCH_FLEXIBLE
 from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.requests.fetch.conversion cimport CONVERTED_BELOW
 from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
@@ -73,7 +74,6 @@ from kafkapy._speedups.requests.fetch_session cimport (
 cdef enum:
     LOG_START_VERSION = 5
     SESSION_VERSION = 7
-    FLEXIBLE_VERSION = 12
     TOPIC_ID_VERSION = 13
     LEADER_VERSION = 16
     FRAME_SIZE_BYTES = 4
@@ -181,7 +181,7 @@ cdef void write_tags(FetchPartition* partition, int16_t version, ByteBuffer* out
 
 
 cdef void write_partition(FetchPartition* partition, int16_t version, Send* send, ByteBuffer* out) noexcept nogil:
-    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef bint flexible = version >= FETCH_FLEXIBLE
     cdef bint tells_start = version >= LOG_START_VERSION
     cdef ByteBuffer converted
     cdef int32_t i
@@ -252,13 +252,13 @@ cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) no
 cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
     cdef int16_t version = state.frame.api_version
     cdef uint8_t* at = extend(out,
-                              4 + 4 + (version >= FLEXIBLE_VERSION) + 4 * (version >= 1) + (2 + 4) * (version >= SESSION_VERSION))
+                              4 + 4 + (version >= FETCH_FLEXIBLE) + 4 * (version >= 1) + (2 + 4) * (version >= SESSION_VERSION))
     if at == NULL:
         return
     store_int32(at, 0)                  # the frame's size, when it is known
     store_int32(at + 4, state.frame.correlation_id)
     at += 8
-    if version >= FLEXIBLE_VERSION:
+    if version >= FETCH_FLEXIBLE:
         at[0] = 0
         at += 1
     if version >= 1:
@@ -271,7 +271,7 @@ cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
 
 cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexcept nogil:
     cdef int16_t version = state.frame.api_version
-    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef bint flexible = version >= FETCH_FLEXIBLE
     cdef vector[FetchPartition*]* ordered = &state.ordered
     cdef vector[int32_t] leaders
     cdef ByteBuffer out

@@ -25,10 +25,6 @@ cdef enum FetchStage:
     FETCH_CONVERT = 3               # versions 0 to 3: a worker makes message sets of what was read
     FETCH_ANSWER = 4                # it has waited: what is read now is sent
 
-cdef enum:
-    ASK_CONVERT = 2                 # an AskKind of Fetch alone. Questions: index of the partition inside the parked
-                                    # state; answers by fetch_give_records / fetch_refuse_records
-
 cdef cppclass FetchPartition:
     FetchTopic* topic               # referenced
     FetchPartitionRequest request

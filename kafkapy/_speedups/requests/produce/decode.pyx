@@ -27,12 +27,12 @@ from kafkapy._speedups.base.wire cimport (
     skip_tagged_fields,
     take,
 )
+from kafkapy._speedups.protocol.data_plane_versions cimport PRODUCE_FLEXIBLE
 from kafkapy._speedups.requests.named_partitions cimport NamedPartitions, named_begin, named_first, named_topic
 from kafkapy._speedups.requests.produce.state cimport PARTITION_DONE, PARTITION_PENDING, ProducePartition, ProduceTopic
 
 cdef enum:
     TRANSACTIONAL_ID_VERSION = 3
-    FLEXIBLE_VERSION = 9
     TOPIC_ID_VERSION = 13
     TOPIC_ID_SIZE = 16
     FEW = 16                        # entries that are compared with each other
@@ -99,7 +99,7 @@ cdef void drop_repeated(ProduceState* state) noexcept nogil:
 
 cdef bint produce_decode(ProduceState* state) noexcept nogil:
     cdef int16_t version = state.frame.api_version
-    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef bint flexible = version >= PRODUCE_FLEXIBLE
     cdef ProduceTopic topic
     cdef ProducePartition partition
     cdef Cursor c

@@ -67,6 +67,7 @@ from kafkapy._speedups.log.layout cimport (
     Waiter,
 )
 from kafkapy._speedups.log.state cimport is_flushed_locked, log_remove_waiters, log_unref, log_wait, log_was_flush_due
+from kafkapy._speedups.protocol.data_plane_versions cimport PRODUCE_NEWEST, PRODUCE_OLDEST
 from kafkapy._speedups.records.record_batch cimport (
     ATTRIBUTES_AT,
     BATCH_HEADER_SIZE,
@@ -129,8 +130,6 @@ cdef extern from "<string>" namespace "std" nogil:
     string to_string(size_t value)
 
 cdef enum:
-    MIN_VERSION = 0
-    MAX_VERSION = 13
     FIRST_THAT_ADDS = 12            # of the versions: the broker adds the partition to the transaction (KIP-890)
     ACKS_ALL = -1
     ACKS_NONE = 0
@@ -616,7 +615,7 @@ cdef void clear_outcome(Outcome* outcome) noexcept nogil:
 cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil:
     cdef ProduceState* state
     clear_outcome(outcome)
-    if frame.api_version < MIN_VERSION or frame.api_version > MAX_VERSION:
+    if frame.api_version < PRODUCE_OLDEST or frame.api_version > PRODUCE_NEWEST:
         outcome.message = UNSUPPORTED
         return
     state = state_new(frame)

@@ -32,12 +32,12 @@ from kafkapy._speedups.base.wire cimport (
     write_string,
     write_unsigned_varint,
 )
+from kafkapy._speedups.protocol.data_plane_versions cimport PRODUCE_FLEXIBLE
 from kafkapy._speedups.records.record_batch cimport RECORD_NULL_KEY
 from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.requests.produce.state cimport ProducePartition, ProduceTopic
 
 cdef enum:
-    FLEXIBLE_VERSION = 9
     FRAME_SIZE_BYTES = 4
     TOPIC_ID_SIZE = 16
     CURRENT_LEADER_TAG = 0
@@ -54,7 +54,7 @@ cdef bint tells_leader(ProducePartition* partition, int16_t version) noexcept no
 
 
 cdef void write_partition(ProducePartition* partition, int16_t version, ByteBuffer* out) noexcept nogil:
-    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef bint flexible = version >= PRODUCE_FLEXIBLE
     cdef const char* text
     cdef int32_t i
     write_int32(out, partition.index)
@@ -114,7 +114,7 @@ cdef int32_t topics_answered(ProduceState* state) noexcept nogil:
 
 cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) noexcept nogil:
     cdef int16_t version = state.frame.api_version
-    cdef bint flexible = version >= FLEXIBLE_VERSION
+    cdef bint flexible = version >= PRODUCE_FLEXIBLE
     cdef ByteBuffer out
     cdef ProduceTopic* topic
     cdef ProducePartition* partition
