@@ -40,20 +40,18 @@ Polled = dict[TopicPartition, list[Any]]
     default="beginning",
     show_default=True,
     metavar="PLACE",
-    help="Where to begin: beginning, end, an offset, -N (N records before the end), @TIME (ISO 8601, or ms).",
+    help="First place: beginning, end, an offset, -N (N records before the end), @TIME (ISO 8601, or ms).",
 )
-@click.option("--until", "-u", "last", metavar="PLACE", help="Where to end: a place as above; end when left out.")
-@click.option("--follow", "-F", is_flag=True, help="Go on with new records as they come.")
-@click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="At most so many records.")
-@click.option(
-    "--group", "-G", metavar="GROUP", type=GROUP, help="As a member of a group, from its offsets, which move on."
-)
-@click.option("--format", "-f", "format_", metavar="FORMAT", help=r"As kcat: '%p %o %k %s\n'; see above.")
+@click.option("--until", "-u", "last", metavar="PLACE", help="Last place, in the same form; default: end.")
+@click.option("--follow", "-F", is_flag=True, help="Continue with new records until Ctrl-C.")
+@click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="Largest number of records.")
+@click.option("--group", "-G", metavar="GROUP", type=GROUP, help="Join this group, start at its offsets and commit.")
+@click.option("--format", "-f", "format_", metavar="FORMAT", help=r"kcat's format, such as '%p %o %k %s\n'; see above.")
 @click.option("--json", "-J", "as_json", is_flag=True, help="One JSON object per line.")
-@click.option("--null", "-Z", "null", default="", metavar="TEXT", help="What stands for keys and values that are null.")
-@click.option("--committed", is_flag=True, help="Leave out records of transactions that are open or aborted.")
-@click.option("--raw", is_flag=True, help="Bytes as they are on a terminal, too: it obeys escape sequences in records.")
-@click.option("--output", type=click.File("wb", lazy=True), default="-", metavar="FILE", help="Write into a file.")
+@click.option("--null", "-Z", "null", default="", metavar="TEXT", help="Text for keys and values that are null.")
+@click.option("--committed", is_flag=True, help="Skip records of open and aborted transactions.")
+@click.option("--raw", is_flag=True, help="Print raw bytes on a terminal, which obeys escape sequences in them.")
+@click.option("--output", type=click.File("wb", lazy=True), default="-", metavar="FILE", help="Write to this file.")
 @cluster_options
 def consume(
     settings: dict[str, object],
@@ -70,7 +68,9 @@ def consume(
     raw: bool,
     output: BinaryIO,
 ) -> None:
-    """Print the records of topics: what is there, or with --follow what comes as well.
+    """Print the records of topics.
+
+    The command ends at the end of the topics; with --follow it waits for new records.
 
     \b
     Formats:  %t topic    %p partition    %o offset    %T timestamp in ms
@@ -84,12 +84,10 @@ def consume(
     if follow and last is not None:
         raise click.UsageError("--follow and --until exclude each other.")
     if group is not None and (last is not None or any(":" in place for place in places)):
-        raise click.UsageError(
-            "A group's members get their partitions: --until and TOPIC:PARTITIONS do not go with it."
-        )
+        raise click.UsageError("The group assigns partitions: --until and TOPIC:PARTITIONS do not work with --group.")
     if group is not None and first not in RESETS:
         raise click.UsageError(
-            "With --group, --from is beginning or end: where to begin without an offset of the group."
+            "With --group, --from is beginning or end: the start of partitions without a committed offset."
         )
     try:
         clean = not raw and output.isatty()
@@ -318,7 +316,7 @@ def _places(admin: KafkaAdminClient, text: str, option: str, lows: Offsets, high
         number = int(text)
     except ValueError:
         raise click.UsageError(
-            f"{option} {text!r} is no place: beginning, end, an offset, -N or @TIME is expected."
+            f"{option} {text!r} is not a place: give beginning, end, an offset, -N or @TIME."
         ) from None
     wanted = {partition: highs[partition] + number if number < 0 else number for partition in lows}
     return {partition: min(max(offset, lows[partition]), highs[partition]) for partition, offset in wanted.items()}

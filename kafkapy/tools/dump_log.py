@@ -121,7 +121,7 @@ def dump_file(path: Path, *, deep: bool = False, verify: bool = False, topic: st
     elif name.endswith("-checkpoint"):
         dump.rows = _checkpoint(dump, ("topic", "partition", "offset"))
     else:
-        dump.problems.append("is no file of a log that can be shown")
+        dump.problems.append("is not a readable file of a log")
     return dump
 
 
@@ -141,7 +141,7 @@ def _walk(dump: Dump, path: Path) -> Iterator[BatchView]:
             dump.problems.append(f"position {end}: {error}")
             return
         if end < size:
-            dump.problems.append(f"{size - end} bytes behind position {end} are no whole batch")
+            dump.problems.append(f"{size - end} bytes behind position {end} are not a whole batch")
 
 
 def _batches(dump: Dump, *, deep: bool, records: dict[int, tuple[Any, Any]], show: bool) -> Iterator[Row]:
@@ -151,7 +151,7 @@ def _batches(dump: Dump, *, deep: bool, records: dict[int, tuple[Any, Any]], sho
         if not valid:
             dump.problems.append(f"position {batch.position}: the checksum of the batch does not match")
         if batch.base_offset < expected:
-            dump.problems.append(f"position {batch.position}: offset {batch.base_offset} where {expected} is the least")
+            dump.problems.append(f"position {batch.position}: offset {batch.base_offset} is below {expected}")
         expected = batch.last_offset + 1
         row = {
             "base_offset": batch.base_offset, "last_offset": batch.last_offset, "count": batch.record_count,
@@ -291,7 +291,7 @@ def _entries(dump: Dump, entry: struct.Struct, drop_zeros: bool) -> Iterator[tup
         if used < len(data):
             data = data[: -(-used // entry.size) * entry.size]
     if len(data) % entry.size:
-        dump.problems.append(f"{len(data)} bytes are no whole number of entries of {entry.size} bytes")
+        dump.problems.append(f"{len(data)} bytes are not a whole number of entries of {entry.size} bytes")
     for number in range(len(data) // entry.size):
         yield number, entry.unpack_from(data, number * entry.size)
 
@@ -333,7 +333,7 @@ def _beside(dump: Dump) -> dict[int, BatchView]:
     """The batches of the segment that an index belongs to, by position."""
     path = _data_file(dump.path)
     if not path.exists():
-        dump.problems.append(f"{path.name} is not beside it, so it cannot be verified")
+        dump.problems.append(f"{path.name} is missing, so the index cannot be verified")
         return {}
     return {batch.position: batch for batch in _walk(dump, path)}
 
@@ -348,18 +348,18 @@ def _transaction_index(dump: Dump) -> Iterator[Row]:
 def _snapshot(dump: Dump) -> Iterator[Row]:
     producers = read_snapshot(dump.path.read_bytes())
     if producers is None:
-        dump.problems.append("is no sound snapshot")
+        dump.problems.append("is not a valid snapshot")
     yield from producers or ()
 
 
 def _checkpoint(dump: Dump, columns: tuple[str, ...]) -> Iterator[Row]:
     lines = dump.path.read_text(errors="replace").splitlines()
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
-        dump.problems.append("has another version or number of entries than it says")
+        dump.problems.append("has an unknown version or a wrong number of entries")
     for line in lines[2:]:
         values = line.split(" ")
         if len(values) != len(columns):
-            dump.problems.append(f"{line!r} is no entry")
+            dump.problems.append(f"{line!r} is not an entry")
             continue
         yield {name: value if name == "topic" else int(value) for name, value in zip(columns, values, strict=True)}
 
@@ -369,12 +369,15 @@ def _checkpoint(dump: Dump, columns: tuple[str, ...]) -> Iterator[Row]:
 
 @click.command("dump-log")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--verify", is_flag=True, help="Compare indexes with the data files beside them; show problems only.")
-@click.option("--deep-iteration", "deep", is_flag=True, help="Show each record, not only batches.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per row, and one for each problem.")
-@click.option("--topic", help="Decode records as that topic's; default: what the directory is named after.")
+@click.option("--verify", is_flag=True, help="Compare indexes with their data files; print only problems.")
+@click.option("--deep-iteration", "deep", is_flag=True, help="Print each record, not only batches.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row and per problem.")
+@click.option("--topic", help="Decode records as this topic's; default: the topic in the directory's name.")
 def dump_log(files: tuple[Path, ...], verify: bool, deep: bool, as_json: bool, topic: str | None) -> None:
-    """Show what is in log segments, indexes, snapshots and checkpoints. A directory stands for its files."""
+    """Print log segments, indexes, snapshots and checkpoints.
+
+    A directory stands for its files.
+    """
     console = Console()
     problems = 0
     for path in _expanded(files):

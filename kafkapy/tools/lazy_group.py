@@ -29,7 +29,7 @@ class CommandGroup(click.Group):
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             question = did_you_mean(name, self.list_commands(ctx))
             rest = question[:1].upper() + question[1:] or f"{ctx.command_path} --help lists the commands."
-            raise click.UsageError(f"There is no command {ctx.command_path} {name}. {rest}", ctx)
+            raise click.UsageError(f"{ctx.command_path} has no command {name}. {rest}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -41,12 +41,12 @@ def no_topic(admin: KafkaAdminClient, *names: str) -> KafkaError:
     """The error for topics that are not there."""
     if len(names) > 1:
         return KafkaError(
-            f"The cluster has none of the topics {', '.join(names)}. kafkapy topics list shows those that it has."
+            f"The cluster has none of the topics {', '.join(names)}. kafkapy topics list shows its topics."
         )
     known = [topic for topic in admin.list_topics() if not topic.startswith("__")]
     question = did_you_mean(names[0], known)
     if not question:
-        question = "kafkapy topics list shows those that it has, kafkapy topics create makes one."
+        question = "kafkapy topics list shows its topics, kafkapy topics create creates one."
         return KafkaError(f"The cluster has no topic {names[0]}. {question}")
     return KafkaError(f"The cluster has no topic {names[0]}; {question}")
 
@@ -55,8 +55,8 @@ def no_group(admin: KafkaAdminClient, name: str) -> KafkaError:
     """The error for a group that is not there."""
     question = did_you_mean(name, (group["group_id"] for group in admin.list_groups()))
     if not question:
-        return KafkaError(f"There is no group {name}. kafkapy groups list shows those that there are.")
-    return KafkaError(f"There is no group {name}; {question}")
+        return KafkaError(f"The cluster has no group {name}. kafkapy groups list shows its groups.")
+    return KafkaError(f"The cluster has no group {name}; {question}")
 
 
 def check_groups(admin: KafkaAdminClient, names: Iterable[str]) -> None:

@@ -69,16 +69,16 @@ bootstrap_option = click.option(
     show_default=DEFAULT_BOOTSTRAP,
     show_envvar=True,
     metavar="HOST:PORT[,...]",
-    help="Where brokers of the cluster are.",
+    help="Addresses of brokers.",
 )
 command_config_option = click.option(
     "--command-config",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="A file with configuration of the client, one key=value per line.",
+    help="File with keys of the client, one key=value per line.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Skip the confirmation.")
 
 
 def cluster_options(command: F) -> F:
@@ -87,8 +87,10 @@ def cluster_options(command: F) -> F:
 
     @bootstrap_option
     @command_config_option
-    @click.option("-X", "properties", multiple=True, metavar="KEY=VALUE", help="One configuration key of the client.")
-    @click.option("--verbose", "-v", is_flag=True, help="The client's log on stderr.")
+    @click.option(
+        "-X", "properties", multiple=True, metavar="KEY=VALUE", help="Set one configuration key of the client."
+    )
+    @click.option("--verbose", "-v", is_flag=True, help="Print the client's log on stderr.")
     @wraps(command)
     def run(
         bootstrap: str | None, command_config: str | None, properties: tuple[str, ...], verbose: bool, **arguments: Any
@@ -131,7 +133,7 @@ def key_values(given: tuple[str, ...], option: str = "KEY=VALUE") -> dict[str, s
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise click.UsageError(f"{text!r} is no {option}.")
+            raise click.UsageError(f"{text!r} is not {option}.")
         found[key.strip()] = value
     return found
 
@@ -158,7 +160,7 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
         first, dash, last = part.partition("-")
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-            raise click.UsageError(f"{text!r} names no partitions: TOPIC, TOPIC:0 or TOPIC:0,3-5 is expected.")
+            raise click.UsageError(f"{text!r} is not TOPIC, TOPIC:0 or TOPIC:0,3-5.")
         partitions += range(int(first), int(last) + 1)
     return topic, partitions
 
@@ -181,7 +183,7 @@ def log_to_stderr(verbose: bool) -> None:
 def _remedy(error: Exception) -> str:
     """What helps against errors whose own sentence does not say it."""
     if isinstance(error, NoBrokersAvailableError):
-        return " --bootstrap-server (-b) says where brokers are."
+        return " Name brokers with --bootstrap-server (-b)."
     code = error.code if isinstance(error, KafkaError) else None
     return " The client's principal needs an ACL that allows this operation." if code in NOT_AUTHORIZED else ""
 

@@ -36,22 +36,18 @@ THROUGHPUT: dict[str, object] = {"linger.ms": 20, "batch.size": 262144}
 @click.command("produce")
 @click.argument("topic", metavar="TOPIC", type=TOPIC)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--key-delimiter", "-K", metavar="TEXT", help=r"Separator of key and value in a line, such as : or \t.")
+@click.option("--delimiter", "-D", default=r"\n", show_default=True, metavar="TEXT", help="Separator of records.")
+@click.option("--key", "-k", metavar="TEXT", help="Key of every record without one.")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record.")
+@click.option("--partition", "-p", type=click.IntRange(0), help="Partition of every record without one.")
 @click.option(
-    "--key-delimiter", "-K", metavar="TEXT", help=r"What stands between key and value in a line, such as : or \t."
+    "--json", "-J", "as_json", is_flag=True, help="Read lines of JSON: key, value, headers, partition, timestamp."
 )
-@click.option(
-    "--delimiter", "-D", default=r"\n", show_default=True, metavar="TEXT", help="What stands between records."
-)
-@click.option("--key", "-k", metavar="TEXT", help="The key of every record without one.")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
-@click.option("--partition", "-p", type=click.IntRange(0), help="The partition of every record that names none.")
-@click.option(
-    "--json", "-J", "as_json", is_flag=True, help="Lines are JSON: key, value, headers, partition, timestamp."
-)
-@click.option("--whole", "-w", is_flag=True, help="Every file is the value of one record.")
-@click.option("--null", "-Z", is_flag=True, help="Empty keys and values are null.")
+@click.option("--whole", "-w", is_flag=True, help="Send each file as the value of one record.")
+@click.option("--null", "-Z", is_flag=True, help="Turn empty keys and values into null.")
 @click.option("--compression", "-z", type=click.Choice(CODECS), default="none", show_default=True, help="Of batches.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no count at the end.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no progress and no count.")
 @cluster_options
 def produce(
     settings: dict[str, object],
@@ -68,11 +64,11 @@ def produce(
     compression: str,
     quiet: bool,
 ) -> None:
-    """Send records to a topic: the lines of files, or of stdin.
+    """Send the lines of files, or of stdin, to a topic.
 
     \b
     kafkapy produce orders -K : < lines             key:value lines
-    kafkapy produce orders --json records.jsonl     what kafkapy consume --json prints
+    kafkapy produce orders --json records.jsonl     the output of kafkapy consume --json
     kafkapy produce pictures --whole *.png          one record per file
     """
     if sum((as_json, whole, key_delimiter is not None)) > 1:
@@ -190,7 +186,7 @@ def _interrupted(producer: Any, sent: _Sent) -> NoReturn:
     sent.collect()
     arrived = f"{'' if sent.all_counted else 'at least '}{counted(sent.confirmed)} arrived"
     if sent.confirmed < sent.count:
-        arrived += f"; whether the other {sent.count - sent.confirmed:,} did is not known"
+        arrived += f"; whether the other {sent.count - sent.confirmed:,} arrived is unknown"
     click.echo(f"Interrupted: {arrived}.", err=True)
     raise SystemExit(INTERRUPTED)
 
@@ -200,7 +196,7 @@ def _defaults(key: str | None, headers: tuple[str, ...], partition: int | None) 
     for text in headers:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{text!r} is no NAME=VALUE.")
+            raise click.UsageError(f"{text!r} is not NAME=VALUE.")
         pairs.append((name, value.encode()))
     return {"key": None if key is None else key.encode(), "headers": pairs, "partition": partition}
 
@@ -225,7 +221,7 @@ def _lines(files: tuple[str, ...], between: bytes, split: bytes | None, every: C
                 before, found, value = line.partition(split)
                 if not found:
                     shown = split.decode(errors="backslashreplace")
-                    raise KafkaError(f"Line {number} of {where}: there is no {shown!r} between a key and a value.")
+                    raise KafkaError(f"Line {number} of {where}: no {shown!r} separates a key from a value.")
                 keys.append(before)
                 values.append(value)
         if null:

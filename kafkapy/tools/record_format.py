@@ -48,7 +48,7 @@ def unescape(text: str) -> bytes:
         if code.startswith("x") and len(code) == 3:
             return chr(0xDC00 + int(code[1:], 16)) if int(code[1:], 16) >= 0x80 else chr(int(code[1:], 16))
         if code not in ESCAPES:
-            raise FormatError(rf"'\{code}' is no escape: \n \r \t \0 \\ and \xHH are.")
+            raise FormatError(rf"'\{code}' is not an escape: use \n \r \t \0 \\ or \xHH.")
         return ESCAPES[code]
 
     return ESCAPE.sub(replaced, text).encode("utf-8", "surrogateescape")
@@ -76,7 +76,7 @@ def compile_format(text: str, null: bytes = b"", clean: bool = False) -> Callabl
             parts.append(unescape(literal))
         if sign:
             if sign[1:] not in signs:
-                raise FormatError(f"{sign!r} means nothing in a format: %t %p %o %T %k %K %s %S %h and %% do.")
+                raise FormatError(f"{sign!r} is not a format: use %t %p %o %T %k %K %s %S %h or %%.")
             parts.append(_cleaned(signs[sign[1:]]) if clean and sign[1:] in FOREIGN else signs[sign[1:]])
     # One formatting per record: for the usual formats that is most of what printing costs.
     template = b"".join(part.replace(b"%", b"%%") if isinstance(part, bytes) else b"%b" for part in parts)
@@ -109,12 +109,12 @@ def from_json_line(line: bytes) -> dict[str, Any]:
     except RecursionError:
         raise FormatError("its values are nested too deeply") from None
     except ValueError as error:
-        raise FormatError(f"it is no JSON ({error})") from None
+        raise FormatError(f"it is not JSON ({error})") from None
     if not isinstance(given, dict):
-        raise FormatError("it is no JSON object")
+        raise FormatError("it is not a JSON object")
     if not given.keys() <= FIELDS:
         unknown = min(given.keys() - FIELDS)
-        raise FormatError(f"{unknown!r} is none of key, value, headers, partition and timestamp")
+        raise FormatError(f"{unknown!r} is not key, value, headers, partition or timestamp")
     record: dict[str, Any] = {"value": _bytes(given.get("value")), "key": _bytes(given.get("key"))}
     for name, argument in (("partition", "partition"), ("timestamp", "timestamp_ms")):
         number = given.get(name)
@@ -150,7 +150,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise FormatError("a text holds half of a surrogate pair, which UTF-8 cannot express") from None
+        raise FormatError("a text has half of a surrogate pair, which UTF-8 cannot express") from None
 
 
 def _headers(record: Any, null: bytes) -> bytes:
@@ -176,7 +176,7 @@ def _bytes(value: Any) -> bytes | None:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (ValueError, TypeError):
-            raise FormatError("base64 holds what is no base64") from None
+            raise FormatError("the value of base64 is not base64") from None
     try:
         return _utf8(_encode(value))
     except RecursionError:
