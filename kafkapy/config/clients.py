@@ -127,50 +127,53 @@ class ClientConfigDef(ConfigDef):
 # fmt: off
 _KEYS: Final = [
     K("bootstrap.servers", LIST, ["localhost:9092"], non_empty(), HIGH,
-      "host:port of brokers to begin with; a few are enough, the others are learnt from them."),
+      "host:port of the first brokers; a few are enough, because they name the others."),
     K("client.id", STRING, "", None, MEDIUM, "Name of this client in the broker's logs, metrics and quotas."),
     K("client.dns.lookup", STRING, "use_all_dns_ips",
       one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), MEDIUM,
-      "use_all_dns_ips: every address of a name is tried. resolve_canonical_bootstrap_servers_only: bootstrap "
-      "names are also expanded to the canonical names behind them."),
+      "use_all_dns_ips: the client tries every address of a name. resolve_canonical_bootstrap_servers_only: it "
+      "also expands bootstrap names to their canonical names."),
     K("bootstrap.timeout.ms", INT, 30000, at_least(0), MEDIUM,
-      "Most ms until one of the bootstrap servers has answered (kafka-python's bootstrap_timeout_ms)."),
-    K("metadata.max.age.ms", LONG, 300000, at_least(0), LOW, "Most ms until metadata is asked for again."),
+      "Time in ms until one of the bootstrap servers must have answered (kafka-python's bootstrap_timeout_ms)."),
+    K("metadata.max.age.ms", LONG, 300000, at_least(0), LOW,
+      "Largest age in ms of metadata before the client refreshes it."),
     K("metadata.recovery.strategy", STRING, "rebootstrap", one_of_ignoring_case("none", "rebootstrap"), LOW,
-      "What to do when no known broker can be reached: begin again with bootstrap.servers, or nothing (KIP-899)."),
+      "Recovery when no known broker can be reached: start again with bootstrap.servers, or none (KIP-899)."),
     K("metadata.recovery.rebootstrap.trigger.ms", LONG, 300000, at_least(0), LOW,
-      "ms without fresh metadata from any known broker until the client begins again (KIP-1102)."),
+      "Time in ms without fresh metadata from any known broker until the client starts again (KIP-1102)."),
     K("reconnect.backoff.ms", LONG, 50, at_least(0), LOW,
-      "First wait in ms before a broker is connected to again; doubles with each failure."),
-    K("reconnect.backoff.max.ms", LONG, 1000, at_least(0), LOW, "Longest wait in ms before a reconnect."),
+      "First wait in ms before the next attempt to connect to a broker; doubles with each failure."),
+    K("reconnect.backoff.max.ms", LONG, 1000, at_least(0), LOW,
+      "Longest wait in ms before the next attempt to connect."),
     K("retry.backoff.ms", LONG, 100, at_least(0), LOW,
-      "First wait in ms before a failed request is sent again; doubles with each failure."),
-    K("retry.backoff.max.ms", LONG, 1000, at_least(0), LOW, "Longest wait in ms before a request is sent again."),
-    K("request.timeout.ms", INT, 30000, at_least(0), MEDIUM, "Most ms to wait for the response to a request."),
+      "First wait in ms before the client repeats a failed request; doubles with each failure."),
+    K("retry.backoff.max.ms", LONG, 1000, at_least(0), LOW, "Longest wait in ms before the client repeats a request."),
+    K("request.timeout.ms", INT, 30000, at_least(0), MEDIUM, "Time in ms to wait for the response to a request."),
     K("socket.connection.setup.timeout.ms", LONG, 10000, at_least(0), MEDIUM,
-      "Most ms for a connection to be made; doubles with each failure."),
+      "Time in ms to establish a connection; doubles with each failure."),
     K("socket.connection.setup.timeout.max.ms", LONG, 30000, at_least(0), MEDIUM,
-      "Most ms for a connection to be made after failures."),
+      "Largest time in ms to establish a connection after failures."),
     K("connections.max.idle.ms", LONG, 540000, None, MEDIUM,
-      "ms after which an unused connection is closed; -1: never."),
+      "The client closes a connection after this many idle ms; -1: never."),
     K("send.buffer.bytes", INT, -1, at_least(-1), MEDIUM, "SO_SNDBUF in bytes; -1: the system's choice."),
     K("receive.buffer.bytes", INT, -1, at_least(-1), MEDIUM,
       "SO_RCVBUF in bytes; -1: the system's choice, which grows with the connection."),
     K("receive.message.max.bytes", INT, 100_000_000, at_least(1024), LOW,
-      "Largest response in bytes; a broker that announces a larger one is disconnected."),
+      "Largest response in bytes; the client disconnects from a broker that announces a larger one."),
     K("socket.options", LIST, [], None, LOW,
       "(level, option, value) triples for setsockopt(), as in kafka-python."),
     K("security.protocol", STRING, "PLAINTEXT", one_of_ignoring_case(*SECURITY_PROTOCOLS), MEDIUM,
-      "What stands between the socket and Kafka's frames: only PLAINTEXT yet."),
-    K("enable.metrics.push", BOOLEAN, False, None, LOW, "Without effect: no metrics are pushed (KIP-714)."),
-    K("metric.reporters", LIST, [], None, LOW, "Without effect: read the client's metrics() instead."),
-    K("metrics.num.samples", INT, 2, at_least(1), LOW, "Sample windows a rate is computed over."),
+      "Security protocol of the connections: only PLAINTEXT so far."),
+    K("enable.metrics.push", BOOLEAN, False, None, LOW, "No effect: the client pushes no metrics (KIP-714)."),
+    K("metric.reporters", LIST, [], None, LOW, "No effect: read the client's metrics() instead."),
+    K("metrics.num.samples", INT, 2, at_least(1), LOW, "Number of sample windows of a rate."),
     K("metrics.sample.window.ms", LONG, 30000, at_least(0), LOW, "Length of a sample window in ms."),
     K("api.version", CLASS, None, None, LOW,
-      "Release of the brokers as a tuple, such as (3, 9) (kafka-python's api_version). A client that is given it is "
-      "made without waiting for the cluster; requests are negotiated with each broker all the same."),
+      "Release of the brokers as a tuple, such as (3, 9) (kafka-python's api_version). With it the constructor does "
+      "not  "
+      "wait for the cluster; the client still negotiates versions with each broker."),
     K("metrics.recording.level", STRING, "INFO", one_of_ignoring_case("INFO", "DEBUG", "TRACE"), LOW,
-      "Without effect: everything is counted at every level."),
+      "No effect: the client counts everything at every level."),
 ]
 # fmt: on
 
@@ -199,7 +202,7 @@ class ClientConfig(Mapping[str, Any]):
             if key is None or raw is None:
                 continue
             if key.name in given:
-                raise ConfigError(name, raw, f"given twice, as {given[key.name]} too")
+                raise ConfigError(name, raw, f"set twice, also as {given[key.name]}")
             given[key.name] = name
             self._values[key.name] = _parsed(key, name, raw)
         self.given = frozenset(given)
@@ -218,7 +221,7 @@ class ClientConfig(Mapping[str, Any]):
         protocol = self._values.get("security.protocol", "PLAINTEXT").upper()
         if protocol != "PLAINTEXT":
             raise ConfigError(
-                "security.protocol", protocol, f"{NOT_THERE_YET[protocol]} not there yet, only PLAINTEXT works"
+                "security.protocol", protocol, f"{NOT_THERE_YET[protocol]} not supported yet; only PLAINTEXT works"
             )
         if isinstance(release := self._values.get("api.version"), str):
             self._values["api.version"] = _release(release)

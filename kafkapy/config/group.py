@@ -129,7 +129,7 @@ def parse_group(overrides: Mapping[str, str]) -> dict[str, int]:
     for name, raw in overrides.items():
         key = GROUP_CONFIG_DEF.get(name)
         if key is None:
-            raise ConfigError(name, raw, "is not a configuration of groups")
+            raise ConfigError(name, raw, "is not a group configuration key")
         value = key.parse(raw)
         if name in BROKER_KEYS:
             values[name] = value

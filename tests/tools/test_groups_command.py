@@ -204,5 +204,5 @@ def test_transactions_are_listed_described_and_ended(
     missing = name()
     assert kafkapy.failure("transactions", "describe", missing) == f"There is no transactional id {missing}."
     for arguments in (("abort", topic, "0"), ("abort", topic, "0", "--producer-id", "4")):
-        assert kafkapy.failure("transactions", *arguments, code=2).startswith("Say which: ")
+        assert kafkapy.failure("transactions", *arguments, code=2).startswith("Give ")
     assert kafkapy.failure("transactions", "find-hanging", "--partition", "1", code=2) == "--partition needs --topic."

@@ -270,7 +270,7 @@ def test_errors_are_one_sentence(kafkapy: CommandLine, topic: str, arguments: tu
         (("consume", "t", "-f", "%x"), "'%x' is not a format: use %t %p %o %T %k %K %s %S %h or %%."),
         (("consume", "t", "-f", r"\q"), r"'\q' is not an escape: use \n \r \t \0 \\ or \xHH."),
         (("consume", "t", "-f", "%s", "--json"), "--json and --format exclude each other."),
-        (("consume", "t", "--from", "noon"), "--from 'noon' is not a place: give beginning, end, an offset, -N or @TIME"),
+        (("consume", "t", "--from", "noon"), "--from 'noon' is not a place: give beginning, end, an offset"),
         (("consume", "t", "--from", "@noon"), "--from 'noon' is not a time: give 2024-05-01T12:00:00"),
         (("consume", "t", "-F", "-u", "5"), "--follow and --until exclude each other."),
         (("consume", "t:0", "-G", "g"), "The group assigns partitions"),

@@ -181,7 +181,8 @@ def command(
 ) -> None:
     """Copy the records of SOURCE to the topic TARGET.
 
-    SOURCE is one topic, or several separated by commas. Without TARGET, the column topic names the topic of each record.
+    SOURCE is one topic, or several separated by commas. Without TARGET, the column topic names the topic of each
+    record.
     """
     target_kafka = key_values(to_kafka) | ({"bootstrap.servers": target_servers} if target_servers else {})
     job.run(
