@@ -1,7 +1,7 @@
-"""The broker's keys for the server itself, its sockets, logs and replication, as in Apache Kafka 3.9.
+"""The broker's keys for server, sockets, logs and replication.
 
-Keys of security, coordinators, remote storage and metadata stores are in the modules beside this one; `broker.py` joins
-them. A key that is accepted but has no effect in kafkapy says so.
+Names and defaults are those of Apache Kafka 3.9. The modules beside this one have the keys of security, coordinators,
+remote storage and metadata stores; `broker.py` joins them. The documentation of a key without effect states that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLUSTER, BROKER = UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER
 K = ConfigKey
 
 TIMESTAMP_AFTER_MAX_MS = 3_600_000
-"""Records from more than an hour ahead are refused since Kafka 4.0 (KIP-1030): they would not be deleted for years."""
+"""Kafka 4.0 refuses records more than an hour ahead (KIP-1030): retention would keep them for years."""
 
 NO_EFFECT = "Accepted so that Kafka's configuration files load; has no effect."
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")

@@ -1,11 +1,11 @@
-"""Configuration of the clients: the keys that all of them have, and `ClientConfig`, the values of one client.
+"""The keys of all clients, and `ClientConfig`, one client's values.
 
     config = ClientConfig(PRODUCER, {"bootstrap.servers": "a:9092,b:9092"}, linger_ms=5)
     config["linger.ms"]                 # 5
     "linger.ms" in config.given         # True
 
-Keys are written as Kafka writes them (``linger.ms``) or as kafka-python does (``linger_ms``). Text is parsed as Kafka
-parses it; other Python values stay what they are. Source: org.apache.kafka.clients.CommonClientConfigs (4.1).
+Names of keys are Kafka's (``linger.ms``) or kafka-python's (``linger_ms``). Text parses as in Kafka; other Python
+values stay unchanged. Source: org.apache.kafka.clients.CommonClientConfigs (4.1).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 K = ConfigKey
 
 MOST: Final = {SHORT: 2**15 - 1, INT: MAX_INT, LONG: MAX_LONG}
-"""What kafka-python's float("inf") stands for."""
+"""The meaning of kafka-python's float("inf")."""
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NOT_THERE_YET: Final = {"SSL": "TLS is", "SASL_PLAINTEXT": "SASL authentication is", "SASL_SSL": "TLS and SASL are"}
@@ -57,7 +57,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "sock_chunk_bytes",
     }
 )
-"""Keywords of kafka-python that choose between parts of its own; accepted, and without meaning here."""
+"""Keywords of kafka-python about its internal parts; accepted without effect."""
 KAFKA_WITHOUT_EFFECT: Final = frozenset(
     {
         "bootstrap.controllers",
@@ -74,17 +74,17 @@ KAFKA_WITHOUT_EFFECT: Final = frozenset(
         "transaction.two.phase.commit.enable",
     }
 )
-"""Keys of the Java clients of 4.4 that the clients here take and do nothing with; a warning says so."""
+"""Keys of the Java clients of 4.4 that these clients accept without effect, with a warning."""
 SECURITY_PREFIXES: Final = ("ssl.", "ssl_", "sasl.", "sasl_")
-"""Keys that say nothing while security.protocol is PLAINTEXT."""
+"""Keys without effect while security.protocol is PLAINTEXT."""
 PROXIES: Final = frozenset({"proxy_url", "socks5_proxy"})
 
 
 class ClientConfigDef(ConfigDef):
-    """The keys of one kind of client. Filled at import, then only read.
+    """The keys of one kind of client. Read-only after the import.
 
-    `aliases` gives the key for a name that is no spelling of it (kafka-python's ``partitioner``); `without_effect` are
-    names that are accepted and mean nothing.
+    `aliases` maps other names to a key (kafka-python's ``partitioner``). `without_effect` are names that the client
+    accepts and ignores.
     """
 
     def __init__(
@@ -103,16 +103,19 @@ class ClientConfigDef(ConfigDef):
         aliases: Mapping[str, str] | None = None,
         without_effect: Iterable[str] = (),
     ) -> ClientConfigDef:
-        """A new definition with more keys; a key of the same name (with another default) replaces the old one."""
+        """A new definition with more keys.
+
+        A key of the same name, with another default, replaces the old one.
+        """
         merged = {key.name: key for key in self} | {key.name: key for key in keys}
         return ClientConfigDef(
             merged.values(), self.aliases | dict(aliases or {}), self.without_effect | frozenset(without_effect)
         )
 
     def key_of(self, name: str) -> ConfigKey | None:
-        """The key a name stands for: dotted, in snake case, or an alias. None for a name without effect.
+        """The key of a dotted name, a snake-case name or an alias.
 
-        ConfigError for any other name, with the closest keys.
+        None for a name without effect. ConfigError for any other name, with the closest keys.
         """
         dotted = name.replace("_", ".")
         for candidate in (name, self.aliases.get(name, ""), dotted, self.aliases.get(dotted, "")):
@@ -178,17 +181,22 @@ _KEYS: Final = [
 # fmt: on
 
 COMMON: Final = ClientConfigDef(_KEYS, without_effect=WITHOUT_EFFECT)
-"""The keys of every client, with the defaults of Kafka 4; only the sizes of sockets' buffers are left to the system."""
+"""The keys of every client, with the defaults of Kafka 4, except for socket buffers: the system chooses their sizes."""
 
 
 class ClientConfig(Mapping[str, Any]):
-    """The values of one client by dotted key. Immutable; may be used by every thread."""
+    """The values of one client by dotted key.
+
+    Immutable; every thread may use it.
+    """
 
     def __init__(
         self, definition: ClientConfigDef, configs: Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
-        """ConfigError for a name that is no key (with the closest ones), a value that is not allowed, a key that is
-        given twice. None stands for the key's default.
+        """Parse and check the values. None stands for a key's default.
+
+        ConfigError for an unknown name (with the closest keys), a value that is not allowed, or a key that is set
+        twice.
         """
         self.definition = definition
         self._values = definition.defaults()
@@ -206,7 +214,7 @@ class ClientConfig(Mapping[str, Any]):
             given[key.name] = name
             self._values[key.name] = _parsed(key, name, raw)
         self.given = frozenset(given)
-        """The keys that were given a value, as opposed to those that have their default."""
+        """The keys that the user set."""
         self._settle()
 
     def _key_of(self, name: str, raw: object) -> ConfigKey | None:
@@ -217,7 +225,7 @@ class ClientConfig(Mapping[str, Any]):
             raise ConfigError(name, None if secret else raw, error.reason) from None
 
     def _settle(self) -> None:
-        """What follows from values together."""
+        """Apply rules between keys."""
         protocol = self._values.get("security.protocol", "PLAINTEXT").upper()
         if protocol != "PLAINTEXT":
             raise ConfigError(
@@ -230,7 +238,7 @@ class ClientConfig(Mapping[str, Any]):
             self._values["reconnect.backoff.max.ms"] = self._values["reconnect.backoff.ms"]
 
     def replaced(self, **keywords: object) -> ClientConfig:
-        """The same values but for those given here."""
+        """A copy with these values replaced."""
         values = {name: self._values[name] for name in self.given}
         for name, value in keywords.items():
             key = self._key_of(name, value)
@@ -239,12 +247,15 @@ class ClientConfig(Mapping[str, Any]):
         return type(self)(self.definition, values)
 
     def learn_api_version(self, release: tuple[int, ...]) -> None:
-        """What the brokers turned out to be, where api.version was not given. Called once, by the client."""
+        """Set the brokers' release, unless api.version was given.
+
+        The client calls it once.
+        """
         if self._values["api.version"] is None:
             self._values["api.version"] = release
 
     def __getitem__(self, name: str) -> Any:
-        """By any spelling of the key: dotted, in snake case, or an alias. KeyError."""
+        """The value of a key in any spelling. KeyError for another name."""
         try:
             return self._values[name]
         except KeyError:
@@ -277,7 +288,7 @@ def _release(text: str) -> tuple[int, ...] | None:
 
 
 def _parsed(key: ConfigKey, name: str, raw: object) -> Any:
-    """The value for what the user wrote: text as Kafka parses it, kafka-python's Python values as they are."""
+    """Convert a user's value: text as in Kafka, Python values unchanged."""
     if not isinstance(raw, str):
         if key.type is CLASS:
             return raw

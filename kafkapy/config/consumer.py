@@ -1,5 +1,6 @@
-"""The keys of consumers. Source: org.apache.kafka.clients.consumer.ConsumerConfig (4.1), and kafka-python's for
-iteration.
+"""The keys of consumers.
+
+Source: org.apache.kafka.clients.consumer.ConsumerConfig (4.1), and kafka-python's keys for iteration.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _MS_PER: Final = (86_400_000, 3_600_000, 60_000, 1000)
 
 
 def duration_ms(text: str) -> int:
-    """ms of an ISO 8601 duration of days, hours, minutes and seconds: P1DT2H30M5.5S. ValueError when it is none."""
+    """ms of an ISO 8601 duration, such as P1DT2H30M5.5S.
+
+    It may have days, hours, minutes and seconds. ValueError for another text.
+    """
     match = _DURATION.match(text) if len(text) < 128 else None
     if match is None or not any(match.groups()) or text[-1] in "tT":
         raise ValueError(f"{text[:64]!r} is not an ISO 8601 duration such as P7D or PT1H30M")

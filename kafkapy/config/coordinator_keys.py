@@ -1,4 +1,7 @@
-"""The broker's keys for groups, transactions, remote storage and KRaft, with Apache Kafka 3.9's names and defaults."""
+"""The broker's keys for groups, transactions, remote storage and KRaft.
+
+Names and defaults are those of Apache Kafka 3.9.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Configuration of the producer: its keys beside those of every client, and what follows from them together.
+"""The producer's keys, and the rules between them.
 
-Names, types, defaults and checks are those of Kafka 4.1's ProducerConfig; kafka-python's keywords are accepted too.
+Names, types, defaults and checks are those of Kafka 4.1's ProducerConfig; kafka-python's keywords work too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ K = ConfigKey
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MOST_IN_FLIGHT_IDEMPOTENT: Final = 5
-"""Batches of a producer whose sequence numbers a broker remembers."""
+"""Number of a producer's batches with sequence numbers in the broker's memory."""
 
 _ids = itertools.count(1)
 
@@ -93,8 +93,7 @@ PRODUCER: Final[ClientConfigDef] = COMMON.with_keys(_KEYS, aliases={"partitioner
 
 
 class ProducerConfig(ClientConfig):
-    """A producer's configuration: a ClientConfig whose acks are a number and whose idempotence is settled. Immutable.
-    """
+    """A producer's configuration, with numeric acks and settled idempotence. Immutable."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class ProducerConfig(ClientConfig):
         /,
         **keywords: object,
     ) -> None:
-        """ConfigError, also for values that do not go together."""
+        """Parse and check the values. ConfigError, also for contradictions."""
         super().__init__(definition, _plain(configs or {}), **_plain(keywords))
 
     def _settle(self) -> None:
@@ -126,7 +125,10 @@ class ProducerConfig(ClientConfig):
             values["client.id"] = f"producer-{values['transactional.id'] or next(_ids)}"
 
     def _settle_idempotence(self) -> None:
-        """Asked for, idempotence refuses what it cannot work with; as the default, it gives way to acks and retries."""
+        """Refuse contradictions with explicit idempotence.
+
+        Default idempotence gives way to acks and retries.
+        """
         values = self._values
         asked = "enable.idempotence" in self.given or values["transactional.id"] is not None
         if values["transactional.id"] is not None and not values["enable.idempotence"]:
@@ -152,18 +154,18 @@ class ProducerConfig(ClientConfig):
 
     @property
     def codec(self) -> int:
-        """The number of compression.type's codec, as in a batch's attributes."""
+        """The number of compression.type in a batch's attributes."""
         return CompressionType[self._values["compression.type"].upper()].value
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec in use; None for the codec's own choice, or where it has no levels."""
+        """The level of the codec, or None for the codec's default."""
         level: int | None = self._values.get(f"compression.{self._values['compression.type']}.level")
         return None if level == -1 and self._values["compression.type"] == "gzip" else level
 
 
 def _plain(configs: Mapping[str, object]) -> dict[str, object]:
-    """What kafka-python's users write that is no value of Kafka's: acks as a number, no compression as None."""
+    """Convert kafka-python's values, such as numeric acks, to Kafka's."""
     return {
         name: str(value) if name == "acks" and isinstance(value, int) and not isinstance(value, bool) else value
         for name, value in configs.items()

@@ -1,4 +1,7 @@
-"""Writes docs/configuration.md from the keys themselves: `python -m kafkapy.config.reference [--check]`."""
+"""Writes docs/configuration.md from the keys.
+
+Run `python -m kafkapy.config.reference [--check]`.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ Without a file, the broker is a cluster of one broker. It listens on 127.0.0.1:9
 
 A misspelt key or a wrong value stops the start with one sentence: key, value, allowed values, and the line of the file.
 A key unlike any other causes only a warning, because files for Apache Kafka contain keys of its plugins. The broker
-knows the keys of an installed kafkapy plugin. At the start, the broker warns about keys that exist but have no effect in
-this version, including the keys of topics and groups.
+knows the keys of an installed kafkapy plugin. At the start, the broker warns about keys without effect in this
+version, including the keys of topics and groups.
 
 *Compatibility* marks keys of Apache Kafka 3.9 that 4.4 does not have. The broker accepts them, and DescribeConfigs
 (`kafka-configs --describe --all`) shows them only when they are set.

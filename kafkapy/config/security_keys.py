@@ -1,7 +1,7 @@
-"""The broker's keys for TLS, SASL, delegation tokens, secrets and ZooKeeper, as in Apache Kafka 3.9.
+"""The broker's keys for TLS, SASL, delegation tokens, secrets and ZooKeeper.
 
-TLS and SASL keys may be set for one listener: listener.name.<listener in lower case>.<key>, and for one mechanism of a
-listener: listener.name.<listener>.<mechanism in lower case>.<key>.
+Names and defaults are those of Apache Kafka 3.9. `listener.name.<listener in lower case>.<key>` sets a key of TLS or
+SASL for one listener, and `listener.name.<listener>.<mechanism in lower case>.<key>` for one mechanism of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topic configuration: every topic key, its broker keys, and `LogConfig`, a topic's effective values.
+"""Topic configuration: topic keys, their broker keys, and `LogConfig`.
 
     log_config = LogConfig.create(broker_config, {"retention.ms": "60000"})
     log_config.segment_bytes, log_config.retention_ms, log_config.compact
@@ -185,14 +185,14 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "kafkapy.storage.backend": (("kafkapy.storage.backend", 1),),
     "kafkapy.validate.compressed": (("kafkapy.validate.compressed", 1),),
 }
-"""The broker keys behind each topic key, strongest first, with the factor that turns their unit into the topic's."""
+"""The broker keys of each topic key, the strongest first, with the factor from their unit to the topic's."""
 
 
 class LogConfig(NamedTuple):
-    """A topic's effective configuration, one field per key (dots become underscores).
+    """A topic's effective configuration, one field per key.
 
-    Immutable; any thread may read it. Made by the log manager when a log is loaded and whenever the topic's or the
-    broker's configuration changes.
+    Dots become underscores. The log manager creates it when it loads a log, and when the topic's or the broker's
+    configuration changes. Immutable; any thread may read it.
     """
 
     cleanup_policy: tuple[str, ...]
@@ -238,59 +238,68 @@ class LogConfig(NamedTuple):
     kafkapy_storage_backend: str
     kafkapy_validate_compressed: str
     overridden: frozenset[str] = frozenset()
-    """The keys that the topic itself sets."""
+    """The topic's own keys."""
 
     @classmethod
     def create(cls, broker: BrokerConfig | None = None, overrides: Mapping[str, str] | None = None) -> LogConfig:
-        """Effective values from the broker's configuration (None: Kafka's defaults) and the topic's own.
+        """Effective values from the broker's and the topic's configuration.
 
-        ConfigError when an override is unknown or not allowed.
+        None as broker: Kafka's defaults. ConfigError when an override is unknown or not allowed.
         """
         return _effective(broker, tuple(sorted((overrides or {}).items())))
 
     def get(self, name: str) -> Any:
-        """The value of a key by Kafka's name. KeyError when there is no such key."""
+        """The value of a key by Kafka's name.
+
+        KeyError for an unknown key.
+        """
         if name not in TOPIC_CONFIG_DEF:
             raise KeyError(name)
         return getattr(self, name.replace(".", "_"))
 
     @property
     def compact(self) -> bool:
-        """Whether the log is compacted."""
+        """Whether the cleaner compacts the log."""
         return "compact" in self.cleanup_policy
 
     @property
     def delete(self) -> bool:
-        """Whether old segments are deleted by time and size."""
+        """Whether retention deletes old segments by time and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who stamps records."""
+        """The source of record timestamps."""
         if self.message_timestamp_type == "LogAppendTime":
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """Most ms a timestamp may lie in the past, the deprecated key taken in."""
+        """Largest age in ms of a record's timestamp.
+
+        It includes the deprecated key.
+        """
         before = self.message_timestamp_before_max_ms
         return before if before != MAX_LONG else self._difference_or(before)
 
     @property
     def timestamp_after_max_ms(self) -> int:
-        """Most ms a timestamp may lie in the future, the deprecated key taken in."""
+        """Largest lead in ms of a record's timestamp over the clock.
+
+        It includes the deprecated key.
+        """
         after = self.message_timestamp_after_max_ms
         return after if after not in (MAX_LONG, TIMESTAMP_AFTER_MAX_MS) else self._difference_or(after)
 
     def _difference_or(self, default: int) -> int:
-        """The deprecated key where it is set."""
+        """The deprecated key when it is set, else the default."""
         difference = self.message_timestamp_difference_max_ms
         return difference if difference != MAX_LONG else default
 
     @property
     def effective_local_retention_ms(self) -> int:
-        """Ms that segments stay on local disk."""
+        """Time in ms that segments stay on local disk."""
         tiered = self.remote_storage_enable and self.local_retention_ms != -2
         return self.local_retention_ms if tiered else self.retention_ms
 
@@ -303,7 +312,10 @@ class LogConfig(NamedTuple):
 
 @lru_cache(maxsize=128)
 def _effective(broker: BrokerConfig | None, overrides: tuple[tuple[str, str], ...]) -> LogConfig:
-    """Most topics of a broker share one configuration: it is made once for them, not for each partition."""
+    """The configuration of topics with these overrides.
+
+    Most topics share one, so it is created once and not for each partition.
+    """
     values: dict[str, Any] = TOPIC_CONFIG_DEF.defaults() if broker is None else broker_defaults(broker)
     values.update(parse_overrides(dict(overrides)))
     arguments: dict[str, Any] = {
@@ -313,7 +325,10 @@ def _effective(broker: BrokerConfig | None, overrides: tuple[tuple[str, str], ..
 
 
 def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Any]:
-    """A topic's own configuration, parsed. ConfigError for an unknown key, None, or a value that is not allowed."""
+    """A topic's own configuration, parsed.
+
+    ConfigError for an unknown key, None, or a value that is not allowed.
+    """
     values: dict[str, Any] = {}
     for name, raw in overrides.items():
         key = TOPIC_CONFIG_DEF.get(name)
@@ -328,9 +343,10 @@ def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Any]:
 def validate_overrides(
     overrides: Mapping[str, str | None], broker: BrokerConfig | None = None, previous: Mapping[str, str] | None = None
 ) -> None:
-    """Check a topic's configuration as CreateTopics and AlterConfigs do: each key, and keys against each other.
+    """Check a topic's configuration as CreateTopics and AlterConfigs do.
 
-    `previous` is the topic's configuration before the change. ConfigError (INVALID_CONFIG) says what is wrong.
+    `previous` is the topic's configuration before the change. ConfigError (INVALID_CONFIG) for a wrong value, or for
+    keys that contradict each other.
     """
     parsed = parse_overrides(overrides)
     defaults = TOPIC_CONFIG_DEF.defaults() if broker is None else broker_defaults(broker)
@@ -370,7 +386,7 @@ def _require_tiered(values: Mapping[str, Any], broker: BrokerConfig | None, requ
 
 
 def broker_defaults(broker: BrokerConfig) -> dict[str, Any]:
-    """The value of every topic key for a topic that sets none itself."""
+    """The topic keys of a topic without own configuration."""
     values = TOPIC_CONFIG_DEF.defaults()
     for name, synonyms in BROKER_SYNONYMS.items():
         for broker_key, factor in synonyms:
@@ -385,8 +401,10 @@ def broker_defaults(broker: BrokerConfig) -> dict[str, Any]:
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """A topic's entries for DescribeConfigs, with sources and synonyms as Kafka reports them. None: all keys but those
-    that Kafka 4 has no more, which are there where the topic sets them."""
+    """A topic's entries for DescribeConfigs, with Kafka's sources and synonyms.
+
+    None: all keys, except unset keys that Kafka 4 has removed.
+    """
     config = LogConfig.create(broker, {name: raw for name, raw in overrides.items() if name in TOPIC_CONFIG_DEF})
     if names is None:
         wanted = [name for name in TOPIC_CONFIG_DEF.names if name not in TOPIC_REMOVED or name in overrides]

@@ -1,5 +1,7 @@
-"""`kafkapy cluster`: the cluster's id, brokers, features, quorum and served versions. Counterpart of kafka-cluster.sh,
-kafka-features.sh, kafka-metadata-quorum.sh and kafka-broker-api-versions.sh."""
+"""`kafkapy cluster`: id, brokers, features, quorum and served versions.
+
+Counterpart of kafka-cluster.sh, kafka-features.sh, kafka-metadata-quorum.sh and kafka-broker-api-versions.sh.
+"""
 
 from __future__ import annotations
 

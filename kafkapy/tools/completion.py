@@ -1,4 +1,4 @@
-"""`kafkapy completion`: the script that makes a shell complete commands, options, and names of topics and groups."""
+"""`kafkapy completion`: the completion script of a shell."""
 
 from __future__ import annotations
 

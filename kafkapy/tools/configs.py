@@ -25,12 +25,12 @@ __all__ = ["configs"]
 
 TYPES = ("topic", "broker", "broker-logger", "group", "client-metrics")
 ALL_BROKERS = "default"
-"""Stands for the dynamic configuration of all brokers in place of a broker's id."""
+"""Name of the dynamic configuration of all brokers, in place of a broker's id."""
 OPERATIONS = {"+=": "append", "-=": "subtract", "=": "set"}
 
 
 class _ResourceName(click.ParamType[str]):
-    """A resource's name: completed from the cluster by the type that stands before it."""
+    """A resource's name, completed by the type before it."""
 
     name = "name"
 
@@ -182,7 +182,7 @@ def _resource(kind: str, name: str, keys: Any) -> ConfigResource:
 
 @contextmanager
 def _topic_known(admin: KafkaAdminClient, kind: str, name: str) -> Iterator[None]:
-    """A topic that is not there, or that the client may not see, is an error that says so."""
+    """Raise an error for an unknown topic or a denied one."""
     try:
         yield
     except UnknownTopicOrPartitionError:

@@ -1,5 +1,7 @@
-"""`kafkapy consume`: print records, from one place to another or as they come. Counterpart of
-kafka-console-consumer.sh and kcat -C."""
+"""`kafkapy consume`: print records.
+
+Counterpart of kafka-console-consumer.sh and kcat -C.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ AT_ONCE = 5000
 """Records per poll."""
 POLL_MS = 200
 RESETS = {"beginning": "earliest", "end": "latest"}
-"""auto.offset.reset of a group's member by --from."""
+"""auto.offset.reset of a group member, by --from."""
 Lines = Callable[[Any], bytes]
 Offsets = dict[TopicPartition, int]
 Polled = dict[TopicPartition, list[Any]]
@@ -189,10 +191,12 @@ def _copy(
     printed: Offsets,
     early: Polled | None = None,
 ) -> None:
-    """Until every partition is at its end, or so many records are written. `early`: records that were polled before.
-    `printed` is kept up: the offset up to which nothing is left to write of each partition.
+    """Write records until the ends of all partitions, or until a count.
 
-    A partition at its end is paused. Without records it may be there as well: what is left are transactions' markers.
+    `early` are records that were polled before. `printed` has, for each partition, the offset up to which every record
+    is written.
+
+    A partition at its end is paused. It may be at its end without records, when only transaction markers are left.
     """
     written = 0
     polled: Polled = early or {}
@@ -243,7 +247,7 @@ def _before(records: list[Any], end: int) -> list[Any]:
 
 
 def _positions(consumer: KafkaConsumer) -> Offsets:
-    """Those that are known."""
+    """The known positions."""
     found: Offsets = {}
     for partition in consumer.assignment():
         with suppress(KafkaTimeoutError):
@@ -252,7 +256,7 @@ def _positions(consumer: KafkaConsumer) -> Offsets:
 
 
 def _at_the_end(consumer: KafkaConsumer, polled: Polled, ends: Offsets) -> set[TopicPartition]:
-    """The partitions that have nothing more before their ends, and those that another member has got."""
+    """The partitions without records before their ends, and lost partitions."""
     if polled:
         return {
             partition
@@ -266,7 +270,7 @@ def _at_the_end(consumer: KafkaConsumer, polled: Polled, ends: Offsets) -> set[T
 
 
 def _until_interrupted(follows: bool, bar: Progress, copy: Callable[[], None]) -> None:
-    """Ctrl-C is how to end what goes on for ever; otherwise it is an interruption, with exit code 130."""
+    """Ctrl-C ends an endless command; otherwise it gives exit code 130."""
     if follows:
         tell("Waiting for records; Ctrl-C ends.")
     try:
@@ -280,7 +284,7 @@ def _until_interrupted(follows: bool, bar: Progress, copy: Callable[[], None]) -
 
 @contextmanager
 def _shown(total: int | None, output: BinaryIO) -> Iterator[Progress]:
-    """A bar where neither the records nor the other end of a pipe write to the terminal."""
+    """A progress bar, unless other output may use the terminal."""
     with progress("consumed", total, shown=is_regular_file(output)) as bar:
         yield bar
 
@@ -291,7 +295,7 @@ def _shown(total: int | None, output: BinaryIO) -> Iterator[Progress]:
 def _range(
     admin: KafkaAdminClient, partitions: list[TopicPartition], first: str, last: str | None, committed: bool
 ) -> tuple[Offsets, Offsets]:
-    """(where to begin, the offset to end before) of each partition. KafkaError; click.UsageError."""
+    """(first offset, end offset) of each partition. KafkaError; click.UsageError."""
     level = "read_committed" if committed else "read_uncommitted"
     earliest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.EARLIEST), level)
     latest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.LATEST), level)

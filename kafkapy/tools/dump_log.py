@@ -1,13 +1,15 @@
-"""`kafkapy dump-log`: what is in the files of a partition directory. Counterpart of kafka-dump-log (DumpLogSegments).
+"""`kafkapy dump-log`: prints the files of a partition directory.
 
-    .log                        batches, with --deep-iteration their records; those of __consumer_offsets and
-                                __transaction_state are decoded, and control records
+Counterpart of kafka-dump-log (DumpLogSegments).
+
+    .log                        batches, with --deep-iteration their records; records of __consumer_offsets and
+                                __transaction_state, and control records, are decoded
     .index .timeindex .txnindex entries
     .snapshot                   the producers known at that offset
     leader-epoch-checkpoint     and every *-offset-checkpoint
 
-Also under their names with .deleted, .cleaned and .swap behind. Each file gives rows (dicts) and problems (sentences).
-`--verify` compares indexes with the data file beside them. Exit code 1 when there was a problem.
+Names may end with .deleted, .cleaned or .swap. Each file gives rows (dicts) and problems (sentences). `--verify`
+compares indexes with their data file. Exit code 1 after a problem.
 """
 
 from __future__ import annotations
@@ -50,10 +52,10 @@ OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 ABORTED_ENTRY = struct.Struct(">hqqqq")
 LEGACY_HEADER = struct.Struct(">Ibbq")
-"""Of a message of format v0 or v1, behind offset and size: checksum, magic, attributes, and in v1 the timestamp."""
+"""A message of format v0 or v1, after offset and size: checksum, magic, attributes, and in v1 the timestamp."""
 LEGACY_HEADER_AT = 12
 LEGACY_MAGIC_AT = 16
-"""The checksum covers what is from here on."""
+"""The checksum covers the bytes from here on."""
 TIMESTAMP_TYPES = {
     TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
     TimestampType.CREATE_TIME: "CreateTime",
@@ -89,7 +91,10 @@ DECODERS = {"__consumer_offsets": GROUP_RECORDS, "__transaction_state": TRANSACT
 
 @dataclass(slots=True)
 class Dump:
-    """One file: `rows` may be walked once, and `problems` is complete when it was. Made by dump_file, one thread."""
+    """The rows and problems of one file. One thread uses it.
+
+    `rows` may be iterated once, and `problems` is complete afterwards. dump_file creates it.
+    """
 
     path: Path
     kind: str
@@ -98,7 +103,10 @@ class Dump:
 
 
 def dump_file(path: Path, *, deep: bool = False, verify: bool = False, topic: str | None = None) -> Dump:
-    """What is in a file. `topic`: whose records it holds; by default the name of its directory says so. OSError."""
+    """The content of a file. OSError.
+
+    `topic` selects the decoder of records; the default is the topic in the directory's name.
+    """
     name = path.name
     for suffix in MOVED:
         name = name.removesuffix(suffix)
@@ -126,7 +134,7 @@ def dump_file(path: Path, *, deep: bool = False, verify: bool = False, topic: st
 
 
 def _walk(dump: Dump, path: Path) -> Iterator[BatchView]:
-    """The batches of a data file; what stops the walk is noted as a problem."""
+    """The batches of a data file; a broken batch becomes a problem."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         if size == 0:
@@ -196,7 +204,10 @@ def _is_valid(batch: BatchView) -> bool:
 
 
 def _legacy(batch: BatchView) -> Row:
-    """What a message of format v0 or v1 says, and -1 for what it does not. Its offset is the last one inside."""
+    """The fields of a message of format v0 or v1.
+
+    Missing fields are -1. The offset is the last one inside.
+    """
     checksum, magic, attributes, timestamp = LEGACY_HEADER.unpack_from(batch.to_bytes(), LEGACY_HEADER_AT)
     kind = TimestampType.NO_TIMESTAMP_TYPE if magic == 0 else TimestampType(attributes >> 3 & 1)
     return {
@@ -207,12 +218,15 @@ def _legacy(batch: BatchView) -> Row:
 
 
 def _newest(batch: BatchView) -> int:
-    """The timestamp of the newest record inside (ms), -1 where there is none."""
+    """The timestamp in ms of the newest record inside, or -1."""
     return batch.max_timestamp if batch.magic == 2 else int(_legacy(batch)["max_timestamp"])
 
 
 def _record(batch: BatchView, record: Record) -> Row:
-    """A record with what its batch says of it. Sizes in bytes, -1 for null; a header's name may come twice."""
+    """A record with fields of its batch.
+
+    Sizes are in bytes, -1 for null; a header's name may repeat.
+    """
     sequence = batch.base_sequence if batch.magic == 2 else -1
     if sequence >= 0:
         sequence = (sequence + record.offset - batch.base_offset) % (1 << 31)
@@ -244,7 +258,7 @@ def _internal(record: Record, kinds: dict[int, tuple[Any, Any]]) -> Row:
 
 
 def _open_members(value: Row) -> None:
-    """What the members of a classic consumer group told each other, in place of its bytes."""
+    """The decoded metadata of a classic group's members."""
     for member in value["members"]:
         for name, kind in (("subscription", ConsumerProtocolSubscription), ("assignment", ConsumerProtocolAssignment)):
             raw = bytes.fromhex(member[name].removeprefix("0x")) if member[name].startswith("0x") else b""
@@ -267,7 +281,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(data: bytes | None) -> str | None:
-    """Text where the bytes are text, else 0x and hexadecimal digits."""
+    """UTF-8 text, else 0x and hexadecimal digits."""
     if data is None:
         return None
     try:
@@ -330,7 +344,7 @@ def _time_index(dump: Dump, base: int, verify: bool) -> Iterator[Row]:
 
 
 def _beside(dump: Dump) -> dict[int, BatchView]:
-    """The batches of the segment that an index belongs to, by position."""
+    """The batches of an index's segment, by position."""
     path = _data_file(dump.path)
     if not path.exists():
         dump.problems.append(f"{path.name} is missing, so the index cannot be verified")

@@ -1,5 +1,7 @@
-"""`kafkapy groups`: list and describe groups, reset and delete their offsets, remove members, delete groups.
-Counterpart of kafka-groups.sh and kafka-consumer-groups.sh."""
+"""`kafkapy groups`: list, describe, reset and delete groups.
+
+Counterpart of kafka-groups.sh and kafka-consumer-groups.sh.
+"""
 
 from __future__ import annotations
 
@@ -221,7 +223,7 @@ def remove_members(
 
 
 def _described(admin: KafkaAdminClient, names: Iterable[str], everything: bool) -> dict[str, ConsumerGroupDescription]:
-    """KafkaError for a group that is not there."""
+    """The descriptions of groups. KafkaError for an unknown group."""
     wanted = list(names)
     if everything:
         consumers = ("consumer", "")
@@ -236,7 +238,7 @@ def _described(admin: KafkaAdminClient, names: Iterable[str], everything: bool) 
 
 
 def _lag_rows(admin: KafkaAdminClient, described: Mapping[str, ConsumerGroupDescription]) -> dict[str, list[Row]]:
-    """Every group's partitions: those with an offset, and those that a member has."""
+    """Every group's partitions with an offset or a member."""
     if not described:
         return {}
     committed = admin.list_group_offsets(list(described))
@@ -263,7 +265,7 @@ def _lag_rows(admin: KafkaAdminClient, described: Mapping[str, ConsumerGroupDesc
 
 
 def _log_ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The next offset of each partition that still is there and has a leader."""
+    """The end offset of each existing partition with a leader."""
     wanted = set(partitions)
     if not wanted:
         return {}
@@ -342,7 +344,10 @@ def _error_name(error: type[KafkaError]) -> str | None:
 
 
 def _report(kind: str, outcomes: Mapping[str, str | None], done: str, as_json: bool) -> None:
-    """One line per name; exit code 1 and one sentence when one of them failed."""
+    """Print one line per name.
+
+    One sentence and exit code 1 after a failure.
+    """
     output = Output(as_json)
     if as_json:
         output.json([{kind.split()[0]: name, "error": error} for name, error in outcomes.items()])
@@ -356,7 +361,7 @@ def _report(kind: str, outcomes: Mapping[str, str | None], done: str, as_json: b
 
 
 def _explained(name: str) -> str:
-    """An error's own sentence, from its class's name."""
+    """An error's sentence, by its class's name."""
     from kafkapy import errors
 
     if name in ("GroupAuthorizationFailedError", "TopicAuthorizationFailedError"):

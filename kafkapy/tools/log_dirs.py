@@ -1,7 +1,7 @@
-"""`kafkapy log-dirs`: what lies in the log directories of brokers, and moves between them. Counterpart of
-kafka-log-dirs.sh, which cannot move, and of the log_dirs of kafka-reassign-partitions.sh, which can.
+"""`kafkapy log-dirs`: show log directories, and move partitions between them.
 
-Works with any Kafka broker that has DescribeLogDirs and AlterReplicaLogDirs (1.0 and newer).
+Counterpart of kafka-log-dirs.sh, which cannot move, and of the log_dirs of kafka-reassign-partitions.sh. Works with any
+Kafka broker that has DescribeLogDirs and AlterReplicaLogDirs (1.0 and newer).
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def _report(outcomes: Outcomes, directory: str, broker: int, waited: bool, as_js
 
 
 def _brokers(admin: KafkaAdminClient, listed: str | None) -> list[int]:
-    """The brokers of a list, all when there is none. KafkaError for one that the cluster does not have."""
+    """The broker ids of a list, by default all.
+
+    KafkaError for an unknown id.
+    """
     known = sorted(each["broker_id"] for each in admin.describe_cluster()["brokers"] if not each.get("is_fenced"))
     if listed is None:
         return known
@@ -160,8 +163,7 @@ def _listed(brokers: Collection[int]) -> str:
 
 
 def _directories(admin: KafkaAdminClient, broker: int, topics: set[str] | None) -> list[Row]:
-    """The directories with their partitions, under the names that Kafka's tool uses, and their space where it is
-    told."""
+    """The directories with partitions and space, under Kafka's names."""
     directories = []
     for result in admin.describe_log_dirs(brokers=[broker])[0]["log_dirs"]:
         error = ErrorCode.of(result["error_code"])
@@ -191,7 +193,10 @@ def _directories(admin: KafkaAdminClient, broker: int, topics: set[str] | None) 
 
 
 def _wait(admin: KafkaAdminClient, broker: int, directory: str, moving: list[TopicPartition]) -> Outcomes:
-    """NONE for each once it is in the directory and on its way no more; KAFKA_STORAGE_ERROR when it will not come."""
+    """Wait until the moves end.
+
+    NONE for a partition in the directory, KAFKA_STORAGE_ERROR for a failed move.
+    """
     outcomes: Outcomes = {}
     topics = {partition.topic for partition in moving}
     while len(outcomes) < len(moving):
@@ -241,7 +246,10 @@ def _print_directory(output: Output, broker: int, directory: Row) -> None:
 
 
 def _rows(broker: int, directory: Row) -> list[Row]:
-    """One per partition; one without a partition for a directory that has none or is offline."""
+    """One row per partition.
+
+    An empty or offline directory has one row without a partition.
+    """
     about = {"broker": broker, "log_dir": directory["logDir"]}
     if not directory["partitions"]:
         return [about | {"partition": None, "error": directory["error"]}]

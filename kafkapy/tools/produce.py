@@ -1,4 +1,7 @@
-"""`kafkapy produce`: send lines, files or JSON as records. Counterpart of kafka-console-producer.sh and kcat -P."""
+"""`kafkapy produce`: send lines, files or JSON as records.
+
+Counterpart of kafka-console-producer.sh and kcat -P.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ __all__ = ["produce"]
 Call = dict[str, Any]
 """Arguments of send (`value`) or of send_many (`values`)."""
 Placed = tuple[str, Call]
-"""A call, and where its records come from: of an error that one of them makes."""
+"""A call, and the source of its records for errors."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_BYTES = 1 << 17
 LAST_WAIT_S: Final = 10
-"""After Ctrl-C, for the cluster to confirm what was sent."""
+"""Time after Ctrl-C for the confirmation of sent records."""
 THROUGHPUT: dict[str, object] = {"linger.ms": 20, "batch.size": 262144}
-"""For a pipe batches matter more than the milliseconds until the first one; -X says otherwise."""
+"""In a pipe, full batches matter more than the delay of the first one; -X overrides this."""
 
 
 @click.command("produce")
@@ -107,8 +110,10 @@ def produce(
 
 
 class _Partitions:
-    """How many partitions the topic has. Nothing is created by a typing error, and no record waits for a partition that
-    does not exist."""
+    """The number of partitions of the topic.
+
+    The command creates no misspelt topic, and no record waits for a missing partition.
+    """
 
     def __init__(self, settings: dict[str, object], topic: str) -> None:
         self._settings = settings
@@ -116,7 +121,7 @@ class _Partitions:
         self._count = 0
 
     def check(self, partition: int) -> None:
-        """KafkaError where the topic or the partition is not there, as the cluster has it now."""
+        """KafkaError for a topic or partition that does not exist now."""
         if partition < self._count:
             return
         with connected(self._settings) as admin:
@@ -126,22 +131,22 @@ class _Partitions:
 
 
 class _Sent:
-    """What was handed to the producer, and how much of it the cluster has confirmed."""
+    """The sent records, and the number of confirmed ones."""
 
     def __init__(self) -> None:
         self.count = 0
         self.confirmed = 0
         self.all_counted = True
-        """Not while a call hands records over: some may be on their way."""
+        """False while a call passes records on: some may be unconfirmed."""
         self._futures: deque[tuple[Any, int]] = deque()
 
     def add(self, future: Any, count: int) -> None:
-        """These are on their way."""
+        """Add calls to the sent ones."""
         self._futures.append((future, count))
         self.count += count
 
     def collect(self) -> None:
-        """Count what is confirmed. KafkaError with the first failure."""
+        """Count confirmed records. KafkaError with the first failure."""
         while self._futures and self._futures[0][0].is_done:
             future, count = self._futures.popleft()
             if future.exception is not None:
@@ -150,8 +155,11 @@ class _Sent:
 
 
 def _send(configs: dict[str, object], topic: str, calls: Iterator[Placed], shown: bool) -> int:
-    """How many records were sent: each call is of one record (`value`) or of many (`values`). KafkaError with the first
-    failure. Ctrl-C ends the program with exit code 130 and says how many records arrived."""
+    """Send records, and return their number.
+
+    Each call has one record (`value`) or many (`values`). KafkaError with the first failure. Ctrl-C ends the program
+    with exit code 130 and prints the number of confirmed records.
+    """
     from kafkapy.clients.producer.producer import KafkaProducer
 
     sent = _Sent()
@@ -180,7 +188,7 @@ def _send(configs: dict[str, object], topic: str, calls: Iterator[Placed], shown
 
 
 def _interrupted(producer: Any, sent: _Sent) -> NoReturn:
-    """Waits for what is on its way; another Ctrl-C ends the wait. SystemExit."""
+    """Wait for unconfirmed records; another Ctrl-C ends the wait. SystemExit."""
     with suppress(KeyboardInterrupt, KafkaTimeoutError):
         producer.flush(LAST_WAIT_S)
     sent.collect()
@@ -254,8 +262,10 @@ def _json_lines(
 
 
 def _blocks(files: tuple[str, ...], between: bytes) -> Iterator[tuple[str, int, list[bytes]]]:
-    """(file, number of the first line, lines) as they are read: a slow pipe gives few lines at a time, and they go out
-    at once. An empty rest at the end is no record."""
+    """(file, first line number, lines), as they arrive.
+
+    A slow pipe gives few lines at a time, which are sent at once. An empty rest at the end is no record.
+    """
     overlap = len(between) - 1
     for name in files:
         where = "stdin" if name == "-" else name

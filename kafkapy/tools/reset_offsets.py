@@ -1,5 +1,6 @@
-"""`kafkapy groups reset-offsets`: where a group goes on reading. Shows what it would do unless --execute is given.
-Counterpart of kafka-consumer-groups.sh --reset-offsets.
+"""`kafkapy groups reset-offsets`: reset the committed offsets of a group.
+
+It only shows the new offsets, unless --execute is given. Counterpart of kafka-consumer-groups.sh --reset-offsets.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def reset_offsets(
 
 
 def _target(scenario: Mapping[str, Any]) -> tuple[str, Any]:
-    """The one target that was given. click.UsageError."""
+    """The one given target. click.UsageError."""
     given = [(name, value) for name, value in scenario.items() if value is not None and value is not False]
     if len(given) != 1:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in scenario)
@@ -128,7 +129,7 @@ def _target(scenario: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _times(target: str, value: Any) -> int | None:
-    """The timestamp in ms that a target by time stands for. click.UsageError."""
+    """The timestamp in ms of a target by time. click.UsageError."""
     try:
         if target == "to_datetime":
             return parse_datetime(value)
@@ -140,7 +141,10 @@ def _times(target: str, value: Any) -> int | None:
 
 
 def parse_datetime(text: str) -> int:
-    """ms since 1970 of an ISO 8601 time, UTC unless it says otherwise. ValueError."""
+    """ms since 1970 of an ISO 8601 time, by default in UTC.
+
+    ValueError for another text.
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -149,7 +153,10 @@ def parse_datetime(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """ms of an ISO 8601 duration (P1DT2H30M) or of a number with ms, s, m, h or d. ValueError."""
+    """ms of an ISO 8601 duration, or of a short form: 90m.
+
+    Short forms end with ms, s, m, h or d. ValueError for another text.
+    """
     if short := SHORT.fullmatch(text):
         return int(short[1]) * SHORT_MS[short[2].lower()]
     iso = DURATION.fullmatch(text)
@@ -166,7 +173,7 @@ def _partitions(
     all_topics: bool,
     path: str | None,
 ) -> dict[TopicPartition, int | None]:
-    """The partitions to reset, with the offset where a file says it."""
+    """The partitions to reset, with the offsets of a file."""
     if path is not None:
         return dict(_from_file(path))
     if all_topics:
@@ -199,7 +206,7 @@ def _specs(
     partitions: Mapping[TopicPartition, int | None],
     current: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """What reset_targets takes for each partition."""
+    """The argument of reset_targets for each partition."""
     from kafkapy.clients.admin.partitions import OffsetTimestamp
 
     if timestamp is not None:

@@ -1,5 +1,6 @@
-"""The command line of `kafkapy-server`, with its help, version and error messages. See kafkapy/tools/server.py, which
-imports this module only for what it does not understand itself.
+"""The command line of `kafkapy-server`: help, version, errors.
+
+kafkapy/tools/server.py imports this module only for a command line that it does not understand itself.
 """
 
 from __future__ import annotations

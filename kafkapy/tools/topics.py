@@ -1,5 +1,7 @@
-"""`kafkapy topics`: list, describe, create, alter and delete topics, and delete records. Counterpart of
-kafka-topics.sh and kafka-delete-records.sh."""
+"""`kafkapy topics`: list, describe, create, alter and delete topics, and delete records.
+
+Counterpart of kafka-topics.sh and kafka-delete-records.sh.
+"""
 
 from __future__ import annotations
 
@@ -236,7 +238,7 @@ def delete_records(settings: dict[str, object], places: tuple[str, ...], before:
 
 
 def partitions_of(admin: KafkaAdminClient, places: Iterable[str]) -> list[TopicPartition]:
-    """The partitions that TOPIC and TOPIC:0,3-5 name, in order. KafkaError for one that does not exist."""
+    """The partitions of TOPIC and TOPIC:0,3-5, in order. KafkaError."""
     wanted: list[tuple[str, list[int] | None]] = [parse_partitions(place) for place in places]
     found = {topic["name"]: topic for topic in _known_topics(admin, dict.fromkeys(name for name, _ in wanted))}
     partitions: dict[TopicPartition, None] = {}
@@ -250,13 +252,16 @@ def partitions_of(admin: KafkaAdminClient, places: Iterable[str]) -> list[TopicP
 
 
 def no_partition(topic: str, number: int, count: int) -> str:
-    """The sentence about a partition that a topic of so many partitions does not have."""
+    """A sentence about a missing partition."""
     there = "only partition 0" if count == 1 else f"partitions 0 to {count - 1}"
     return f"Topic {topic} has no partition {number}: it has {there}."
 
 
 def _known_topics(admin: KafkaAdminClient, names: Iterable[str]) -> list[Mapping[str, Any]]:
-    """Topics in the order named, all that are not internal when none is. KafkaError for one that does not exist."""
+    """The named topics in order, by default all that are not internal.
+
+    KafkaError for an unknown topic.
+    """
     wanted = list(names)
     if wanted:
         found = topics_by_name(admin, wanted)
@@ -266,7 +271,7 @@ def _known_topics(admin: KafkaAdminClient, names: Iterable[str]) -> list[Mapping
 
 
 def _there(admin: KafkaAdminClient, names: Sequence[str]) -> list[str]:
-    """Those of the topics that are there, or that the client may not see."""
+    """The existing topics, as far as the client may see them."""
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     codes = {topic["name"]: topic["error_code"] for topic in admin.describe_topics(names)}
     return [name for name in names if codes[name] != missing]
@@ -341,7 +346,7 @@ def _described(topic: Mapping[str, Any], configs: Mapping[str, Mapping[str, str]
 
 
 def _base64(topic_id: str) -> str:
-    """The text of an id as Kafka's tools show it."""
+    """The text of an id, as in Kafka's tools."""
     from uuid import UUID
 
     from kafkapy.types import uuid_to_string
@@ -366,7 +371,10 @@ def _outcome(answer: Mapping[str, Any], done: str, ignored: int = 0, ignored_tex
 
 
 def _report(rows: Sequence[Row], as_json: bool) -> None:
-    """One line per topic; exit code 1 and one sentence when one of them failed."""
+    """Print one line per topic.
+
+    One sentence and exit code 1 after a failure.
+    """
     output = Output(as_json)
     if as_json:
         output.json(rows)

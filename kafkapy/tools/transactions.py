@@ -1,5 +1,7 @@
-"""`kafkapy transactions`: list and describe transactions, find and abort those that hang. Counterpart of
-kafka-transactions.sh."""
+"""`kafkapy transactions`: list and describe transactions, find and abort hanging ones.
+
+Counterpart of kafka-transactions.sh.
+"""
 
 from __future__ import annotations
 
