@@ -378,7 +378,8 @@ def write(results: Results, docs: Path) -> None:
         "# Performance",
         "",
         "`make perf` (`perf/run.py`) measures these values, and writes this page and its charts from "
-        "`docs/performance.json`. Smaller is better for CPU, latency, memory and times; larger is better for throughput.",
+        "`docs/performance.json`. Smaller is better for CPU, latency, memory and times; larger is better for "
+        "throughput.",
         "",
         "Works may come from different runs. All measured peers of one work come from the same run:",
         "",
