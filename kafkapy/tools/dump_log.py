@@ -30,9 +30,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
-from kafkapy._speedups.producer_state import read_snapshot
-from kafkapy._speedups.record_batch import check_crc
+from kafkapy._speedups.log.producer_state import read_snapshot
+from kafkapy._speedups.records.memory_records import BatchView, Record, iter_batches
+from kafkapy._speedups.records.record_batch import check_crc
 from kafkapy.errors import KafkaError
 from kafkapy.protocol.messages import consumer_group_records as consumer_groups
 from kafkapy.protocol.messages import group_metadata_records as groups
