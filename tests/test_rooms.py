@@ -103,6 +103,14 @@ def test_every_kernel_lies_in_a_room() -> None:
     assert rooms == set(MAY_CIMPORT)
 
 
+def test_the_architecture_page_shows_the_rooms() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)/` \| [^|]+ \| ([\w, ]*) ?\|$", text.partition("| room of")[2], re.M)
+    shown = {room: set(names.replace(",", " ").split()) for room, names in rows}
+    assert shown.pop("testing") == {"all"}
+    assert shown == {room: rooms for room, rooms in MAY_CIMPORT.items() if room != "testing"}
+
+
 def test_the_search_finds_cimports() -> None:
     assert len(EDGES) > 400
     assert cimports_of("from kafkapy._speedups.base.wire cimport (\n    Cursor,\n)\n") == {"base.wire"}

@@ -25,12 +25,12 @@ __all__ = ["configs"]
 
 TYPES = ("topic", "broker", "broker-logger", "group", "client-metrics")
 ALL_BROKERS = "default"
-"""Stands for the dynamic configuration of all brokers in place of a broker's id."""
+"""Name of the dynamic configuration of all brokers, in place of a broker's id."""
 OPERATIONS = {"+=": "append", "-=": "subtract", "=": "set"}
 
 
 class _ResourceName(click.ParamType[str]):
-    """A resource's name: completed from the cluster by the type that stands before it."""
+    """A resource's name, completed by the type before it."""
 
     name = "name"
 
@@ -58,9 +58,9 @@ def configs() -> None:
 @type_argument
 @name_argument
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@click.option("--all", "everything", is_flag=True, help="All keys, not only those that were given a value.")
-@click.option("--synonyms", is_flag=True, help="Where else the value could come from.")
-@click.option("--documentation", is_flag=True, help="What each key does.")
+@click.option("--all", "everything", is_flag=True, help="Show all keys, including keys with default values.")
+@click.option("--synonyms", is_flag=True, help="Show the other sources of each value.")
+@click.option("--documentation", is_flag=True, help="Show the documentation of each key.")
 @json_option
 @cluster_options
 def describe(
@@ -73,7 +73,10 @@ def describe(
     documentation: bool,
     as_json: bool,
 ) -> None:
-    """Show the configuration of one resource: what it was given, the KEYs named, or --all."""
+    """Show the configuration of one resource.
+
+    Without KEYs it shows the keys that were set; --all shows every key.
+    """
     shown = "all" if everything or keys else "modified"
     with connected(settings) as admin, _topic_known(admin, kind, name):
         found = admin.describe_configs(
@@ -105,7 +108,7 @@ def describe(
     Output(as_json).rows(rows, columns, empty)
 
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Check the change without making it.")
 
 
 @configs.command("set")
@@ -116,7 +119,9 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether 
 @json_option
 @cluster_options
 def set_(changes: tuple[str, ...], **where: Any) -> None:
-    """Give keys a value: KEY=VALUE. KEY+=VALUE and KEY-=VALUE add to and take from a list.
+    """Set keys of one resource.
+
+    KEY=VALUE sets a key; KEY+=VALUE and KEY-=VALUE add to and remove from a list.
 
     Example: kafkapy configs set topic orders retention.ms=3600000 cleanup.policy+=compact
     """
@@ -131,7 +136,7 @@ def set_(changes: tuple[str, ...], **where: Any) -> None:
 @json_option
 @cluster_options
 def delete(keys: tuple[str, ...], **where: Any) -> None:
-    """Take keys back to their defaults."""
+    """Reset keys to their defaults."""
     _alter(dict.fromkeys(keys, ("delete", None)), **where)
 
 
@@ -161,7 +166,7 @@ def _change(text: str) -> tuple[str, tuple[str, str | None]]:
     sign = key[-1:] if key[-1:] in ("+", "-") else ""
     key = key.removesuffix(sign) if sign else key
     if not equals or not key.strip():
-        raise click.UsageError(f"{text!r} is no KEY=VALUE.")
+        raise click.UsageError(f"{text!r} is not KEY=VALUE.")
     return key.strip(), (OPERATIONS[sign + "="], value)
 
 
@@ -171,13 +176,13 @@ def _resource(kind: str, name: str, keys: Any) -> ConfigResource:
     if kind == "broker" and name == ALL_BROKERS:
         name = ""
     if kind.startswith("broker") and name and not name.isdecimal():
-        raise click.UsageError(f"{name!r} is no broker: its id, or {ALL_BROKERS} for all brokers, is expected.")
+        raise click.UsageError(f"{name!r} is not a broker: give its id, or {ALL_BROKERS} for all brokers.")
     return ConfigResource(kind, name, keys)
 
 
 @contextmanager
 def _topic_known(admin: KafkaAdminClient, kind: str, name: str) -> Iterator[None]:
-    """A topic that is not there, or that the client may not see, is an error that says so."""
+    """Raise an error for an unknown topic or a denied one."""
     try:
         yield
     except UnknownTopicOrPartitionError:
