@@ -193,6 +193,10 @@ cdef class RequestDriver:
             for i in range(count):
                 memcpy(copy, source, size)
                 api.handle(self.plane.state, &frame, &outcome)
+                while outcome.kind == OUTCOME_PARKED and wakes > 0:
+                    # It has given others their turn, and goes on.
+                    wakes = 0
+                    api.resume(self.plane.state, outcome.parked, False, &outcome)
                 if outcome.kind == OUTCOME_REPLY:
                     send_leave(outcome.send, &self.left.send)
                 elif outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER:
