@@ -438,10 +438,10 @@ class KafkaServer:
     def _drain_events(self, queue: EventQueue, log_manager: LogManager) -> None:
         events = DataPlaneEvents(queue, LOGGER_NAMES)
         channel = self.socket_server.request_channel
-        events.on(SEGMENT_WANTED, log_manager.on_segment_wanted)
-        events.on(SEGMENT_ROLLED, log_manager.on_segment_rolled)
-        events.on(FLUSH_WANTED, log_manager.on_flush_wanted)
-        events.on(LOG_OFFLINE, log_manager.on_log_offline)
+        events.on(SEGMENT_WANTED, log_manager.events.segment_wanted)
+        events.on(SEGMENT_ROLLED, log_manager.events.segment_rolled)
+        events.on(FLUSH_WANTED, log_manager.events.flush_wanted)
+        events.on(LOG_OFFLINE, log_manager.events.log_offline)
         events.on(APPENDED, self.context.coordinators.writer.appended)
         events.on(HIGH_WATERMARK, self.context.coordinators.writer.high_watermark_moved)
         events.on(CONNECTION_CLOSED, lambda handle, _argument, _text: channel.connection_closed(handle))
