@@ -89,6 +89,7 @@ class LogManager:
         self.tasks = LogTasks(lambda: self.config, self.table, self._work, self.checkpoints, scheduler)
         self.events = LogEvents(self.table, self._work, on_segment_sealed)
         self._runs_cleaner = scheduler is not None
+        self._loading = False
         cleaned = CleanerCheckpoints(files=not config.keeps_nothing)
         table = self.table
         self.cleaner = LogCleaner(lambda: self.config, table.logs, table.dir_of, table.log_failed, cleaned)
@@ -133,7 +134,10 @@ class LogManager:
             threads=self.config.get_int("num.recovery.threads.per.data.dir"),
             producer_id_expiration_ms=self._expiration_ms(),
         )
-        return loader.load()
+        self._loading = True
+        count = loader.load()
+        self._loading = False
+        return count
 
     def start(self) -> None:
         """Begins the background work: retention, flushes, checkpoints, expiry of producers."""
@@ -324,7 +328,7 @@ class LogManager:
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Closes all logs cleanly: no more appends, indexes cut, everything synced, snapshots, checkpoints, then the
-        marker. Blocking."""
+        marker; the last two unless `load` failed. Blocking."""
         with self.table.lock:
             if self.table.closed:
                 return
@@ -343,7 +347,11 @@ class LogManager:
                 for error in filter(None, failures):
                     self.table.fail_dir(log_dir.path, error)
                     unclean.add(log_dir.path)
-        unclean |= self.checkpoints.write_all()
+        if self._loading:
+            # Logs that were not loaded have offsets in the checkpoints, and may need a recovery.
+            unclean |= {log_dir.path for log_dir in self.dirs}
+        else:
+            unclean |= self.checkpoints.write_all()
         for log_dir in self.dirs:
             if log_dir.failure is None and log_dir.path not in unclean:
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from collections.abc import Callable
@@ -139,6 +140,38 @@ def test_unusable_directories_are_one_clear_sentence(manage: Any, tmp_path: Path
     (tmp_path / "logs0").write_text("a file")
     with pytest.raises(LogDirError, match="not a directory"):
         manage(dirs=1)
+
+
+class ShortOfDescriptors(LocalBackend):
+    """Cannot open the log of one partition."""
+
+    def open_log(self, log_dir: Path, name: str, *, create: bool) -> Any:
+        if name == "orders-1":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().open_log(log_dir, name, create=create)
+
+
+def test_a_start_that_could_not_load_all_logs_leaves_no_mark_of_a_clean_stop(manage: Any, batch: Any) -> None:
+    manager = manage(dirs=1)
+    for number in range(2):
+        log = manager.get_or_create(TopicPartition("orders", number))
+        log.become_leader(1, 0, [1])
+        log.append_as_leader(batch(2), api_version=9)
+        log.delete_records(1)
+    manager.shutdown()
+    (directory,) = (each.path for each in manager.dirs)
+    files = [directory / name for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")]
+    before = [path.read_text() for path in files]
+    starting = manage(dirs=1, load=False, backends={"local": ShortOfDescriptors()})
+    starting.acquire()
+    with pytest.raises(LogDirError, match="ulimit -n"):
+        starting.load()
+    starting.shutdown()
+    assert [path.read_text() for path in files] == before
+    assert not (directory / ".kafka_cleanshutdown").exists()
+    after = manage(dirs=1)
+    assert [after.get(TopicPartition("orders", number)).log_start_offset for number in range(2)] == [1, 1]
+    after.shutdown()
 
 
 def test_segments_are_prepared_and_sealed_on_the_data_planes_events(manage: Any, batch: Any) -> None:
