@@ -300,6 +300,7 @@ class ListOffsetsTimestamp(IntEnum):
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 class CoordinatorType(IntEnum):

@@ -1,8 +1,13 @@
 """AlterConfigs, API key 33: versions 0 to 2.
 
-Replaces the whole configuration of topics, of this broker or (empty name) of all brokers: what is not named goes back
-to its default. Takes effect at once. Deprecated in favour of IncrementalAlterConfigs; loggers can only be altered
-there.
+The request replaces the whole configuration of topics, of this broker or (empty name) of all brokers: a key that is
+not named goes back to its default. The change takes effect at once. IncrementalAlterConfigs replaces this API;
+loggers can only be altered there.
+
+Versions:
+0: the API (KIP-133).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: flexible encoding with tagged fields (KIP-482).
 
 Known gaps: none.
 """

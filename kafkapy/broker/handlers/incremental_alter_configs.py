@@ -1,10 +1,14 @@
-"""IncrementalAlterConfigs, API key 44: versions 0 and 1 (KIP-339).
+"""IncrementalAlterConfigs, API key 44: versions 0 to 1.
 
-Sets, deletes, appends to and subtracts from single keys of topics, groups, this broker, all brokers (empty name), and
-sets or deletes the levels of this broker's loggers. Takes effect at once; a resource with any bad key is left alone
-as a whole.
+The request sets, deletes, appends to and subtracts from single keys of topics, groups, this broker and all brokers
+(empty name), and sets or deletes the levels of this broker's loggers. The change takes effect at once; one bad key
+keeps the whole resource as it was.
 
-Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST until its part exists.
+Versions:
+0: the API (KIP-339).
+1: flexible encoding with tagged fields (KIP-482).
+
+Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST, because there are no client metrics.
 """
 
 from __future__ import annotations
