@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "MAX_TOPIC_NAME_LENGTH",
-    "METADATA_TOPIC_ID",
     "ONE_UUID",
     "ZERO_UUID",
     "AclOperation",
@@ -218,8 +217,6 @@ class Node(NamedTuple):
 ZERO_UUID: Final = _uuid.UUID(int=0)
 """The topic id that means "none"."""
 ONE_UUID: Final = _uuid.UUID(int=1)
-METADATA_TOPIC_ID: Final = ONE_UUID
-"""Reserved for the cluster metadata topic of KRaft, so never given to a topic."""
 
 
 def random_uuid() -> _uuid.UUID:

@@ -100,7 +100,7 @@ class ConfigChanges(Part):
             logger.info("The broker's dynamic configuration has changed")
             broker.effects.check_broker(config)
             broker.config = config
-            broker.context.controller.config = config
+            broker.context.controller.update_config(config)
             broker.log_manager.config = config
             broker.log_manager.cleaner.reconfigure()
             broker.replica_manager.update_config(config)
