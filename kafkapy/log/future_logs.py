@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafkapy._speedups import future_log
-from kafkapy._speedups.cleaner_throttle import CleanerThrottle
-from kafkapy._speedups.future_log import FutureLogCopy
-from kafkapy._speedups.partition_log import NOT_THE_DISK, PartitionLog
+from kafkapy._speedups.log import future_log
+from kafkapy._speedups.log.cleaner_throttle import CleanerThrottle
+from kafkapy._speedups.log.future_log import FutureLogCopy
+from kafkapy._speedups.log.partition_log import NOT_THE_DISK, PartitionLog
 from kafkapy.errors import error_for
 from kafkapy.log.cleaner_manager import LogCleanerManager
 from kafkapy.log.dir_scan import Place, deleted_name, future_name, swapped_name

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.log.log_table import LogTable
 from kafkapy.log.log_work import LogWork
 from kafkapy.types import TopicPartition

@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import error_for
 from kafkapy.log.backends.base import StorageBackend

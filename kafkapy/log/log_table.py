@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 
-from kafkapy._speedups.future_log import FutureLogCopy
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.future_log import FutureLogCopy
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.errors import error_for
 from kafkapy.log.dir_scan import Place
 from kafkapy.log.log_dir import LogDir

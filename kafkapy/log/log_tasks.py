@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.log.log_table import LogTable
 from kafkapy.log.log_work import LogWork, Scheduler
 from kafkapy.log.offset_checkpoints import OffsetCheckpoints

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.log.dir_scan import Place
 from kafkapy.log.log_dir import LogDir
 from kafkapy.log.log_table import LogTable

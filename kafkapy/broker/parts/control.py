@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kafkapy._speedups.log_appender import LogAppender
+from kafkapy._speedups.log.appender import LogAppender
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.auto_topics import AutoTopicCreation
 from kafkapy.broker.context import BrokerContext

@@ -6,9 +6,7 @@ import asyncio
 import time
 from typing import Final
 
-from kafkapy._speedups.connection import LOGGER_NAMES
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import (
+from kafkapy._speedups.base.event_queue import (
     APPENDED,
     CONNECTION_CLOSED,
     FLUSH_WANTED,
@@ -18,8 +16,10 @@ from kafkapy._speedups.event_queue import (
     SEGMENT_ROLLED,
     SEGMENT_WANTED,
 )
-from kafkapy._speedups.fetch_session import FetchSessionCache
-from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy._speedups.network.connection import LOGGER_NAMES
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
+from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.broker.data_plane_asks import DataPlaneAsks
 from kafkapy.broker.data_plane_events import DataPlaneEvents
 from kafkapy.broker.handlers import SERVED

@@ -17,9 +17,9 @@ from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.data_plane import DataPlane
-    from kafkapy._speedups.event_queue import EventQueue
-    from kafkapy._speedups.partition_table import PartitionTable
+    from kafkapy._speedups.base.event_queue import EventQueue
+    from kafkapy._speedups.requests.data_plane import DataPlane
+    from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.broker.apis import KafkaApis
     from kafkapy.broker.context import BrokerContext
     from kafkapy.broker.data_plane_asks import DataPlaneAsks

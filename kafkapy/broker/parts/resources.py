@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import Final
 
-from kafkapy._speedups import memory_reserve
-from kafkapy._speedups.event_queue import EventQueue
+from kafkapy._speedups.base import memory_reserve
+from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy.broker import descriptors
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.parts.part import Broker, Part
