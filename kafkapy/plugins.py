@@ -182,15 +182,10 @@ class PluginManager:
             raise PluginError(f"plugin {plugin}: configure of the authorizer {name!r} failed: {reason}") from error
         return authorizer
 
-    def create_storage_backend(self, config: BrokerConfig, name: str | None = None) -> Any:
-        """A storage backend by name (None: the broker's default). ConfigError when no plugin registered the name."""
-        key = "kafkapy.storage.backend"
-        name = config.get_str(key) if name is None else name
-        return self._make("register_storage_backends", key, name, self.storage_backends, name, config)
-
     def create_storage_backends(self, config: BrokerConfig) -> dict[str, Any]:
         """All storage backends by name: a topic may name any of them. PluginError."""
-        return {name: self.create_storage_backend(config, name) for name in self.storage_backends}
+        hook, key, backends = "register_storage_backends", "kafkapy.storage.backend", self.storage_backends
+        return {name: self._make(hook, key, name, backends, name, config) for name in backends}
 
     def create_partition_assignor(self, key: str, name: str, configured: str) -> ConsumerPartitionAssignor:
         """A consumer's assignor by name. ConfigError for `key` when no plugin registered the name."""

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "MAX_TOPIC_NAME_LENGTH",
-    "METADATA_TOPIC_ID",
     "ONE_UUID",
     "ZERO_UUID",
     "AclOperation",
@@ -218,8 +217,6 @@ class Node(NamedTuple):
 ZERO_UUID: Final = _uuid.UUID(int=0)
 """The topic id that means "none"."""
 ONE_UUID: Final = _uuid.UUID(int=1)
-METADATA_TOPIC_ID: Final = ONE_UUID
-"""Reserved for the cluster metadata topic of KRaft, so never given to a topic."""
 
 
 def random_uuid() -> _uuid.UUID:
@@ -305,6 +302,7 @@ class ListOffsetsTimestamp(IntEnum):
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 class CoordinatorType(IntEnum):

@@ -284,7 +284,7 @@ def test_the_storage_backend_of_the_documentation_keeps_what_retention_deletes(t
             admin.create_topics({"orders": {"num_partitions": 1, "configs": configs}})
             for number in range(10):
                 out.send("orders", b"%d" % number * 1500).get(30)
-        running.context.log_manager.apply_retention()
+        running.context.log_manager.tasks.apply_retention()
         archived = sorted(each.name for each in (tmp_path / "archive" / "orders-0").iterdir())
         assert archived[0] == f"{0:020d}.log" and 5 <= len(archived) < 10
         assert (tmp_path / "logs" / "archiving" / "orders-0").is_dir()

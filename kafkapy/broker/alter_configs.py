@@ -5,9 +5,9 @@ Source: kafka.server.ZkAdminManager and kafka.server.ConfigAdminManager.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from kafkapy.broker import loggers
 from kafkapy.broker.context import RequestContext
@@ -15,7 +15,7 @@ from kafkapy.config.broker import BROKER_CONFIG_DEF
 from kafkapy.config.config_def import ConfigDef, format_value
 from kafkapy.config.group import GROUP_CONFIG_DEF, validate_group
 from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
-from kafkapy.errors import ConfigError, ErrorCode, error_for
+from kafkapy.errors import ConfigError, ErrorCode, KafkaError, error_for
 from kafkapy.metadata.config_repository import ConfigEdit
 from kafkapy.metadata.topic_names import validate_topic_name
 from kafkapy.slices import counted, in_slices
@@ -55,6 +55,58 @@ def authorize(context: RequestContext, kind: int, name: str) -> None:
             raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     else:
         raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be altered")
+
+
+class AlteredResource(Protocol):
+    """A resource of one of the two requests."""
+
+    resource_type: int
+    resource_name: str
+
+
+A = TypeVar("A", bound=AlteredResource)
+R = TypeVar("R")
+
+
+async def alter_each(
+    context: RequestContext,
+    resources: Sequence[A],
+    alter: Callable[[A], Awaitable[None]],
+    result: Callable[..., R],
+) -> list[R]:
+    """One result for each resource; a resource that fails does not hold up the others. `alter` is awaited for each
+    resource that the client may alter."""
+    asked = await counted((each.resource_type, each.resource_name) for each in resources)
+    context.leave(asked)
+    results = []
+    async for resource in in_slices(resources):
+        kind, name = resource.resource_type, resource.resource_name
+        error, message = ErrorCode.NONE, None
+        if asked[kind, name] > 1:
+            error, message = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        else:
+            try:
+                authorize(context, kind, name)
+                await alter(resource)
+            except KafkaError as failure:
+                error, message = failure.code, failure.message
+        results.append(result(error_code=error, error_message=message, resource_type=kind, resource_name=name))
+    return results
+
+
+def failed_each(
+    resources: Iterable[AlteredResource], error: ErrorCode, message: str, result: Callable[..., R]
+) -> list[R]:
+    """The error for every resource."""
+    return [
+        result(
+            error_code=error,
+            error_message=message,
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+        )
+        for each in resources
+    ]
 
 
 async def replace(

@@ -177,7 +177,6 @@ METRICS: Final = (
 )  # fmt: skip
 """Every metric, in the order it is exposed."""
 
-_SPECS: Final = {spec.name: spec for spec in METRICS}
 _TOPIC_COUNTERS: Final = {
     "messagesin": "messages_in",
     "bytesin": "bytes_in",

@@ -92,10 +92,6 @@ class KafkaScheduler:
         self._on_loop(lambda: self._add(task, delay_ms))
         return task
 
-    def schedule_once(self, name: str, fn: Task, delay_ms: int = 0) -> ScheduledTask:
-        """Run `fn` one time after `delay_ms` ms."""
-        return self.schedule(name, fn, delay_ms, -1)
-
     async def run_blocking(self, fn: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a blocking call made on a worker thread. Awaited on the control loop.
 

@@ -175,10 +175,6 @@ class BrokerConfig:
         """The keys of the file that neither broker nor plugins know, sorted."""
         return sorted(name for name in self.static if self.key_for(name) is None and not self._of_a_plugin(name))
 
-    def with_prefix(self, prefix: str) -> dict[str, Any]:
-        """All values with this key prefix, by the rest of the name."""
-        return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
-
     def for_listener(self, listener_name: str, name: str, mechanism: str | None = None) -> Any:
         """The value of a key for one listener (and SASL mechanism).
 
@@ -319,12 +315,6 @@ class BrokerConfig:
         return self.get_int("log.roll.jitter.hours") * MS_PER_HOUR if ms is None else ms
 
     @property
-    def log_flush_interval_ms(self) -> int:
-        """Largest time in ms that a message stays unflushed."""
-        ms = self.get_optional_int("log.flush.interval.ms")
-        return self.get_int("log.flush.scheduler.interval.ms") if ms is None else ms
-
-    @property
     def log_retention_ms(self) -> int:
         """Retention of records in ms; -1 for ever."""
         ms = self.get_optional_int("log.retention.ms")
@@ -332,25 +322,6 @@ class BrokerConfig:
             minutes = self.get_optional_int("log.retention.minutes")
             ms = self.get_int("log.retention.hours") * MS_PER_HOUR if minutes is None else minutes * MS_PER_MINUTE
         return -1 if ms < 0 else ms
-
-    @property
-    def log_message_timestamp_before_max_ms(self) -> int:
-        """Largest age in ms of a record's timestamp."""
-        before = self.get_int("log.message.timestamp.before.max.ms")
-        difference = self.get_int("log.message.timestamp.difference.max.ms")
-        return before if self.is_set("log.message.timestamp.before.max.ms") else min(before, difference)
-
-    @property
-    def log_message_timestamp_after_max_ms(self) -> int:
-        """Largest lead in ms of a record's timestamp over the clock."""
-        after = self.get_int("log.message.timestamp.after.max.ms")
-        difference = self.get_int("log.message.timestamp.difference.max.ms")
-        return after if self.is_set("log.message.timestamp.after.max.ms") else min(after, difference)
-
-    @property
-    def super_users(self) -> frozenset[str]:
-        """Principals with all permissions, as Type:name."""
-        return frozenset(item.strip() for item in self.get_str("super.users").split(";") if item.strip())
 
     # --- DescribeConfigs --------------------------------------------------------------------------------------
 

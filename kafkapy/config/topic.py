@@ -297,18 +297,6 @@ class LogConfig(NamedTuple):
         difference = self.message_timestamp_difference_max_ms
         return difference if difference != MAX_LONG else default
 
-    @property
-    def effective_local_retention_ms(self) -> int:
-        """Time in ms that segments stay on local disk."""
-        tiered = self.remote_storage_enable and self.local_retention_ms != -2
-        return self.local_retention_ms if tiered else self.retention_ms
-
-    @property
-    def effective_local_retention_bytes(self) -> int:
-        """Bytes that stay on local disk."""
-        tiered = self.remote_storage_enable and self.local_retention_bytes != -2
-        return self.local_retention_bytes if tiered else self.retention_bytes
-
 
 @lru_cache(maxsize=128)
 def _effective(broker: BrokerConfig | None, overrides: tuple[tuple[str, str], ...]) -> LogConfig:

@@ -71,11 +71,6 @@ class ControllerContext:
 
     # --- brokers ------------------------------------------------------------------------------------------------------
 
-    @property
-    def live_broker_ids(self) -> set[int]:
-        """Brokers that may lead: registered and not shutting down."""
-        return self.live_brokers.keys() - self.shutting_down_brokers
-
     def is_replica_online(self, broker: int, partition: TopicPartition, with_shutting_down: bool = False) -> bool:
         """Whether the broker is alive and its log directory for the partition works."""
         alive = broker in self.live_brokers and (with_shutting_down or broker not in self.shutting_down_brokers)

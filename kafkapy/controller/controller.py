@@ -14,18 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 from kafkapy import errors
-from kafkapy.controller.broker_channel import BrokerRequestBatch, ChannelFactory, ControllerChannelManager
-from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from kafkapy.controller.broker_channel import ChannelFactory
+from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore, OtherBrokersError
-from kafkapy.controller.events import ControllerEventQueue
-from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
-from kafkapy.controller.replica_state_machine import ReplicaStateMachine
-from kafkapy.controller.topic_deletion import TopicDeletionManager
+from kafkapy.controller.controllership import Controllership
+from kafkapy.controller.event_queue import ControllerEventQueue
+from kafkapy.controller.events import (
+    broker_change,
+    controlled_shutdown,
+    failover,
+    isr_change_notification,
+    leader_and_isr_response,
+    log_dir_event_notification,
+    replica_leader_election,
+    retry_election,
+    stop_replica_response,
+    topic_change,
+    topic_deletion,
+)
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse, LeaderAndIsr, StopReplica
 from kafkapy.metadata.cache import MetadataCache
@@ -34,30 +44,23 @@ from kafkapy.metadata.store import (
     MetadataStore,
     MetadataStoreError,
     NodeExistsError,
-    NoNodeError,
     SessionState,
     Watch,
     WatchEvent,
 )
 from kafkapy.metadata.znodes import (
-    BROKER_IDS,
     CONTROLLER,
-    DELETE_TOPICS,
-    ISR_CHANGES,
-    LOG_DIR_EVENTS,
-    TOPICS,
     BrokerRegistration,
-    decode_isr_change,
-    decode_log_dir_event,
 )
-from kafkapy.slices import in_slices
-from kafkapy.types import TopicPartition, random_uuid
+from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
+WATCHED: Final = (broker_change, topic_change, topic_deletion, log_dir_event_notification, isr_change_notification)
+"""Events that follow nodes of the store."""
 RETRY_MS: Final = 1000
 """After the store failed half way through a step: when it is read again, and leaders are tried again."""
 
@@ -88,7 +91,6 @@ class KafkaController:
         """
         self.config = config
         self.broker_id = broker_id
-        self.context = ControllerContext()
         self.store = ControllerStore(store)
         self.metadata_cache = metadata_cache
         self.configs = configs
@@ -101,21 +103,22 @@ class KafkaController:
         self._events = ControllerEventQueue(self._event_failed)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
-        self._deletion_waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._expired = False
         # Not the same as the store naming this broker: that may be left from a session or an epoch that is over.
         self._elected = False
-        self._build()
+        self.current = self._make_controllership(epoch=0)
+        """The latest controllership, or the next one."""
 
-    def _build(self) -> None:
-        """The parts that live as long as one controllership."""
-        context = self.context
-        self.channels = ControllerChannelManager(self._channel_factory, self._answered)
-        self.batch = BrokerRequestBatch(self.broker_id, context, self.channels)
-        self.partitions = PartitionStateMachine(context, self.store, self.batch, self._unclean_allowed)
-        self.replicas = ReplicaStateMachine(context, self.store, self.batch)
-        self.deletion = TopicDeletionManager(
-            context, self.store, self.batch, self.partitions, self.replicas, self._topic_deleted
+    def _make_controllership(self, epoch: int) -> Controllership:
+        return Controllership(
+            self.broker_id,
+            epoch,
+            self.store,
+            self.configs,
+            lambda: self.config,
+            self._channel_factory,
+            self._answered,
+            self._notify,
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -124,6 +127,11 @@ class KafkaController:
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
         return self._elected
+
+    @property
+    def context(self) -> ControllerContext:
+        """The cluster as this broker knows it while it is controller."""
+        return self.current.context
 
     @property
     def epoch(self) -> int:
@@ -147,7 +155,7 @@ class KafkaController:
         self._controller_watch = await self.store.store.watch_node(CONTROLLER, self._controller_changed)
         self._events.start()
         await self._events.submit("Startup", self._elect)
-        await self.channels.drain(self.broker_id)
+        await self.current.channels.drain(self.broker_id)
 
     async def stop(self) -> None:
         """Stop deciding. The store's session, closed by the owner, takes registration and controllership with it."""
@@ -200,7 +208,7 @@ class KafkaController:
         self._elected = True
         logger.info("Elected as the controller with epoch %d", epoch)
         try:
-            await self._failover()
+            await self._take_over()
         except ControllerMovedError:
             raise
         except Exception:
@@ -209,57 +217,12 @@ class KafkaController:
             await self.store.resign()
             raise
 
-    async def _failover(self) -> None:
-        """Take over: read everything, tell all brokers, elect leaders, and go on with what was under way."""
-        context = self.context
-        store = self.store.store
-        for path, name, run in (
-            (BROKER_IDS, "BrokerChange", self._brokers_changed),
-            (TOPICS, "TopicChange", self._topics_changed),
-            (DELETE_TOPICS, "TopicDeletion", self._deletions_changed),
-            (LOG_DIR_EVENTS, "LogDirEventNotification", self._log_dirs_failed),
-            (ISR_CHANGES, "IsrChangeNotification", self._isr_changed),
-        ):
-            self._watches.append(await store.watch_children(path, self._enqueue(name, run)))
-        for path in (LOG_DIR_EVENTS, ISR_CHANGES):
-            await self._remove_notifications(path, await store.children(path))
-        context.live_brokers = await self.store.live_brokers()
-        topics = await self.store.topics()
-        await self.configs.load_topics(topics)
-        await self._adopt_topics(topics)
-        context.leadership = await self.store.partition_states(context.all_partitions())
-        for broker in context.live_brokers.values():
-            self.channels.add_broker(broker)
-        marked = await self.store.topics_to_delete()
-        await self._initialize_deletions(marked)
-        self.batch.add_update_metadata(context.live_brokers)
-        self.batch.send()
-        await self.replicas.startup()
-        self.partitions.initialize()
-        await self.partitions.elect_where_needed()
-        await self._bring_new_replicas_online()
-        await self.deletion.resume()
-        logger.info("Ready to serve as the controller with epoch %d", context.epoch)
-
-    async def _initialize_deletions(self, marked: set[str]) -> None:
-        known = marked & self.context.assignments.keys()
-        if not self.config.get_bool("delete.topic.enable"):
-            if marked:
-                logger.info("Removing deletion marks of %s: topic deletion is disabled", ", ".join(sorted(marked)))
-            await self.store.unmark_for_deletion(marked)
-            known = set()
-        else:
-            await self.store.unmark_for_deletion(marked - known)
-        self.deletion.initialize(known)
-
-    async def _bring_new_replicas_online(self) -> None:
-        """Replicas of partitions that were created but had no state when the last controller went."""
-        online = [
-            replica
-            for replica in self.context.replicas_for(self.context.all_partitions())
-            if self.context.replica_state(replica) is ReplicaStatus.NEW
-        ]
-        await self.replicas.handle_state_changes(online, ReplicaStatus.ONLINE)
+    async def _take_over(self) -> None:
+        # Watched first: what changes while the store is read is seen by an event behind this one.
+        for event in WATCHED:
+            watch = await self.store.store.watch_children(event.PATH, self._enqueue(event.NAME, event.run))
+            self._watches.append(watch)
+        await failover.run(self.current)
 
     async def _resign(self) -> None:
         logger.info("Resigning as the controller")
@@ -271,16 +234,8 @@ class KafkaController:
         for watch in self._watches:
             watch.cancel()
         self._watches.clear()
-        await self.channels.close()
-        epoch = self.context.epoch
-        self.context = ControllerContext()
-        self.context.epoch = epoch
-        self._build()
-        for waiters in self._deletion_waiters.values():
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(errors.NotControllerError())
-        self._deletion_waiters.clear()
+        await self.current.close()
+        self.current = self._make_controllership(self.epoch)
 
     async def _event_failed(self, error: BaseException) -> bool:
         if isinstance(error, ControllerMovedError):
@@ -291,32 +246,10 @@ class KafkaController:
             # The step may have stopped half way, and a write may have been done whose answer was lost: the store is
             # read again, and what was left without a leader is tried again.
             loop = asyncio.get_running_loop()
-            loop.call_later(RETRY_MS / 1000, self._events.put, "RetryElection", self._retry)
+            loop.call_later(
+                RETRY_MS / 1000, self._events.put, retry_election.NAME, self._while_active(retry_election.run)
+            )
         return False
-
-    async def _retry(self) -> None:
-        if self.is_active:
-            await self._topics_changed()
-            await self._adopt_topics(self.context.assignments)
-            await self._deletions_changed()
-            await self._bring_up_partitions()
-            await self.partitions.elect_where_needed()
-            await self._bring_new_replicas_online()
-            await self.deletion.resume()
-
-    async def _bring_up_partitions(self) -> None:
-        """Bring to life what is in the context and nothing more, because a step stopped before that."""
-        context = self.context
-        missing = [
-            each
-            for each in context.all_partitions()
-            if each not in context.partition_status and not context.is_topic_being_deleted(each.topic)
-        ]
-        grown = {each.topic for each in context.partition_status}
-        await self.partitions_created([each for each in missing if each.topic in grown])
-        created = dict.fromkeys(each.topic for each in missing if each.topic not in grown)
-        if created:
-            await self.topics_created(list(created))
 
     def _controller_changed(self, event: WatchEvent) -> None:
         del event
@@ -352,105 +285,21 @@ class KafkaController:
                 return
         await self._check_controllership()
 
-    def _enqueue(self, name: str, run: Callable[[], Awaitable[None]]) -> Callable[[WatchEvent], None]:
-        async def while_active() -> None:
+    def _while_active(self, run: Callable[[Controllership], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def checked() -> None:
             if self.is_active:
-                await run()
+                await run(self.current)
 
+        return checked
+
+    def _enqueue(self, name: str, run: Callable[[Controllership], Awaitable[None]]) -> Callable[[WatchEvent], None]:
         def changed(event: WatchEvent) -> None:
             del event
-            self._events.put(name, while_active)
+            self._events.put(name, self._while_active(run))
 
         return changed
 
     # --- brokers ------------------------------------------------------------------------------------------------------
-
-    async def _brokers_changed(self) -> None:
-        context = self.context
-        now = await self.store.live_brokers()
-        before = dict(context.live_brokers)
-        bounced = {each for each in before.keys() & now.keys() if before[each].epoch != now[each].epoch}
-        gone = (before.keys() - now.keys()) | bounced
-        new = (now.keys() - before.keys()) | bounced
-        for broker_id in sorted(gone):
-            logger.info("Broker %d is gone", broker_id)
-            await self.channels.remove_broker(broker_id)
-            del context.live_brokers[broker_id]
-        if gone:
-            for broker_id in gone:
-                context.offline_dir_partitions.pop(broker_id, None)
-                context.shutting_down_brokers.discard(broker_id)
-            await self._replicas_offline(context.replicas_on(gone))
-        for broker_id in sorted(new):
-            logger.info("Broker %d has come up", broker_id)
-            context.live_brokers[broker_id] = now[broker_id]
-            self.channels.add_broker(now[broker_id])
-        if new:
-            await self._brokers_started(new)
-
-    async def _brokers_started(self, brokers: set[int]) -> None:
-        context = self.context
-        self.batch.add_update_metadata(context.live_brokers.keys() - brokers)
-        self.batch.send()
-        self.batch.add_update_metadata(brokers, list(context.leadership))
-        self.batch.send()
-        replicas = context.replicas_on(brokers)
-        await self.replicas.handle_state_changes(
-            [r for r in replicas if not context.is_topic_being_deleted(r.partition.topic)], ReplicaStatus.ONLINE
-        )
-        await self.partitions.elect_where_needed()
-        await self._bring_new_replicas_online()
-        await self.deletion.retry({replica.partition.topic for replica in replicas})
-
-    async def _replicas_offline(self, replicas: Iterable[Replica]) -> None:
-        """Brokers or log directories are gone: elect other leaders and shrink ISRs."""
-        context = self.context
-        replicas = list(replicas)
-        deleting = [each for each in replicas if context.is_topic_being_deleted(each.partition.topic)]
-        others = [each for each in replicas if not context.is_topic_being_deleted(each.partition.topic)]
-        leaderless = context.partitions_with_offline_leader()
-        await self.partitions.handle_state_changes(leaderless, PartitionStatus.OFFLINE)
-        await self.partitions.elect_where_needed()
-        await self.replicas.handle_state_changes(others, ReplicaStatus.OFFLINE)
-        if deleting:
-            await self.deletion.replicas_failed(deleting)
-        self.batch.add_update_metadata(context.live_brokers, leaderless)
-        self.batch.send()
-
-    async def _log_dirs_failed(self) -> None:
-        """Ask the brokers again to lead and follow: their answers say which partitions are on the failed directory."""
-        names, values = await self._notifications(LOG_DIR_EVENTS)
-        brokers = {decode_log_dir_event(value) for value in values} & self.context.live_brokers.keys()
-        try:
-            replicas = self.context.replicas_on(brokers)
-            await self.replicas.handle_state_changes(
-                [r for r in replicas if not self.context.is_topic_being_deleted(r.partition.topic)],
-                ReplicaStatus.ONLINE,
-            )
-        finally:
-            await self._remove_notifications(LOG_DIR_EVENTS, names)
-
-    async def _isr_changed(self) -> None:
-        """Leaders have changed ISRs in the store: read them and tell all brokers' caches."""
-        names, values = await self._notifications(ISR_CHANGES)
-        known = set(self.context.leadership)
-        changed = [partition for value in values for partition in decode_isr_change(value) if partition in known]
-        self.context.leadership.update(await self.store.partition_states(changed))
-        self.batch.add_update_metadata(self.context.live_brokers, changed)
-        self.batch.send()
-        await self._remove_notifications(ISR_CHANGES, names)
-
-    async def _notifications(self, path: str) -> tuple[list[str], list[bytes]]:
-        names = await self.store.store.children(path)
-        found = await self.store.store.get_many([f"{path}/{name}" for name in names])
-        return names, [each[0] for each in found if each is not None]
-
-    async def _remove_notifications(self, path: str, names: list[str]) -> None:
-        for name in names:
-            try:
-                await self.store.store.delete(f"{path}/{name}")
-            except NoNodeError:
-                continue
 
     def _answered(self, broker_id: int, request: BrokerRequest, response: BrokerResponse) -> None:
         """A broker has answered. Called by its queue, so what follows becomes an event."""
@@ -461,120 +310,16 @@ class KafkaController:
             if not self.is_active or request.controller_epoch != self.context.epoch:
                 return
             if isinstance(request, StopReplica):
-                await self._replicas_stopped(broker_id, request, response)
+                await stop_replica_response.run(self.current, broker_id, request, response)
             elif isinstance(request, LeaderAndIsr):
-                await self._leader_and_isr_answered(broker_id, request, response)
+                await leader_and_isr_response.run(self.current, broker_id, request, response)
 
         stops = isinstance(request, StopReplica) and any(each.delete for each in request.partitions.values())
         leads = isinstance(request, LeaderAndIsr)
         offline = self.context.offline_dir_partitions.get(broker_id)
         if stops or (leads and (response.partition_errors or offline)):
-            self._events.put(f"{type(request).__name__}ResponseReceived", follow_up, once=False)
-
-    async def _leader_and_isr_answered(self, broker_id: int, request: LeaderAndIsr, response: BrokerResponse) -> None:
-        if response.error is not ErrorCode.NONE:
-            return
-        before = self.context.offline_dir_partitions.get(broker_id, set())
-        offline = {p for p, e in response.partition_errors.items() if e is ErrorCode.KAFKA_STORAGE_ERROR}
-        online = {p for p in request.partitions if p not in response.partition_errors}
-        now = (before - online) | offline
-        self.context.offline_dir_partitions[broker_id] = now
-        newly = now - before
-        if newly:
-            logger.info("%d replicas on broker %d are offline: storage error", len(newly), broker_id)
-            await self._replicas_offline([Replica(partition, broker_id) for partition in newly])
-
-    async def _replicas_stopped(self, broker_id: int, request: StopReplica, response: BrokerResponse) -> None:
-        asked = {p for p, each in request.partitions.items() if each.delete}
-        failed = asked if response.error is not ErrorCode.NONE else asked & response.partition_errors.keys()
-        if failed:
-            await self.deletion.replicas_failed([Replica(partition, broker_id) for partition in failed])
-        await self.deletion.replicas_deleted([Replica(partition, broker_id) for partition in asked - failed])
-
-    # --- topics -------------------------------------------------------------------------------------------------------
-
-    async def _adopt_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Take topics from the store into the context, giving an id to those of old brokers. Their partitions."""
-        added: list[TopicPartition] = []
-        for topic, (assignment, stat) in (await self.store.topic_assignments(list(topics))).items():
-            topic_id = assignment.topic_id
-            if topic_id is None:
-                topic_id = random_uuid()
-                await self.store.set_topic(topic, assignment._replace(topic_id=topic_id), stat.version)
-            self.context.put_topic(topic, topic_id, assignment)
-            added += self.context.partitions_of(topic)
-        return added
-
-    async def _topics_changed(self) -> None:
-        """Topics that something else than this controller has written."""
-        now = set(await self.store.topics())
-        for topic in self.context.assignments.keys() - now:
-            logger.info("Topic %s has vanished from the metadata store", topic)
-            topic_id = self.context.topic_ids[topic]
-            self.context.remove_topic(topic)
-            self._notify("topic_deleted", topic=topic, topic_id=topic_id)
-        new = now - self.context.assignments.keys()
-        if new:
-            await self._adopt_topics(sorted(new))
-            await self.topics_created([each for each in sorted(new) if each in self.context.assignments])
-
-    async def _deletions_changed(self) -> None:
-        marked = await self.store.topics_to_delete()
-        unknown = marked - self.context.assignments.keys()
-        await self.store.unmark_for_deletion(unknown)
-        fresh = marked - unknown - self.context.topics_to_delete
-        if not self.config.get_bool("delete.topic.enable"):
-            await self.store.unmark_for_deletion(fresh)
-        elif fresh:
-            await self.deletion.enqueue(fresh)
-
-    async def topics_created(self, topics: Sequence[str]) -> None:
-        """Bring topics that are new in the context to life, and tell plugins of them. Called within an event."""
-        await self.configs.reload_topics(topics)
-        await self.partitions_created([each for topic in topics for each in self.context.partitions_of(topic)])
-        for topic in topics:
-            self._notify(
-                "topic_created",
-                topic=topic,
-                topic_id=self.context.topic_ids[topic],
-                partitions=len(self.context.assignments[topic]),
-                configs=dict(self.configs.topic(topic)),
-            )
-
-    async def partitions_created(self, partitions: list[TopicPartition]) -> None:
-        """Bring partitions that are in the context now to life. Called within an event."""
-        replicas = self.context.replicas_for(partitions)
-        await self.partitions.handle_state_changes(partitions, PartitionStatus.NEW)
-        await self.replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
-        await self.partitions.handle_state_changes(partitions, PartitionStatus.ONLINE)
-        await self.replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
-
-    def topic_deletion(self, topic: str) -> asyncio.Future[None]:
-        """Done when the topic is gone for good."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters = self._deletion_waiters.setdefault(topic, set())
-        waiters.add(waiter)
-
-        def done(each: asyncio.Future[None]) -> None:
-            waiters.discard(each)
-            if not each.cancelled():
-                each.exception()  # whoever waited may have given up; then nobody asks for the outcome
-
-        waiter.add_done_callback(done)
-        return waiter
-
-    async def _topic_deleted(self, topic: str, topic_id: UUID) -> None:
-        self.configs.forget_topic(topic)
-        self._notify("topic_deleted", topic=topic, topic_id=topic_id)
-        for waiter in self._deletion_waiters.pop(topic, ()):
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _unclean_allowed(self, topic: str) -> bool:
-        own = self.configs.topic(topic).get("unclean.leader.election.enable")
-        if own is not None:
-            return own.strip().lower() == "true"
-        return self.config.get_bool("unclean.leader.election.enable")
+            name = stop_replica_response.NAME if stops else leader_and_isr_response.NAME
+            self._events.put(name, follow_up, once=False)
 
     # --- elections asked for ------------------------------------------------------------------------------------------
 
@@ -587,11 +332,9 @@ class KafkaController:
         ELIGIBLE_LEADERS_NOT_AVAILABLE; NOT_CONTROLLER for the whole.
         """
         wanted = list(partitions)
-
-        async def run() -> dict[TopicPartition, errors.KafkaError | None]:
-            return await self._elect_asked(wanted, unclean)
-
-        result: dict[TopicPartition, errors.KafkaError | None] = await self.submit("ReplicaLeaderElection", run)
+        result: dict[TopicPartition, errors.KafkaError | None] = await self.submit(
+            replica_leader_election.NAME, lambda: replica_leader_election.run(self.current, wanted, unclean)
+        )
         return result
 
     async def controlled_shutdown(self, broker_id: int) -> set[TopicPartition]:
@@ -600,55 +343,10 @@ class KafkaController:
         BROKER_NOT_AVAILABLE for a broker that is not alive; NOT_CONTROLLER.
         """
 
-        async def run() -> set[TopicPartition]:
-            context = self.context
-            if broker_id not in context.live_brokers:
-                raise errors.BrokerNotAvailableError(f"Broker id {broker_id} does not exist.")
-            context.shutting_down_brokers.add(broker_id)
-            replicated = [
-                replica
-                for replica in context.replicas_on({broker_id})
-                if len(context.replicas_of(replica.partition)) > 1 and replica.partition in context.leadership
-            ]
-            led = [r.partition for r in replicated if context.leadership[r.partition].leader == broker_id]
-            await self.partitions.handle_state_changes(
-                led, PartitionStatus.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN
-            )
-            following = [r for r in replicated if context.leadership[r.partition].leader != broker_id]
-            await self.replicas.handle_state_changes(following, ReplicaStatus.OFFLINE)
-            return {partition for partition in led if context.leadership[partition].leader == broker_id}
-
-        remaining: set[TopicPartition] = await self.submit("ControlledShutdown", run)
+        remaining: set[TopicPartition] = await self.submit(
+            controlled_shutdown.NAME, lambda: controlled_shutdown.run(self.current, broker_id)
+        )
         return remaining
-
-    async def _elect_asked(
-        self, partitions: list[TopicPartition], unclean: bool
-    ) -> dict[TopicPartition, errors.KafkaError | None]:
-        context = self.context
-        results: dict[TopicPartition, errors.KafkaError | None] = {}
-        unknown = errors.UnknownTopicOrPartitionError("The partition does not exist.")
-        not_needed = errors.ElectionNotNeededError()
-        needed = []
-        async for partition in in_slices(partitions):
-            state = context.leadership.get(partition)
-            if state is None or context.is_topic_being_deleted(partition.topic):
-                results[partition] = unknown
-                continue
-            has_leader = context.is_replica_online(state.leader, partition)
-            done = has_leader if unclean else state.leader == context.replicas_of(partition)[0]
-            if done:
-                results[partition] = not_needed
-            else:
-                needed.append(partition)
-        strategy = ElectionStrategy.OFFLINE_PARTITION_UNCLEAN if unclean else ElectionStrategy.PREFERRED_REPLICA
-        moved = await self.partitions.handle_state_changes(needed, PartitionStatus.ONLINE, strategy)
-        for partition in needed:
-            failure: errors.KafkaError | None = None
-            if partition not in moved:
-                code = 83 if unclean else 80
-                failure = errors.error_for(code)
-            results[partition] = failure
-        return results
 
 
 def _nobody_listens(event: str, **arguments: object) -> None:

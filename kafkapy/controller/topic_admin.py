@@ -93,7 +93,7 @@ class TopicAdmin:
                 plan.name, topic_id, len(plan.assignments), plan.replication_factor, plan.configs
             )
         if made and not validate_only:
-            await self._controller.topics_created(list(made))
+            await self._controller.current.topics_created(list(made))
 
     async def _write(self, plan: TopicPlan) -> UUID:
         """Write settings and topic in one transaction. From here on the topic exists, whatever happens."""
@@ -187,7 +187,7 @@ class TopicAdmin:
                 else:
                     failed[topic] = errors.UnknownTopicOrPartitionError(f"Topic `{topic}` to delete does not exist")
             else:
-                waiters[topic] = controller.topic_deletion(name)
+                waiters[topic] = controller.current.topic_deletion(name)
                 if name not in context.topics_to_delete:
                     names[name] = None
         if names:
@@ -195,7 +195,7 @@ class TopicAdmin:
                 await controller.store.mark_for_deletion(list(names))
             except NodeExistsError:
                 pass  # marked by a foreign tool a moment ago
-            await controller.deletion.enqueue(list(names))
+            await controller.current.deletion.enqueue(list(names))
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class TopicAdmin:
             partitions += [TopicPartition(name, number) for number in added]
             logger.info("Adding %d partitions to topic %s", len(added), name)
         if partitions:
-            await self._controller.partitions_created(partitions)
+            await self._controller.current.partitions_created(partitions)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 

@@ -60,12 +60,6 @@ class CleanerStats:
     seconds: float = 0.0
     groups: int = 0
 
-    @property
-    def recopy_percent(self) -> float:
-        """Bytes written, of those read: 100 when nothing could be taken out."""
-        read = self.figures.get("bytes_read", 0)
-        return 100.0 * self.figures.get("bytes_written", 0) / read if read else 0.0
-
 
 def group_segments(
     segments: Sequence[tuple[int, int, int, int, int, int]],

@@ -1,7 +1,7 @@
 """What a start of the broker makes of its log directories: logs and future logs are recovered and taken into the
-tables of LogManager, and moves and deletions that a stop cut short are finished. Source: kafka.log.LogManager.loadLogs.
+LogTable, and moves and deletions that a stop cut short are finished. Source: kafka.log.LogManager.loadLogs.
 
-count = DirLoader(manager, persistent_backends, topic_config).load()
+count = DirLoader(table, futures, work, persistent_backends, topic_config, events=queue, threads=2, ...).load()
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, drop_unused, finish_swaps, scan_directory
+from kafkapy.log.future_logs import FutureLogs
 from kafkapy.log.loader import load_log, read_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError
+from kafkapy.log.log_table import LogTable
+from kafkapy.log.log_work import LogWork
 from kafkapy.log.shortage import insist, is_shortage
-
-if TYPE_CHECKING:
-    from kafkapy.log.log_manager import LogManager
 
 __all__ = ["DirLoader"]
 
@@ -37,22 +36,34 @@ Outcome = tuple[int, list[OSError]]
 
 
 class DirLoader:
-    """Loads every live directory of a LogManager, once. A directory that fails meanwhile goes offline alone."""
+    """Loads every live directory of the table, once, with `threads` threads for each. A directory that fails meanwhile
+    goes offline alone."""
 
     def __init__(
         self,
-        manager: LogManager,
+        table: LogTable,
+        futures: FutureLogs,
+        work: LogWork,
         backends: Sequence[StorageBackend],
         topic_config: Callable[[str], LogConfig],
+        *,
+        events: EventQueue | None,
+        threads: int,
+        producer_id_expiration_ms: int,
     ) -> None:
-        self._manager = manager
+        self._table = table
+        self._futures = futures
+        self._work = work
         self._backends = backends
         self._topic_config = topic_config
+        self._events = events
+        self._threads = threads
+        self._expiration_ms = producer_id_expiration_ms
 
     def load(self) -> int:
         """How many logs there are. Blocking. LogDirError when no directory is left, or a partition is in two."""
         started = time.monotonic()
-        manager = self._manager
+        table = self._table
         scans = self._scan()
         recovered = 0
         # All directories are at work before the first one is waited for.
@@ -63,20 +74,19 @@ class DirLoader:
                 for failure in failures:
                     self._failed(log_dir, failure)
             pool.shutdown()
-        if not manager.live_dirs:
-            reasons = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in manager.dirs)
+        if not table.live_dirs:
+            reasons = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in table.dirs)
             raise LogDirError(f"No log directory can be used ({reasons}).")
-        manager.futures.settle()
+        self._futures.settle()
         self._finish_deletes(scans)
         seconds = time.monotonic() - started
-        count = len(manager.logs())
+        count = len(table.logs())
         logger.info("Loaded %d logs (%d segments recovered) in %d ms", count, recovered, seconds * 1000)
         return count
 
     def _scan(self) -> list[DirScan]:
-        manager = self._manager
         scans = []
-        for log_dir in manager.live_dirs:
+        for log_dir in self._table.live_dirs:
             try:
                 scans.append(insist(scan_directory, log_dir, self._backends))
             except OSError as error:
@@ -94,27 +104,27 @@ class DirLoader:
                 f"The logs in {log_dir.path} cannot be loaded: {error.strerror}. Raise the limit of open files "
                 "(ulimit -n) or the memory."
             )
-        self._manager.fail_dir(log_dir.path, error)
+        self._table.fail_dir(log_dir.path, error)
 
     def _begin(self, scan: DirScan) -> tuple[LogDir, ThreadPoolExecutor, list[Future[Outcome]]]:
         if scan.logs and not scan.clean:
             logger.warning("Log directory %s was not closed cleanly: its logs are recovered", scan.log_dir.path)
         jobs: list[Callable[[], int]] = [partial(self._load_log, scan, found) for found in scan.logs]
         jobs += [partial(self._load_future, scan, found) for found in scan.futures]
-        threads = self._manager.config.get_int("num.recovery.threads.per.data.dir")
-        pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=f"kafka-recovery-{scan.log_dir.path.name}")
+        name = f"kafka-recovery-{scan.log_dir.path.name}"
+        pool = ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix=name)
         starts = range(0, len(jobs), LOADS_AT_ONCE)
         return scan.log_dir, pool, [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
 
     def _load_log(self, scan: DirScan, found: FoundLog) -> int:
-        log, recovered = self._read(scan, found, self._manager.events)
-        with self._manager.lock:
-            self._manager.add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
+        log, recovered = self._read(scan, found, self._events)
+        with self._table.lock:
+            self._table.add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
         return recovered
 
     def _load_future(self, scan: DirScan, found: FoundLog) -> int:
         log, recovered = self._read(scan, found, None)
-        self._manager.futures.adopt(found.tp, log, Place(scan.log_dir, found.name, found.backend))
+        self._futures.adopt(found.tp, log, Place(scan.log_dir, found.name, found.backend))
         return recovered
 
     def _read(self, scan: DirScan, found: FoundLog, events: EventQueue | None) -> tuple[PartitionLog, int]:
@@ -136,19 +146,18 @@ class DirLoader:
             recovery_point=recovery_points.get(tp, 0),
             log_start_offset=log_starts.get(tp, 0),
             high_watermark=high_watermarks.get(tp, 0),
-            producer_id_expiration_ms=self._manager.producer_expiration_ms(),
+            producer_id_expiration_ms=self._expiration_ms,
         )
         return log, report.recovered_segments
 
     def _finish_deletes(self, scans: Sequence[DirScan]) -> None:
-        manager = self._manager
         places = [Place(scan.log_dir, name, backend) for scan in scans for backend, name in scan.deleted]
-        if places and manager.offline_dirs:
+        if places and self._table.offline_dirs:
             # One of them may be what was left behind by a move to a directory that cannot be read now.
             logger.warning("%d deleted logs are kept until all log directories are online", len(places))
             return
         for place in places:
-            manager.delete_later(place, 0)
+            self._work.delete_later(place, 0)
 
 
 def _run_all(jobs: Sequence[Callable[[], int]]) -> Outcome:

@@ -16,27 +16,25 @@ from __future__ import annotations
 import enum
 import logging
 import os
-import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kafkapy._speedups.log import future_log
 from kafkapy._speedups.log.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.log.future_log import FutureLogCopy
 from kafkapy._speedups.log.partition_log import NOT_THE_DISK, PartitionLog
 from kafkapy.errors import error_for
+from kafkapy.log.cleaner_manager import LogCleanerManager
 from kafkapy.log.dir_scan import Place, deleted_name, future_name, swapped_name
 from kafkapy.log.loader import load_log, write_topic_id
+from kafkapy.log.log_table import FutureLog, LogTable
+from kafkapy.log.log_work import LogWork
+from kafkapy.log.offset_checkpoints import OffsetCheckpoints
 from kafkapy.types import TopicPartition
 
-if TYPE_CHECKING:
-    from kafkapy.log.log_manager import LogManager
-
-__all__ = ["FutureLog", "FutureLogs", "Progress"]
+__all__ = ["FutureLogs", "Progress"]
 
 logger = logging.getLogger("kafka.log.LogManager")
 
@@ -61,35 +59,29 @@ class Progress(enum.Enum):
     """It cannot be done: the log has bytes that are no batch."""
 
 
-@dataclass(slots=True)
-class FutureLog:
-    """A partition's log in the making. Whoever copies to it, cuts it, or puts it in place holds `lock`."""
-
-    tp: TopicPartition
-    log: PartitionLog
-    place: Place
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    copy: FutureLogCopy | None = None
-    """None until the partition's log is known."""
-    stopped: bool = False
-    swapping: bool = False
-    """It is being put in the log's place: until that is over the table keeps it. Under LogManager's lock."""
-    written_epochs: list[tuple[int, int]] = field(default_factory=list)
-    unflushed: int = 0
-    """Bytes copied since the last flush."""
-
-
 class FutureLogs:
-    """Owns the table of future logs, of which a partition has one at most, under LogManager's lock. Any thread; what
-    touches files blocks. `pace` is common to all moves (replica.alter.log.dirs.io.max.bytes.per.second).
+    """Moves logs between directories by way of future logs, which stand in the LogTable. Any thread; what touches files
+    blocks. `pace` is common to all moves (replica.alter.log.dirs.io.max.bytes.per.second).
 
-    A move's own lock is taken before LogManager's, never after it.
+    A move's own lock is taken before LogTable's, never after it.
     """
 
-    def __init__(self, manager: LogManager) -> None:
+    def __init__(
+        self,
+        table: LogTable,
+        cleaner: LogCleanerManager,
+        checkpoints: OffsetCheckpoints,
+        work: LogWork,
+        producer_expiration_ms: Callable[[], int],
+    ) -> None:
         self.pace = CleanerThrottle()
-        self._manager = manager
-        self._futures: dict[TopicPartition, FutureLog] = {}
+        self._table = table
+        self._futures = table.futures
+        self._cleaner = cleaner
+        self._checkpoints = checkpoints
+        self._work = work
+        self._producer_expiration_ms = producer_expiration_ms
+        table.future_logs_of = self._dir_failed
 
     def get(self, tp: TopicPartition) -> FutureLog | None:
         """The future log of a partition, or None."""
@@ -116,37 +108,37 @@ class FutureLogs:
 
         KafkaStorageError when a directory is offline (another future log may be on it), or the log is only in memory.
         """
-        manager = self._manager
-        place = manager.place(tp)
+        table = self._table
+        place = table.place(tp)
         known = self._futures.get(tp)
         if place is None or directory in (place.log_dir.path, known and known.place.log_dir.path):
             return False
         # Before the lock is taken: a cleaning that has to stop first may want it.
-        manager.cleaner.manager.pause(tp)
+        self._cleaner.pause(tp)
         created = False
         try:
-            with manager.lock:
+            with table.lock:
                 created = self._create(tp, directory)
         finally:
             if not created:
-                manager.cleaner.manager.resume(tp)
+                self._cleaner.resume(tp)
         return created
 
     def _create(self, tp: TopicPartition, directory: Path) -> bool:
-        manager = self._manager
-        log, place = manager.get(tp), manager.place(tp)
+        table = self._table
+        log, place = table.get(tp), table.place(tp)
         if log is None or place is None or tp in self._futures or place.log_dir.path == directory:
             return False
-        target = next(log_dir for log_dir in manager.dirs if log_dir.path == directory)
-        if manager.offline_dirs:
-            offline = ", ".join(str(log_dir.path) for log_dir in manager.offline_dirs)
+        target = next(log_dir for log_dir in table.dirs if log_dir.path == directory)
+        if table.offline_dirs:
+            offline = ", ".join(str(log_dir.path) for log_dir in table.offline_dirs)
             raise error_for(KAFKA_STORAGE_ERROR, f"{tp} is not moved while log directories are offline: {offline}")
         if not log.storage.directory:
             raise error_for(KAFKA_STORAGE_ERROR, f"{tp} has no files that could be moved")
         name = future_name(tp)
         try:
             target.forget(tp)
-            manager.cleaner.manager.copy_checkpoint(tp, place.log_dir.path, directory)
+            self._cleaner.copy_checkpoint(tp, place.log_dir.path, directory)
             storage = place.backend.open_log(directory, name, create=True)
             topic_id = uuid.UUID(bytes=log.topic_id)
             if topic_id.int:
@@ -157,29 +149,29 @@ class FutureLogs:
                 log.config,
                 topic_id=topic_id,
                 log_start_offset=log.log_start_offset,
-                producer_id_expiration_ms=manager.producer_expiration_ms(),
+                producer_id_expiration_ms=self._producer_expiration_ms(),
             )
         except OSError as error:
-            manager.fail_dir(directory, error)
+            table.fail_dir(directory, error)
             raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be moved to {directory}: {error.strerror}") from error
         self._futures[tp] = FutureLog(tp, future, Place(target, name, place.backend))
-        manager.count(directory, 1)
+        table.count(directory, 1)
         logger.info("Created future log for partition %s in %s", tp, directory)
         return True
 
     def adopt(self, tp: TopicPartition, log: PartitionLog, place: Place) -> None:
         """Takes a future log over that a start has found, the partition's only one."""
-        with self._manager.lock:
+        with self._table.lock:
             self._futures[tp] = FutureLog(tp, log, place)
-            self._manager.count(place.log_dir.path, 1)
+            self._table.count(place.log_dir.path, 1)
 
     def settle(self) -> None:
         """After a start, before anything is appended or cleaned: brings the future logs in line with their logs."""
-        manager = self._manager
-        checkpoints = manager.cleaner.manager.checkpoints
+        table = self._table
+        checkpoints = self._cleaner.checkpoints
         for tp, future in self.all().items():
-            log, place = manager.get(tp), manager.place(tp)
-            manager.cleaner.manager.pause(tp)
+            log, place = table.get(tp), table.place(tp)
+            self._cleaner.pause(tp)
             if log is None or place is None:
                 logger.warning("%s is in %s only as a future log; its log was not found", tp, future.place.log_dir.path)
                 continue
@@ -192,7 +184,7 @@ class FutureLogs:
                 if checkpoints.get(source, tp) != checkpoints.get(destination, tp):
                     logger.warning("%s was cleaned without its future log, which is copied anew", tp)
                     future.log.truncate_fully_and_start_at(log.log_start_offset)
-                    manager.cleaner.manager.copy_checkpoint(tp, source, destination)
+                    self._cleaner.copy_checkpoint(tp, source, destination)
                 # What a crash took from the log, or a leader, while the copy's disk was away, is not in it any more.
                 future.log.truncate_to(_common_end(log, future.log))
             logger.info("The move of %s to %s goes on from offset %d", tp, destination, future.log.log_end_offset)
@@ -213,20 +205,20 @@ class FutureLogs:
             try:
                 backend.rename_log(log_dir.path, name, renamed)
                 log_dir.forget(tp)
-                self._manager.cleaner.manager.checkpoints.forget(log_dir.path, tp)
+                self._cleaner.checkpoints.forget(log_dir.path, tp)
             except OSError as error:
-                self._manager.fail_dir(log_dir.path, error)
+                self._table.fail_dir(log_dir.path, error)
                 return True
         logger.info("The move of %s to %s is given up", tp, log_dir.path)
-        self._manager.delete_later(Place(log_dir, renamed, backend), future.log.config.file_delete_delay_ms)
+        self._work.delete_later(Place(log_dir, renamed, backend), future.log.config.file_delete_delay_ms)
         return True
 
-    def dir_failed(self, path: Path) -> list[PartitionLog]:
-        """Forgets the future logs of a directory that has failed, and stops the moves out of it. Under LogManager's
+    def _dir_failed(self, path: Path) -> list[PartitionLog]:
+        """Forgets the future logs of a directory that has failed, and stops the moves out of it. Under LogTable's
         lock; the logs that are to go offline."""
         offline = []
         for future in list(self._futures.values()):
-            place = self._manager.place(future.tp)
+            place = self._table.place(future.tp)
             if future.place.log_dir.path == path:
                 self._stop(future)
                 if not future.swapping:
@@ -236,22 +228,18 @@ class FutureLogs:
                 self._stop(future)
         return offline
 
-    def clear(self) -> None:
-        """Forgets all of them, which have been closed. Under LogManager's lock."""
-        self._futures.clear()
-
     def _stop(self, future: FutureLog) -> None:
         future.stopped = True
         if future.copy is not None:
             future.copy.stop()
 
     def _drop(self, future: FutureLog) -> bool:
-        with self._manager.lock:
+        with self._table.lock:
             if self._futures.get(future.tp) is not future:
                 return False
             del self._futures[future.tp]
-            self._manager.count(future.place.log_dir.path, -1)
-        self._manager.cleaner.manager.resume(future.tp)
+            self._table.count(future.place.log_dir.path, -1)
+        self._cleaner.resume(future.tp)
         return True
 
     # ---- the move ----
@@ -269,7 +257,7 @@ class FutureLogs:
     def advance(self, tp: TopicPartition, max_bytes: int = STEP_BYTES) -> Progress:
         """One step: copies up to `max_bytes`, and puts the future log in place when it has caught up. Blocking."""
         with self.held(tp) as future:
-            log = self._manager.get(tp)
+            log = self._table.get(tp)
             if future is None or future.stopped or log is None or log.offline_errno:
                 return Progress.ENDED
             if future.copy is None:
@@ -279,7 +267,7 @@ class FutureLogs:
             try:
                 outcome, copied, offset = future.copy.copy(max_bytes)
             except OSError as error:
-                self._manager.log_failed(tp, error)
+                self._table.log_failed(tp, error)
                 return Progress.ENDED
             future.unflushed += copied
             with self._blamed_on(future):
@@ -340,23 +328,23 @@ class FutureLogs:
 
     def _replace(self, future: FutureLog, log: PartitionLog) -> bool:
         """Puts the future log in the place of the log; False when it has to catch up once more."""
-        manager, tp, copy = self._manager, future.tp, future.log
+        table, tp, copy = self._table, future.tp, future.log
         assert future.copy is not None
         copy.prepare_segment()
         copy.seal_segments()
         copy.write_rolled_snapshots()
         copy.flush()
         # From the first rename on, a restart takes the future log for the log: what it must know of it is on disk.
-        manager.checkpoint_directory(future.place.log_dir)
+        self._checkpoints.write_directory(future.place.log_dir)
         try:
             # What came during the flush is copied while appends go on, so that they wait for little.
             future.copy.copy(STEP_BYTES)
         except OSError as error:
-            manager.log_failed(tp, error)
+            table.log_failed(tp, error)
             return False
-        with manager.lock:
-            old = manager.place(tp)
-            if old is None or manager.get(tp) is not log or self._futures.get(tp) is not future or future.stopped:
+        with table.lock:
+            old = table.place(tp)
+            if old is None or table.get(tp) is not log or self._futures.get(tp) is not future or future.stopped:
                 return False
             # Deletion waits while the future log is in the table, and a directory that fails leaves it there.
             future.swapping = True
@@ -375,7 +363,7 @@ class FutureLogs:
         finally:
             self._swap_ended(future, bool(renamed))
         for path, failure in failures:
-            manager.fail_dir(path, failure)
+            table.fail_dir(path, failure)
         if renamed:
             self._after_swap(tp, log, old, renamed)
         return bool(renamed)
@@ -386,21 +374,21 @@ class FutureLogs:
             return future.copy.begin_swap()
         except OSError as error:
             logger.warning("%s cannot be moved now: %s", future.tp, error)
-            self._manager.log_failed(future.tp, error)
+            self._table.log_failed(future.tp, error)
             return False
 
     def _swap_ended(self, future: FutureLog, swapped: bool) -> None:
         """Puts into the tables what has become of the swap, and of directories that failed while it went on."""
-        manager, tp = self._manager, future.tp
-        with manager.lock:
+        table, tp = self._table, future.tp
+        with table.lock:
             future.swapping = False
             if swapped:
-                manager.replaced(tp, Place(future.place.log_dir, str(tp), future.place.backend))
+                table.replaced(tp, Place(future.place.log_dir, str(tp), future.place.backend))
                 del self._futures[tp]
             elif future.place.log_dir.failure is not None:
                 self._drop(future)
         if swapped:
-            manager.fail_late(tp)
+            table.fail_late(tp)
 
     def _rename(self, future: FutureLog, log: PartitionLog, old: Place) -> tuple[str, list[tuple[Path, OSError]]]:
         """The two renames, and the end of the swap: what the old directory is called now, "" when all is as before,
@@ -436,25 +424,25 @@ class FutureLogs:
         return "", failures
 
     def _after_swap(self, tp: TopicPartition, log: PartitionLog, old: Place, renamed: str) -> None:
-        manager = self._manager
-        place = manager.place(tp)
+        table = self._table
+        place = table.place(tp)
         logger.info("Moved partition %s from %s to %s", tp, old.log_dir.path, place and place.log_dir.path)
-        manager.cleaner.manager.resume(tp)
+        self._cleaner.resume(tp)
         try:
             log.write_leader_epochs()
             if any(log.topic_id):
                 write_topic_id(log.storage, uuid.UUID(bytes=log.topic_id))
             if place is not None:
-                manager.checkpoint_directory(place.log_dir)
+                self._checkpoints.write_directory(place.log_dir)
         except OSError as error:
             if place is not None:
-                manager.fail_dir(place.log_dir.path, error)
+                table.fail_dir(place.log_dir.path, error)
         try:
             old.log_dir.forget(tp)
-            manager.cleaner.manager.checkpoints.forget(old.log_dir.path, tp)
+            self._cleaner.checkpoints.forget(old.log_dir.path, tp)
         except OSError as error:
-            manager.fail_dir(old.log_dir.path, error)
-        manager.delete_later(
+            table.fail_dir(old.log_dir.path, error)
+        self._work.delete_later(
             Place(old.log_dir, renamed, old.backend), log.config.file_delete_delay_ms, successor=place and place.log_dir
         )
 
@@ -469,7 +457,7 @@ class FutureLogs:
             logger.warning("The move of %s cannot go on: %s", future.tp, error)
             if error.errno not in NOT_THE_DISK:
                 self._stop(future)
-                self._manager.fail_dir(future.place.log_dir.path, error)
+                self._table.fail_dir(future.place.log_dir.path, error)
 
 
 def _common_end(log: PartitionLog, copy: PartitionLog) -> int:

@@ -8,7 +8,7 @@ Source: kafka.server.metadata.ZkMetadataCache.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -158,11 +158,6 @@ class MetadataCache:
         if isinstance(topic, TopicPartition):
             return self.partition(topic.topic, topic.partition) is not None
         return topic in self.snapshot.topics
-
-    def non_existing(self, topics: Iterable[str]) -> set[str]:
-        """Those of the topics that are not known."""
-        known = self.snapshot.topics
-        return {name for name in topics if name not in known}
 
     async def wait_for_change(self) -> None:
         """Return after the next update. For answers that wait until a topic appears."""

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
-    "DEFAULT_LEVELS",
     "LEVEL_RANGES",
     "MAX_DECOMPRESSED_BYTES",
-    "codec_of",
     "compress",
     "decompress",
 ]
@@ -40,22 +38,6 @@ LEVEL_RANGES: Final = {
     CompressionType.ZSTD: (-131072, 22),
 }
 """Accepted levels, as in compression.gzip.level and its siblings (KIP-390); gzip takes -1 for its default, too."""
-
-DEFAULT_LEVELS: Final = {CompressionType.GZIP: -1, CompressionType.LZ4: 9, CompressionType.ZSTD: 3}
-
-
-def codec_of(name: str) -> CompressionType | None:
-    """The codec for a value of compression.type; None for "producer". ValueError for a name Kafka does not know."""
-    if name == "producer":
-        return None
-    if name in ("uncompressed", "none"):
-        return CompressionType.NONE
-    try:
-        return CompressionType[name.upper()]
-    except KeyError:
-        raise ValueError(
-            f"compression type {name!r} is none of none, gzip, snappy, lz4, zstd, uncompressed, producer"
-        ) from None
 
 
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:

@@ -46,8 +46,8 @@ def lookup(log: PartitionLog, timestamp: int, isolation: IsolationLevel | None) 
     if timestamp in (ListOffsetsTimestamp.EARLIEST, ListOffsetsTimestamp.EARLIEST_LOCAL):
         epoch = epochs[0][0] if epochs and epochs[0][1] <= start else -1
         return FoundOffset(NO_TIMESTAMP, start, epoch)
-    if timestamp == ListOffsetsTimestamp.LATEST_TIERED:
-        return FoundOffset(NO_TIMESTAMP, -1)  # nothing is tiered
+    if timestamp in (ListOffsetsTimestamp.LATEST_TIERED, ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD):
+        return FoundOffset(NO_TIMESTAMP, -1)  # nothing is tiered, nothing awaits its upload
     # The last stable offset may stay behind for long under an open transaction, so only the high watermark counts here.
     own_epoch_start = epochs[-1][1] if epochs and epochs[-1][0] == log.leader_epoch else 0
     if isolation is not None and log.high_watermark < own_epoch_start:

@@ -529,7 +529,7 @@ class ReplicaManager:
             raise errors.InvalidTopicError("The topic name is too long.")
         if str(directory) != written:
             raise errors.LogDirNotFoundError(f"Log dir {written} is not found in the config.")
-        self._log_manager.check_dir(directory)
+        self._log_manager.table.check_dir(directory)
         futures = self._log_manager.futures
         hosted = self._partitions.get(topic_partition)
         if hosted is not None and not hosted.offline:
@@ -538,7 +538,7 @@ class ReplicaManager:
                 await asyncio.to_thread(futures.remove, topic_partition)
         if hosted is not None and hosted.offline:
             raise errors.KafkaStorageError(f"Partition {topic_partition} is offline")
-        await asyncio.to_thread(self._log_manager.prefer, topic_partition, directory)
+        await asyncio.to_thread(self._log_manager.table.prefer, topic_partition, directory)
         self.partition(topic_partition).local_log(leader_only=False)
         await asyncio.to_thread(futures.create, topic_partition, directory)
         if futures.is_moving(topic_partition):

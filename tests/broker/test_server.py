@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from kafkapy.broker import server as broker_server
 from kafkapy.broker.broker_state import BrokerState
 from kafkapy.broker.meta_properties import InconsistentBrokerIdError, InconsistentClusterIdError
+from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.protocol.messages.fetch import FetchRequest
@@ -86,6 +88,40 @@ def test_a_taken_port_stops_the_start_and_leaves_nothing_behind(tmp_path: Path, 
         assert second.state is BrokerState.RUNNING
 
 
+def recorded(name: str, steps: list[str], *, fails: str = "") -> type[Part]:
+    """A part that notes its start and its stop in `steps`, and fails in one of them."""
+
+    def note(step: str) -> None:
+        steps.append(f"{step} {name}")
+        if step == fails:
+            raise RuntimeError(f"{name} fails")
+
+    class Recorded(Part):
+        async def start(self, broker: Broker) -> None:
+            note("start")
+
+        async def stop(self, broker: Broker) -> None:
+            note("stop")
+
+    Recorded.name = name
+    return Recorded
+
+
+def test_a_part_that_fails_to_start_ends_those_before_it_the_last_one_first(
+    tmp_path: Path, make_config: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps: list[str] = []
+    names = {"a": "", "b": "stop", "c": "start", "d": ""}
+    parts = tuple(recorded(name, steps, fails=fails) for name, fails in names.items())
+    monkeypatch.setattr(broker_server, "PARTS", parts)
+    server = KafkaServer(make_config(tmp_path))
+    with pytest.raises(RuntimeError, match="c fails"):
+        server.start()
+    assert steps == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
+    assert "Error while stopping: b" in caplog.messages, "it does not keep a from stopping"
+    assert server.state is BrokerState.NOT_RUNNING
+
+
 def test_directories_of_another_broker_or_cluster_are_refused(tmp_path: Path, make_config: Any) -> None:
     with KafkaServer(make_config(tmp_path)):
         pass
@@ -130,10 +166,11 @@ def test_a_start_imports_no_handler_and_completes_that_when_it_runs(tmp_path: Pa
     code = f"""
 import sys, time
 from kafkapy.broker import server as broker_server
+from kafkapy.broker.parts import resources
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
 
-broker_server.IMPORTS_AFTER_S = 0.3
+resources.IMPORTS_AFTER_S = 0.3
 keys = {{"broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": {str(tmp_path)!r},
         "kafkapy.metadata.store": "embedded"}}
 raw = Properties()
@@ -151,7 +188,7 @@ with broker_server.KafkaServer(BrokerConfig.from_properties(raw)) as broker:
     deadline = time.monotonic() + 60
     while "group" not in vars(broker.context.coordinators) and time.monotonic() < deadline:
         time.sleep(0.02)
-    missing = {{f"kafkapy.broker.handlers.{{key.module}}" for key in broker_server.SERVED}} - set(late())
+    missing = {{f"kafkapy.broker.handlers.{{key.module}}" for key in resources.SERVED}} - set(late())
     assert missing == {{"kafkapy.broker.handlers.end_txn"}}, missing
     assert "kafkapy.coordinator.group.coordinator" in late()
 """

@@ -213,17 +213,17 @@ def test_verification_can_be_switched_off_and_on(client: Any, broker: Any, topic
 def test_idle_producers_are_forgotten_as_soon_as_the_configuration_says(client: Any, broker: Any, topic: str) -> None:
     client.produce(topic, [(1, b"x")], producer_id=900_100, producer_epoch=0, base_sequence=0)
     log, manager = log_of(broker, topic), broker.context.log_manager
-    manager.expire_producers()
+    manager.tasks.expire_producers()
     assert len(log.producers()) == 0, "its timestamp is of 1970"
     now = time.time_ns() // 1_000_000
     client.produce(topic, [(now, b"x")], producer_id=900_101, producer_epoch=0, base_sequence=0)
-    manager.expire_producers()
+    manager.tasks.expire_producers()
     assert len(log.producers()) == 1
     try:
         alter(client, "producer.id.expiration.ms", "1")
         wait_until(lambda: manager.config.get_int("producer.id.expiration.ms") == 1)
         time.sleep(0.01)
-        manager.expire_producers()
+        manager.tasks.expire_producers()
         assert len(log.producers()) == 0
     finally:
         alter(client, "producer.id.expiration.ms", "86400000")

@@ -53,13 +53,6 @@ def test_timestamp_bounds_fall_back_to_the_deprecated_key() -> None:
     assert config.timestamp_type is TimestampType.CREATE_TIME
 
 
-def test_local_retention_counts_only_for_tiered_topics() -> None:
-    values = {"retention.ms": "100", "local.retention.ms": "10", "retention.bytes": "50"}
-    assert LogConfig.create(None, values).effective_local_retention_ms == 100
-    tiered = LogConfig.create(None, values | {"remote.storage.enable": "true"})
-    assert (tiered.effective_local_retention_ms, tiered.effective_local_retention_bytes) == (10, 50)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

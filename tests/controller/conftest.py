@@ -124,7 +124,7 @@ class Cluster:
         for _ in range(4):
             await self.controller.submit("Idle", nothing)
             for broker_id in list(self.controller.context.live_brokers):
-                await self.controller.channels.drain(broker_id)
+                await self.controller.current.channels.drain(broker_id)
             await asyncio.sleep(0.002)
 
 

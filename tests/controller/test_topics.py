@@ -271,6 +271,6 @@ def test_requests_that_time_out_leave_nothing_behind(with_cluster: Runner) -> No
             assert result.code is ErrorCode.REQUEST_TIMED_OUT
         await cluster.idle()
         assert len(asyncio.all_tasks()) == tasks
-        assert not any(cluster.controller._deletion_waiters.values())
+        assert not any(cluster.controller.current._deletion_waiters.values())
 
     with_cluster(test)

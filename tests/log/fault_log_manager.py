@@ -116,7 +116,7 @@ class ManagerContext(Context):
         """As the data plane's event does."""
         path = self.manager.dir_of(TopicPartition(log.topic, log.partition))
         if log.offline_errno and path is not None:
-            self.manager.fail_dir(path, OSError(log.offline_errno, str(error)))
+            self.manager.table.fail_dir(path, OSError(log.offline_errno, str(error)))
 
     def flush(self) -> None:
         for tp, log in self.manager.logs().items():
@@ -126,11 +126,11 @@ class ManagerContext(Context):
                 self.tell(log, error)
                 continue
             self.note(synced=self.now.synced | {tp: len(self.now.values.get(tp, ()))})  # type: ignore[attr-defined]
-        self.manager.checkpoint_recovery_points()
+        self.manager.checkpoints.write_recovery_points()
 
     def delete(self, tp: TopicPartition) -> None:
         self.note(deleting=frozenset({tp}), synced={**self.now.synced, tp: 0})  # type: ignore[attr-defined]
-        place = self.manager.place(tp)
+        place = self.manager.table.place(tp)
         if place is None or place.log_dir.failure is not None:
             return
         self.manager.delete(tp, delay_ms=0)
@@ -219,8 +219,8 @@ def partitions(c: Context) -> None:
         c.note(started={PARTITIONS[0]: 3})
         if log.high_watermark >= 3:
             c.attempt(log.delete_records, 3)
-    c.manager.checkpoint_log_starts()
-    c.manager.checkpoint_high_watermarks()
+    c.manager.checkpoints.write_log_starts()
+    c.manager.checkpoints.write_high_watermarks()
     c.delete(PARTITIONS[1])
     c.write(PARTITIONS[1], 2)
     c.stop()

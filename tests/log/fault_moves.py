@@ -74,7 +74,7 @@ class MoveContext(ManagerContext):
     def check_places(self, manager: LogManager) -> None:
         """Every partition has one directory, and a future log in the other one at most."""
         for tp, log in manager.logs().items():
-            place = manager.place(tp)
+            place = manager.table.place(tp)
             assert place is not None
             if place.log_dir.failure is not None:
                 continue
@@ -105,7 +105,7 @@ class MoveContext(ManagerContext):
                 pass
             log, failures = manager.get(tp), [each.failure for each in manager.offline_dirs]
             assert progress is Progress.DONE, f"the move of {tp} ended with {progress}: {log}, {future.log}, {failures}"
-            place = manager.place(tp)
+            place = manager.table.place(tp)
             assert place is not None
             assert place.log_dir is future.place.log_dir
             # Of deleted records the crash may have brought some back, which the copy did not have any more.
@@ -140,7 +140,7 @@ def cut_short(c: Context) -> None:
     c.begin_move(OTHER, "disk1")
     c.manager.futures.advance(OTHER, 200)
     c.begin_move(MOVED, "disk2")
-    place = c.manager.place(MOVED)
+    place = c.manager.table.place(MOVED)
     assert place is not None
     future = c.manager.futures.get(MOVED)
     assert future is not None

@@ -99,8 +99,8 @@ def life(directory: Path) -> None:
         if number % 8 == 7:
             again(log.seal_segments)
             again(log.flush)
-            manager.checkpoint_recovery_points()
-            manager.checkpoint_high_watermarks()
+            manager.checkpoints.write_recovery_points()
+            manager.checkpoints.write_high_watermarks()
     check_values(log)
     again(log.truncate_to, len(VALUES) - 2)
     for value in VALUES[-2:]:

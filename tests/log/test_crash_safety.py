@@ -106,8 +106,8 @@ def test_a_new_topic_does_not_inherit_the_log_start_of_a_deleted_one(manage: Any
     for _ in range(5):
         log.append_as_leader(batch(2), api_version=9)
     log.delete_records(7)
-    manager.checkpoint_log_starts()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_log_starts()
+    manager.checkpoints.write_recovery_points()
     manager.delete(ORDERS)
     log = manager.get_or_create(ORDERS)
     log.become_leader(1, 0, [1])
@@ -130,11 +130,11 @@ def test_work_left_for_a_deleted_log_leaves_the_new_one_alone(manage: Any, batch
     new.become_leader(1, 0, [1])
     new.append_as_leader(batch(2), api_version=9)
     before = {path.name: path.read_bytes() for path in Path(new.storage.directory).iterdir()}
-    manager._after_roll(old)
+    manager.events._after_roll(old)
     old.seal_segments()
     old.flush()
     assert {path.name: path.read_bytes() for path in Path(new.storage.directory).iterdir()} == before
-    manager.on_log_offline(old.id, 5, b"too late")
+    manager.events.log_offline(old.id, 5, b"too late")
     assert not manager.offline_dirs
     manager.shutdown()
 

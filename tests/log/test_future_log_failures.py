@@ -216,7 +216,7 @@ def test_a_directory_fails_while_directories_are_renamed(
 
     def fail(self: LocalBackend, log_dir: Path, old: str, new: str) -> None:
         if new.endswith(at):
-            manager.fail_dir(fails, OSError(5, "gone"))
+            manager.table.fail_dir(fails, OSError(5, "gone"))
         rename(self, log_dir, old, new)
 
     monkeypatch.setattr(LocalBackend, "rename_log", fail)
@@ -239,13 +239,13 @@ def test_a_partition_is_deleted_as_soon_as_it_has_moved(
 ) -> None:
     manager = manage()
     lead(manager).append_as_leader(batch(), api_version=9)
-    fail_late = manager.fail_late
+    fail_late = manager.table.fail_late
 
     def delete_first(tp: TopicPartition) -> None:
         assert manager.delete(tp)
         fail_late(tp)
 
-    monkeypatch.setattr(manager, "fail_late", delete_first)
+    monkeypatch.setattr(manager.table, "fail_late", delete_first)
     manager.futures.create(TP, elsewhere(manager))
     assert move(manager) is Progress.DONE
     assert directories(manager) == []
@@ -266,7 +266,7 @@ def test_a_stop_amid_a_move_lets_go_of_all_files(manage: Any, batch: Any, tmp_pa
     opened = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
     assert [path for path in opened if path.startswith(str(tmp_path))] == []
     for path in (source, target):
-        manager.fail_dir(path, OSError(5, "gone"))
+        manager.table.fail_dir(path, OSError(5, "gone"))
     assert manager.offline_dirs
 
 

@@ -59,7 +59,7 @@ def test_a_log_moves_with_all_that_belongs_to_it(manage: Any, batch: Any, marker
     log.append_as_leader(batch(2, producer_id=6, epoch=1, sequence=0, timestamp=now), api_version=9)
     log.append_as_leader(batch(producer_id=7, epoch=1, sequence=0, attributes=0x10, timestamp=now), api_version=9)
     log.delete_records(7)
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     before = state(log)
     target = elsewhere(manager)
     assert manager.futures.create(TP, target)
@@ -223,15 +223,15 @@ def test_a_directory_must_exist_and_work(manage: Any, batch: Any) -> None:
     log = lead(manager)
     log.append_as_leader(batch(), api_version=9)
     with pytest.raises(LogDirNotFoundError):
-        manager.check_dir(Path("/nowhere"))
+        manager.table.check_dir(Path("/nowhere"))
     target = elsewhere(manager)
     third = next(each.path for each in manager.dirs if each.path not in (target, manager.dir_of(TP)))
     manager.futures.create(TP, target)
-    manager.fail_dir(target, OSError(5, "gone"))
+    manager.table.fail_dir(target, OSError(5, "gone"))
     assert manager.futures.get(TP) is None
     log.append_as_leader(batch(), api_version=9)
     with pytest.raises(KafkaStorageError):
-        manager.check_dir(target)
+        manager.table.check_dir(target)
     with pytest.raises(KafkaStorageError, match="offline"):
         manager.futures.create(TP, third)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from collections.abc import Callable
@@ -119,7 +120,7 @@ def test_one_failed_directory_leaves_the_others(manage: Any, batch: Any) -> None
     for log in logs:
         log.become_leader(1, 0, [1])
     broken = manager.dir_of(TopicPartition("t", 0))
-    manager.on_log_offline(logs[0].id, 5, b"t-0: append failed")
+    manager.events.log_offline(logs[0].id, 5, b"t-0: append failed")
     affected = [number for number in range(4) if manager.dir_of(TopicPartition("t", number)) == broken]
     assert failed == [(broken, [TopicPartition("t", number) for number in affected])]
     for number, log in enumerate(logs):
@@ -141,12 +142,44 @@ def test_unusable_directories_are_one_clear_sentence(manage: Any, tmp_path: Path
         manage(dirs=1)
 
 
+class ShortOfDescriptors(LocalBackend):
+    """Cannot open the log of one partition."""
+
+    def open_log(self, log_dir: Path, name: str, *, create: bool) -> Any:
+        if name == "orders-1":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().open_log(log_dir, name, create=create)
+
+
+def test_a_start_that_could_not_load_all_logs_leaves_no_mark_of_a_clean_stop(manage: Any, batch: Any) -> None:
+    manager = manage(dirs=1)
+    for number in range(2):
+        log = manager.get_or_create(TopicPartition("orders", number))
+        log.become_leader(1, 0, [1])
+        log.append_as_leader(batch(2), api_version=9)
+        log.delete_records(1)
+    manager.shutdown()
+    (directory,) = (each.path for each in manager.dirs)
+    files = [directory / name for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")]
+    before = [path.read_text() for path in files]
+    starting = manage(dirs=1, load=False, backends={"local": ShortOfDescriptors()})
+    starting.acquire()
+    with pytest.raises(LogDirError, match="ulimit -n"):
+        starting.load()
+    starting.shutdown()
+    assert [path.read_text() for path in files] == before
+    assert not (directory / ".kafka_cleanshutdown").exists()
+    after = manage(dirs=1)
+    assert [after.get(TopicPartition("orders", number)).log_start_offset for number in range(2)] == [1, 1]
+    after.shutdown()
+
+
 def test_segments_are_prepared_and_sealed_on_the_data_planes_events(manage: Any, batch: Any) -> None:
     events = EventQueue()
     manager = manage(dirs=1, events=events)
     log = manager.get_or_create(ORDERS, config=LogConfig.create(overrides={"segment.bytes": "500"}))
     log.become_leader(1, 0, [1])
-    handlers = {SEGMENT_WANTED: manager.on_segment_wanted, SEGMENT_ROLLED: manager.on_segment_rolled}
+    handlers = {SEGMENT_WANTED: manager.events.segment_wanted, SEGMENT_ROLLED: manager.events.segment_rolled}
     for _ in range(20):
         log.append_as_leader(batch(2), api_version=9)
         for kind, handle, argument, text in events.drain():
@@ -167,12 +200,12 @@ def test_logs_are_synced_when_flush_ms_or_flush_messages_are_due(manage: Any, ba
         log.become_leader(1, 0, [1])
         log.append_as_leader(batch(2), api_version=9)
         logs.append(log)
-    manager.flush_dirty_logs()
+    manager.tasks.flush_dirty_logs()
     assert [log.recovery_point for log in logs] == [2, 0, 0, 0]
     logs[1].update_config(LogConfig.create(overrides={"flush.ms": "0"}))
     # The appends were not many enough to be synced; the key is another one by now.
     logs[2].update_config(LogConfig.create(overrides={"flush.messages": "2"}))
-    manager.flush_dirty_logs()
+    manager.tasks.flush_dirty_logs()
     assert [log.recovery_point for log in logs] == [2, 2, 2, 0]
     manager.shutdown()
 

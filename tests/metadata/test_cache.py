@@ -49,7 +49,6 @@ def test_topics_are_found_by_name_and_by_id() -> None:
     assert cache.contains("t")
     assert cache.contains(TopicPartition("t", 1))
     assert not cache.contains(TopicPartition("t", 2))
-    assert cache.non_existing(["t", "u"]) == {"u"}
     assert cache.controller_id == 0
 
 

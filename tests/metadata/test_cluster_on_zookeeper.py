@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from kafkapy.broker.identity import broker_id, cluster_id
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
 from kafkapy.controller.admin_requests import CreatedTopic, NewTopic
@@ -15,7 +16,6 @@ from kafkapy.controller.controller import KafkaController
 from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.metadata.broker_requests import BrokerResponse, LeaderAndIsr, StopReplica, UpdateMetadata
 from kafkapy.metadata.cache import MetadataCache
-from kafkapy.metadata.cluster import generate_broker_id, get_or_create_cluster_id
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.metadata.zookeeper import ZooKeeperStore
@@ -99,9 +99,10 @@ def test_brokers_agree_on_the_cluster_id_and_share_no_generated_id(zookeeper: st
         stores = [ZooKeeperStore(connect) for _ in range(2)]
         for store in stores:
             await store.start()
-        ids = await asyncio.gather(*(get_or_create_cluster_id(store) for store in stores))
+        ids = await asyncio.gather(*(cluster_id(store, None) for store in stores))
         assert len(set(ids)) == 1
-        numbers = await asyncio.gather(*(generate_broker_id(store, 1000) for store in stores * 3))
+        unnumbered = BrokerConfig({"broker.id": "-1"})
+        numbers = await asyncio.gather(*(broker_id(unnumbered, store, None) for store in stores * 3))
         assert sorted(numbers) == [1001, 1002, 1003, 1004, 1005, 1006]
         for store in stores:
             await store.close()

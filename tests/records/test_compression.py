@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafkapy._speedups.records.compression import xxh32
 from kafkapy.errors import CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError
-from kafkapy.records.compression import LEVEL_RANGES, codec_of, compress, decompress
+from kafkapy.records.compression import LEVEL_RANGES, compress, decompress
 from kafkapy.types import CompressionType
 
 CODECS = list(CompressionType)
@@ -213,11 +213,3 @@ def test_codecs_that_do_not_exist():
             compress(codec, b"")
         with pytest.raises(UnsupportedCompressionTypeError):
             decompress(codec, b"")
-
-
-def test_names_of_compression_type():
-    assert codec_of("producer") is None
-    assert codec_of("uncompressed") is codec_of("none") is CompressionType.NONE
-    assert [codec_of(name) for name in ("gzip", "snappy", "lz4", "zstd")] == REAL
-    with pytest.raises(ValueError):
-        codec_of("brotli")

@@ -294,7 +294,7 @@ def test_a_failed_log_directory_takes_its_partitions_with_it_and_no_others(
         broker = make_broker(log_dirs=",".join(map(str, dirs)))
         await broker.start()
         await create(broker, partitions=4)
-        broker.log_manager.fail_dir(dirs[0], OSError(errno.EIO, "broken"))
+        broker.log_manager.table.fail_dir(dirs[0], OSError(errno.EIO, "broken"))
         while sum(p.leader == -1 for p in broker.cache.topic("t").partitions.values()) != 2:
             await asyncio.sleep(0.002)
         for number in range(4):

@@ -165,7 +165,7 @@ def test_a_failed_directory_is_shown_and_no_move_out_of_it_waited_for(run: Run, 
         waiting = pool.submit(run, "move", "other-0", "--to", one, "--wait")
         while not manager.futures.is_moving(partition):
             time.sleep(0.01)
-        manager.fail_dir(Path(two), OSError(5, "gone"))
+        manager.table.fail_dir(Path(two), OSError(5, "gone"))
         result = waiting.result()
     assert (result.exit_code, "1 of 1 partitions cannot be moved" in result.stderr) == (1, True)
     result = run("describe")

@@ -3,7 +3,16 @@
 `SERVED` says in which versions; the module has the API's name, and is imported when the first such request comes. It
 declares:
 
-    '''DescribeCluster, API key 60: behaviour, known gaps.'''
+    '''DescribeCluster, API key 60: versions 0 to 2.
+
+    What the API does.
+
+    Versions:
+    0: the API (KIP-700).
+    1: ...
+
+    Known gaps: ...
+    '''
     REQUEST = DescribeClusterRequest
     RESPONSE = DescribeClusterResponse
 
@@ -66,4 +75,5 @@ SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.LIST_CONFIG_RESOURCES: ServedApi(0, 1, 0),
     ApiKeys.DESCRIBE_TOPIC_PARTITIONS: ServedApi(0, 0, 0),
 }
-"""First and last version, and the first flexible one; they stand here so that a start needs none of the modules."""
+"""First and last version, and the first flexible one; they stand here so that a start needs none of the modules.
+A test compares them with the headers of the modules."""

@@ -1,6 +1,13 @@
 """AddOffsetsToTxn, API key 25: versions 0 to 4.
 
-The partition of `__consumer_offsets` that a group belongs to becomes part of a transaction.
+The group's partition of `__consumer_offsets` joins the transaction of the producer.
+
+Versions:
+0: the API (KIP-98).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: PRODUCER_FENCED tells producers apart from a wrong epoch (KIP-588).
+3: flexible encoding with tagged fields (KIP-482).
+4: TRANSACTION_ABORTABLE tells producers to abort (KIP-890).
 
 Known gaps: none.
 """

@@ -1,8 +1,16 @@
 """AddPartitionsToTxn, API key 24: versions 0 to 5.
 
-Partitions become part of a transaction; from version 4 on, brokers ask for several transactions at once, or only
-whether the partitions belong to them (KIP-890). One partition that does not exist, or may not be written, keeps all
-others of its transaction out (OPERATION_NOT_ATTEMPTED).
+Partitions join the transaction of the producer. Brokers ask for several transactions at once, or only whether the
+partitions belong to them. One partition that does not exist, or may not be written, keeps all others of its
+transaction out (OPERATION_NOT_ATTEMPTED).
+
+Versions:
+0: the API (KIP-98).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: PRODUCER_FENCED tells producers apart from a wrong epoch (KIP-588).
+3: flexible encoding with tagged fields (KIP-482).
+4: several transactions, and verification only, for brokers (KIP-890).
+5: TRANSACTION_ABORTABLE tells producers to abort (KIP-890).
 
 Known gaps: none.
 """

@@ -1,9 +1,13 @@
-"""AlterPartitionReassignments, API key 45: versions 0 and 1 (KIP-455; version 1: KIP-860).
+"""AlterPartitionReassignments, API key 45: versions 0 to 1.
 
-The one broker of the cluster holds every replica. A partition that is to have the replicas it has is answered with
-success, as is the part of kafka-reassign-partitions that moves replicas between log directories. Other assignments name
-a broker twice or one that is not registered, and are INVALID_REPLICA_ASSIGNMENT. There is no move to cancel:
+The one broker of the cluster holds every replica. A partition that already has the replicas asked for succeeds, and
+so does the part of kafka-reassign-partitions that moves replicas between log directories. Other assignments name a
+broker twice or an unregistered one: INVALID_REPLICA_ASSIGNMENT. No move can be cancelled:
 NO_REASSIGNMENT_IN_PROGRESS.
+
+Versions:
+0: the API (KIP-455).
+1: a client may forbid a change of the replication factor (KIP-860).
 
 Known gaps: replicas do not move between brokers.
 """

@@ -1,8 +1,15 @@
 """AlterReplicaLogDirs, API key 34: versions 0 to 2.
 
-Begins to move replicas of this broker to another of its log directories, which have to be written as DescribeLogDirs
-shows them; a move under way is given up for a new one, and a move back to where the replica is only ends it. The answer
-does not wait for the moves: DescribeLogDirs shows how far they are.
+The broker begins to move replicas to another of its log directories, whose paths are written as DescribeLogDirs shows
+them. A new move replaces one under way; a move back to the present directory only ends it. The response does not wait
+for the moves: DescribeLogDirs shows their progress.
+
+Versions:
+0: the API (KIP-113).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: flexible encoding with tagged fields (KIP-482).
+
+Known gaps: none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
 """ApiVersions, API key 18: versions 0 to 5.
 
-What this broker serves, as `handlers.SERVED` has it. A version this broker does not know is answered in version
-0 with UNSUPPORTED_VERSION and the whole list (KIP-511), so that any client can fall back. From version 3 on, a client
-that names itself with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. From version 5 on, a
-client that expected another cluster or node gets REBOOTSTRAP_REQUIRED (KIP-1242). Features: those of
-kafkapy.broker.features; below version 4 clients cannot read one that is supported from level 0 on (KAFKA-17492).
+The response lists the versions in `handlers.SERVED`. An unknown version gets UNSUPPORTED_VERSION and the whole list
+in version 0 (KIP-511), so that any client can fall back. A client name with other characters than letters, digits,
+"-" and "." gets INVALID_REQUEST. A client that expected another cluster or node gets REBOOTSTRAP_REQUIRED. Features
+come from kafkapy.broker.features.
+
+Versions:
+0: the API (KIP-35).
+1: throttle time in the response.
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: name and version of the client (KIP-511), features (KIP-584), flexible encoding.
+4: features that are supported from level 0 on (KAFKA-17011).
+5: cluster id and node id that the client expects (KIP-1242).
 
 Known gaps: none.
 """

@@ -1,8 +1,13 @@
 """ConsumerGroupDescribe, API key 69: versions 0 to 1.
 
-The state of consumer groups (KIP-848) with their members, what those have and what they are to have.
+The response gives the state of consumer groups with their members, their current and their target assignments. A
+group of another protocol is GROUP_ID_NOT_FOUND, as in Kafka.
 
-Known gaps: none. Groups of other protocols are GROUP_ID_NOT_FOUND here, as in Kafka.
+Versions:
+0: the API (KIP-848).
+1: the protocol that each member uses (KIP-1099).
+
+Known gaps: none.
 """
 
 from __future__ import annotations

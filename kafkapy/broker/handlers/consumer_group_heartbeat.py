@@ -1,7 +1,11 @@
 """ConsumerGroupHeartbeat, API key 68: versions 0 to 1.
 
-A member of a consumer group (KIP-848) joins, lives, changes what it reads, gives up partitions and gets others, and
-leaves; all of it in heartbeats.
+A member of a consumer group joins, stays alive, changes its subscription, revokes and receives partitions, and
+leaves, all by heartbeats.
+
+Versions:
+0: the API (KIP-848).
+1: subscription by regular expression (KIP-848); the client makes the member id (KIP-1082).
 
 Known gaps: none.
 """

@@ -1,7 +1,13 @@
 """CreatePartitions, API key 37: versions 0 to 3.
 
-Raises the number of partitions of topics, or with validate_only says what would happen. The answer comes when the
-partitions are there.
+The request raises the number of partitions of topics, or with validate_only only checks it. The response comes when
+the partitions exist.
+
+Versions:
+0: the API (KIP-195).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: flexible encoding with tagged fields (KIP-482).
+3: THROTTLING_QUOTA_EXCEEDED as an error (KIP-599).
 
 Known gaps: controller-mutation quotas are not enforced.
 """

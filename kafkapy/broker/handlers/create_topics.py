@@ -1,7 +1,17 @@
 """CreateTopics, API key 19: versions 0 to 7.
 
-Creates topics, or with validate_only says what would happen, each with its own result. The answer comes when the
-topics are there. From version 5 on a result tells partitions, replication factor and effective configuration.
+The request creates topics, or with validate_only only checks them. Each topic has its own result. The response comes
+when the topics exist.
+
+Versions:
+0: the API (KIP-4).
+1: validate_only, and an error message for each topic.
+2: throttle time in the response.
+3: the response leaves before the pause of a throttled client (KIP-219).
+4: the broker's default number of partitions and replication factor, as -1 (KIP-464).
+5: partitions, replication factor and configuration in the response (KIP-525), flexible encoding.
+6: THROTTLING_QUOTA_EXCEEDED as an error (KIP-599).
+7: topic id in the response (KIP-516).
 
 Known gaps: controller-mutation quotas are not enforced.
 """

@@ -1,9 +1,14 @@
-"""DeleteGroups, API key 42: versions 0 to 3 (KIP-229).
+"""DeleteGroups, API key 42: versions 0 to 3.
 
-Deletes groups that have no members, with their offsets. The error message of version 3 is null: it is for streams
-groups.
+The request deletes groups without members, with their offsets.
 
-Known gaps: none.
+Versions:
+0: the API (KIP-229).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: flexible encoding with tagged fields (KIP-482).
+3: error message for each group.
+
+Known gaps: the error message of a group is null.
 """
 
 from __future__ import annotations

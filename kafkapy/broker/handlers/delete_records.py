@@ -1,9 +1,14 @@
 """DeleteRecords, API key 21: versions 0 to 2.
 
-Moves the log start offset of partitions forward: everything before the given offset (-1: the high watermark) is gone
-for clients at once.
+The request moves the log start offset of partitions forward: clients do not see records before the given offset (-1:
+the high watermark) any more.
 
-Known gaps: with several replicas the answer does not wait for the followers' low watermarks.
+Versions:
+0: the API (KIP-107).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: flexible encoding with tagged fields (KIP-482).
+
+Known gaps: with several replicas the response does not wait for the followers' low watermarks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,16 @@
 """DeleteTopics, API key 20: versions 0 to 6.
 
-Deletes topics by name or (version 6) by id. The answer comes when clients cannot see the topics any more; files go
-later (file.delete.delay.ms).
+The request deletes topics by name or by id. The response comes when clients cannot see the topics any more; the files
+go after file.delete.delay.ms.
+
+Versions:
+0: the API (KIP-4).
+1: throttle time in the response.
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: TOPIC_DELETION_DISABLED as an error (KIP-322).
+4: flexible encoding with tagged fields (KIP-482).
+5: error message for each topic; THROTTLING_QUOTA_EXCEEDED as an error (KIP-599).
+6: topics by id (KIP-516).
 
 Known gaps: controller-mutation quotas are not enforced.
 """

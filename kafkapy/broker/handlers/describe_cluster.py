@@ -1,9 +1,14 @@
 """DescribeCluster, API key 60: versions 0 to 2.
 
-Cluster id, controller and brokers. An endpoint type other than "brokers" is refused: there are no controller
-endpoints here.
+The response gives cluster id, controller and brokers. An endpoint type other than "brokers" is refused, because there
+are no controller endpoints.
 
-Known gaps: no broker is ever fenced here, so include_fenced_brokers changes nothing.
+Versions:
+0: the API (KIP-700).
+1: endpoint type: brokers or controllers (KIP-919).
+2: fenced brokers (KIP-1073).
+
+Known gaps: no broker is ever fenced, so include_fenced_brokers changes nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
 """DescribeConfigs, API key 32: versions 0 to 4.
 
-Topics, groups, this broker, the cluster-wide broker defaults (an empty broker name) and this broker's loggers; each key
-with its value, source, and where asked for its synonyms and documentation. Sensitive values are null,
-and the error message of a success is empty, as in Kafka.
+The request names topics, groups, this broker, the defaults of all brokers (an empty broker name) or this broker's
+loggers. The response gives value and source of each key, and on request its synonyms and documentation. Sensitive
+values are null, and the error message of a success is empty, as in Kafka.
 
-Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST until its part exists.
+Versions:
+0: the API (KIP-133).
+1: synonyms, and the source of each value (KIP-226).
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: type and documentation of each key (KIP-569).
+4: flexible encoding with tagged fields (KIP-482).
+
+Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST, because there are no client metrics.
 """
 
 from __future__ import annotations

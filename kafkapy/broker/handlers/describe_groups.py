@@ -1,8 +1,18 @@
 """DescribeGroups, API key 15: versions 0 to 6.
 
-The state of classic groups with their members.
+The response gives the state of classic groups with their members. A group of another protocol is unknown, as in
+Kafka.
 
-Known gaps: none. Groups of other protocols have APIs of their own and are unknown here, as in Kafka.
+Versions:
+0: the API.
+1: throttle time in the response.
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: operations that the client may do on the group (KIP-430).
+4: group.instance.id of members (KIP-345).
+5: flexible encoding with tagged fields (KIP-482).
+6: error message; GROUP_ID_NOT_FOUND for an unknown group, which was Dead before (KIP-1043).
+
+Known gaps: none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,18 @@
 """DescribeLogDirs, API key 35: versions 0 to 5.
 
-The log directories of this broker with their free space and the partitions asked for (null: all), each with its size
-in bytes; a partition on its way to a directory is there as a future replica, with its lag. A directory that has failed
-is KAFKA_STORAGE_ERROR.
+The response lists the log directories of this broker with their free space, and the partitions asked for (null: all)
+with their sizes in bytes. A partition on its way to a directory appears there as a future replica, with its lag. A
+failed directory is KAFKA_STORAGE_ERROR.
 
-Known gaps: nothing is cordoned.
+Versions:
+0: the API (KIP-113).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: flexible encoding with tagged fields (KIP-482).
+3: error code of the whole response.
+4: size and free space of the volume (KIP-827).
+5: cordoned directories (KIP-1066).
+
+Known gaps: no directory is ever cordoned.
 """
 
 from __future__ import annotations

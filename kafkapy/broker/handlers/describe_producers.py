@@ -1,6 +1,9 @@
-"""DescribeProducers, API key 61: version 0 (KIP-664).
+"""DescribeProducers, API key 61: version 0.
 
-The idempotent and transactional producers that partitions led here remember.
+The response lists the idempotent and transactional producers in the producer state of partitions led here.
+
+Versions:
+0: the API (KIP-664).
 
 Known gaps: none.
 """

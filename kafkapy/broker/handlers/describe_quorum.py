@@ -1,7 +1,12 @@
-"""DescribeQuorum, API key 55: versions 0 to 2 (KIP-595, KIP-836).
+"""DescribeQuorum, API key 55: versions 0 to 2.
 
-There is no KRaft quorum here. The answer shows the same facts of this cluster: the controller is the only voter and the
-leader, its epoch is the leader epoch, and the number of the metadata store's last transaction is the end of the log.
+There is no KRaft quorum. The response shows the same facts of this cluster: the controller is the only voter and the
+leader, its epoch is the leader epoch, and the last transaction of the metadata store is the log end.
+
+Versions:
+0: the API (KIP-595).
+1: times of the last fetch and the last catch-up of each replica (KIP-836).
+2: directory ids, endpoints of the nodes, error messages (KIP-853).
 
 Known gaps: directory ids of voters are zero.
 """

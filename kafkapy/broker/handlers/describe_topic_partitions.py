@@ -1,10 +1,13 @@
-"""DescribeTopicPartitions, API key 75: version 0 (KIP-966).
+"""DescribeTopicPartitions, API key 75: version 0.
 
-Topics in order of their names, page by page: at most max.request.partition.size.limit partitions, then a cursor to go
-on from. No topics means all of them. Topics the client may not describe are left out of "all topics" and are errors
-otherwise.
+The response lists topics in order of their names, page by page: at most max.request.partition.size.limit partitions,
+then a cursor. No topics in the request means all topics. A topic that the client may not describe is left out of "all
+topics" and is an error otherwise.
 
-Known gaps: eligible leader replicas belong to KRaft; the two lists are empty.
+Versions:
+0: the API (KIP-966).
+
+Known gaps: eligible leader replicas belong to KRaft; both lists are empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""DescribeTransactions, API key 65: version 0 (KIP-664).
+"""DescribeTransactions, API key 65: version 0.
 
-State, timeout, producer and partitions of transactional ids; of the partitions those of topics that the principal may
-describe.
+The response gives state, timeout, producer and partitions of transactional ids. It leaves out partitions of topics
+that the client may not describe.
+
+Versions:
+0: the API (KIP-664).
 
 Known gaps: none.
 """

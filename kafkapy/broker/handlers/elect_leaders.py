@@ -1,8 +1,14 @@
-"""ElectLeaders, API key 43: versions 0 to 2 (KIP-460).
+"""ElectLeaders, API key 43: versions 0 to 2.
 
-Elects preferred leaders (type 0) or, as a last resort, leaders that are not in sync (type 1). With one broker, which
-leads all that it can, the answer is ELECTION_NOT_NEEDED, or that the leader is not available where its log directory
-has failed. Without partitions in the request all are looked at, and the answer has those that needed an election.
+The request elects preferred leaders (type 0) or, as a last resort, leaders outside the ISR (type 1). The one broker
+of the cluster leads every partition that it can, so the result is ELECTION_NOT_NEEDED, or an unavailable leader where
+the log directory has failed. Without partitions the request covers all, and the response has those that needed an
+election.
+
+Versions:
+0: preferred leaders only (KIP-183).
+1: election type, and an error code of the whole response (KIP-460).
+2: flexible encoding with tagged fields (KIP-482).
 
 Known gaps: none.
 """

@@ -1,7 +1,15 @@
 """EndTxn, API key 26: versions 0 to 5.
 
-Commits or aborts a transaction; answered when the outcome is certain, the markers may be on their way. From version 5
-on the producer gets a new epoch with each transaction (KIP-890), or a new producer id when the epochs have run out.
+The request commits or aborts a transaction. The response comes when the outcome is certain; the markers may be on
+their way. A producer whose epochs have run out gets a new producer id.
+
+Versions:
+0: the API (KIP-98).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: PRODUCER_FENCED tells producers apart from a wrong epoch (KIP-588).
+3: flexible encoding with tagged fields (KIP-482).
+4: TRANSACTION_ABORTABLE tells producers to abort (KIP-890).
+5: a new producer epoch with each transaction (KIP-890).
 
 Known gaps: none.
 """

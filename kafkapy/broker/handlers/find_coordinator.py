@@ -1,9 +1,18 @@
 """FindCoordinator, API key 10: versions 0 to 6.
 
-The broker that coordinates a group or a transactional id: the leader of its partition of `__consumer_offsets` or
-`__transaction_state`. The topic is created when it is first asked for.
+The response names the broker that coordinates a group or a transactional id: the leader of its partition of
+`__consumer_offsets` or `__transaction_state`. The first request creates that topic.
 
-Known gaps: share groups are answered with INVALID_REQUEST, as by a broker without a share coordinator.
+Versions:
+0: groups only.
+1: transactional ids (KIP-98); throttle time and error message in the response.
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: flexible encoding with tagged fields (KIP-482).
+4: several keys at once (KIP-699).
+5: TRANSACTION_ABORTABLE tells producers to abort (KIP-890).
+6: share groups (KIP-932).
+
+Known gaps: share groups get INVALID_REQUEST, as from a broker without a share coordinator.
 """
 
 from __future__ import annotations

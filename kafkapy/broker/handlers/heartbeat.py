@@ -1,6 +1,13 @@
 """Heartbeat, API key 12: versions 0 to 4.
 
-A member of a classic group is alive; REBALANCE_IN_PROGRESS tells it to join again.
+A member of a classic group stays alive; REBALANCE_IN_PROGRESS tells it to join again.
+
+Versions:
+0: the API.
+1: throttle time in the response.
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: group.instance.id of static members (KIP-345).
+4: flexible encoding with tagged fields (KIP-482).
 
 Known gaps: none.
 """

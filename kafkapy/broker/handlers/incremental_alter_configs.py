@@ -1,22 +1,25 @@
-"""IncrementalAlterConfigs, API key 44: versions 0 and 1 (KIP-339).
+"""IncrementalAlterConfigs, API key 44: versions 0 to 1.
 
-Sets, deletes, appends to and subtracts from single keys of topics, groups, this broker, all brokers (empty name), and
-sets or deletes the levels of this broker's loggers. Takes effect at once; a resource with any bad key is left alone
-as a whole.
+The request sets, deletes, appends to and subtracts from single keys of topics, groups, this broker and all brokers
+(empty name), and sets or deletes the levels of this broker's loggers. The change takes effect at once; one bad key
+keeps the whole resource as it was.
 
-Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST until its part exists.
+Versions:
+0: the API (KIP-339).
+1: flexible encoding with tagged fields (KIP-482).
+
+Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST, because there are no client metrics.
 """
 
 from __future__ import annotations
 
-from kafkapy.broker.alter_configs import Alteration, OpType, authorize, increment
+from kafkapy.broker.alter_configs import Alteration, OpType, alter_each, failed_each, increment
 from kafkapy.broker.context import RequestContext
-from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kafkapy.slices import counted, in_slices
 
 REQUEST = IncrementalAlterConfigsRequest
 RESPONSE = IncrementalAlterConfigsResponse
@@ -26,40 +29,19 @@ Result = IncrementalAlterConfigsResponse.ResourceResponse
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """One result for each resource; a resource that fails does not hold up the others."""
-    asked = await counted((each.resource_type, each.resource_name) for each in request.resources)
-    context.leave(asked)
-    responses = []
-    async for resource in in_slices(request.resources):
-        kind, name = resource.resource_type, resource.resource_name
-        error, message = ErrorCode.NONE, None
-        if asked[kind, name] > 1:
-            error, message = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-        else:
-            try:
-                authorize(context, kind, name)
-                changes = [_alteration(each) for each in resource.configs]
-                await increment(context, kind, name, changes, request.validate_only)
-            except KafkaError as failure:
-                error, message = failure.code, failure.message
-        responses.append(Result(error_code=error, error_message=message, resource_type=kind, resource_name=name))
-    return IncrementalAlterConfigsResponse(responses=responses)
+
+    async def alter(resource: IncrementalAlterConfigsRequest.Resource) -> None:
+        changes = [_alteration(each) for each in resource.configs]
+        await increment(context, resource.resource_type, resource.resource_name, changes, request.validate_only)
+
+    return IncrementalAlterConfigsResponse(responses=await alter_each(context, request.resources, alter, Result))
 
 
 def error_response(
     request: IncrementalAlterConfigsRequest, error: ErrorCode, message: str
 ) -> IncrementalAlterConfigsResponse:
     """The error for every resource."""
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            Result(
-                error_code=error,
-                error_message=message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
-            for each in request.resources
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=failed_each(request.resources, error, message, Result))
 
 
 def _alteration(config: IncrementalAlterConfigsRequest.Resource.Config) -> Alteration:

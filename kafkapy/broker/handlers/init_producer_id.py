@@ -1,11 +1,19 @@
 """InitProducerId, API key 22: versions 0 to 6.
 
-A new producer id with epoch 0 for idempotent producers. For transactional ones the id that belongs to their
-transactional id with a new epoch, which fences the producers before; below version 4 they know PRODUCER_FENCED as
-INVALID_PRODUCER_EPOCH.
+An idempotent producer gets a new producer id with epoch 0. A transactional producer gets the producer id of its
+transactional id with a new epoch, which fences earlier producers.
 
-Known gaps: two-phase commit (KIP-939): as in a broker that does not allow it, enable2Pc is answered with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and keepPreparedTxn with UNSUPPORTED_VERSION.
+Versions:
+0: the API (KIP-98).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: flexible encoding with tagged fields (KIP-482).
+3: a producer names its id and epoch to go on with a higher epoch (KIP-360).
+4: PRODUCER_FENCED; clients below know INVALID_PRODUCER_EPOCH (KIP-588).
+5: TRANSACTION_ABORTABLE tells producers to abort (KIP-890).
+6: two-phase commit: enable2Pc and keepPreparedTxn (KIP-939).
+
+Known gaps: enable2Pc is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as without transaction.two.phase.commit.enable;
+keepPreparedTxn is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations

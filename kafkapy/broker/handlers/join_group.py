@@ -1,7 +1,19 @@
 """JoinGroup, API key 11: versions 0 to 9.
 
-A member asks to take part in the next generation of a classic group. The answer comes when all members have joined, or
-their time is over.
+A member joins the next generation of a classic group. The response comes when all members have joined, or when the
+rebalance timeout is over.
+
+Versions:
+0: the API; the session timeout is also the rebalance timeout.
+1: rebalance timeout (KIP-62).
+2: throttle time in the response.
+3: the response leaves before the pause of a throttled client (KIP-219).
+4: MEMBER_ID_REQUIRED: a new member joins twice, with its id (KIP-394).
+5: group.instance.id of static members (KIP-345).
+6: flexible encoding with tagged fields (KIP-482).
+7: protocol type in the response (KIP-559).
+8: the reason why a member joins (KIP-800).
+9: the leader may keep the assignment of a static member's restart (KIP-814).
 
 Known gaps: none.
 """

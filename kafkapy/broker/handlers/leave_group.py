@@ -1,7 +1,14 @@
 """LeaveGroup, API key 13: versions 0 to 5.
 
-Members leave a classic group at once instead of by their session timeout; since version 3 several of them, and static
-members by their group.instance.id.
+Members leave a classic group at once, before their session timeout. A static member leaves by its group.instance.id.
+
+Versions:
+0: the API.
+1: throttle time in the response.
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: several members, static ones too (KIP-345).
+4: flexible encoding with tagged fields (KIP-482).
+5: the reason why a member leaves (KIP-800).
 
 Known gaps: none.
 """

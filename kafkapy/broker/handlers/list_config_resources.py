@@ -1,9 +1,13 @@
-"""ListConfigResources, API key 74: versions 0 and 1 (KIP-714; version 1: KIP-1142).
+"""ListConfigResources, API key 74: versions 0 to 1.
 
-The names of what DescribeConfigs can describe: topics, brokers, the loggers of brokers, and groups that have
-configuration. Version 0 asks for client metrics subscriptions only. A type that there is not is UNSUPPORTED_VERSION.
+The response lists the names that DescribeConfigs describes: topics, brokers, loggers of brokers, and groups with a
+configuration. An unknown resource type is UNSUPPORTED_VERSION.
 
-Known gaps: there are no client metrics subscriptions until their part exists.
+Versions:
+0: client metrics subscriptions only (KIP-714).
+1: resource types (KIP-1142).
+
+Known gaps: the list of client metrics subscriptions is empty.
 """
 
 from __future__ import annotations

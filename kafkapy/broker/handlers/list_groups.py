@@ -1,6 +1,14 @@
 """ListGroups, API key 16: versions 0 to 5.
 
-The groups that this broker coordinates, by state (KIP-518) and by type (KIP-848).
+The response lists the groups that this broker coordinates.
+
+Versions:
+0: the API.
+1: throttle time in the response.
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: flexible encoding with tagged fields (KIP-482).
+4: filter by state, and the state of each group (KIP-518).
+5: filter by type, and the type of each group (KIP-848).
 
 Known gaps: none.
 """

@@ -1,11 +1,24 @@
 """ListOffsets, API key 2: versions 0 to 11.
 
-The offset of a timestamp, of the earliest, latest or newest-stamped record, for partitions led here. Version 0
-answers with a list of segment start offsets, as Kafka up to 0.10 did. Latest means the last stable offset for
-read_committed. A replica id that the partition's assignment does not name is a consumer's: it learns nothing of what is
-beyond the high watermark (Kafka tells it the log end).
+The response gives the offset of a timestamp, or the earliest, the latest or the newest-stamped offset, of partitions
+led here. Latest is the last stable offset for read_committed. A replica id outside the partition's assignment counts
+as a consumer, which learns nothing beyond the high watermark (Kafka tells it the log end).
 
-Known gaps: -4 (earliest local) is the log start and -5 (latest tiered) is unknown (-1), as without tiered storage.
+Versions:
+0: a list of segment start offsets.
+1: one offset with its timestamp (KIP-79).
+2: isolation level (KIP-98); throttle time in the response.
+3: the response leaves before the pause of a throttled client (KIP-219).
+4: leader epochs in request and response (KIP-320).
+5: OFFSET_NOT_AVAILABLE as an error (KIP-207).
+6: flexible encoding with tagged fields (KIP-482).
+7: -3: the offset of the largest timestamp (KIP-734).
+8: -4: the earliest local offset (KIP-405).
+9: -5: the latest tiered offset (KIP-1005).
+10: timeout for offsets in remote storage (KIP-1075).
+11: -6: the earliest offset that awaits its upload (KIP-1023).
+
+Known gaps: without tiered storage -4 is the log start, and -5 and -6 are unknown (-1).
 """
 
 from __future__ import annotations
@@ -29,6 +42,7 @@ _OLDEST_VERSION: Final = {
     ListOffsetsTimestamp.MAX_TIMESTAMP: 7,
     ListOffsetsTimestamp.EARLIEST_LOCAL: 8,
     ListOffsetsTimestamp.LATEST_TIERED: 9,
+    ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD: 11,
 }
 """From which version on each of the negative timestamps may be asked for."""
 

@@ -1,6 +1,9 @@
-"""ListPartitionReassignments, API key 46: version 0 (KIP-455).
+"""ListPartitionReassignments, API key 46: version 0.
 
-No partition is ever being moved in a cluster of one broker, so the list is empty, whatever partitions are asked for.
+No partition moves in a cluster of one broker, so the list is empty for any partitions.
+
+Versions:
+0: the API (KIP-455).
 
 Known gaps: none for a cluster of one broker.
 """

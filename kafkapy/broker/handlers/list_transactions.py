@@ -1,10 +1,14 @@
 """ListTransactions, API key 66: versions 0 to 2.
 
-The transactional ids coordinated here that the principal may describe, by state, producer id, age (KIP-664, KIP-994)
-and a pattern that the whole id matches (KIP-1152).
+The response lists the transactional ids coordinated here that the client may describe, filtered by state, producer
+id, age, and a pattern for the whole id. Patterns have the syntax of RE2, as in consumer groups; constructs of Java's
+engine alone (look-around, back references, possessive quantifiers) are INVALID_REGULAR_EXPRESSION. A pattern that
+takes too long is REQUEST_TIMED_OUT.
 
-Patterns have the syntax of RE2, as those of consumer groups: what only Java's engine knows (look-around, back
-references, possessive quantifiers) is INVALID_REGULAR_EXPRESSION. One that takes too long is REQUEST_TIMED_OUT.
+Versions:
+0: filters by state and producer id (KIP-664).
+1: filter by age (KIP-994).
+2: filter by pattern (KIP-1152).
 
 Known gaps: none.
 """

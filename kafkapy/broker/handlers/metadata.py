@@ -1,12 +1,25 @@
 """Metadata, API key 3: versions 0 to 13.
 
-Brokers, topics and partition leaders from the metadata cache, by topic name or (version 12 on) by topic id. No topics
-means all of them in version 0, null means all of them from version 1 on, an empty list means none. A name that does
-not exist is created when auto.create.topics.enable and the request allow it; the answer waits for the creation, so
-that the first answer already names the leader (Kafka answers with an error and lets the client ask again).
+The response gives brokers, topics and partition leaders from the metadata cache. auto.create.topics.enable and the
+request together allow the creation of an unknown name; the response waits for it and names the leader at once (Kafka
+answers with an error and lets the client ask again). A topic that the client may not describe is left out of "all
+topics", and is TOPIC_AUTHORIZATION_FAILED otherwise.
 
-Topics the client may not describe are left out of "all topics", and are TOPIC_AUTHORIZATION_FAILED where they were
-asked for.
+Versions:
+0: the API; an empty list means all topics.
+1: null means all topics; rack of brokers, controller id, internal topics.
+2: cluster id (KIP-78).
+3: throttle time in the response.
+4: a client may forbid auto-creation (KIP-204).
+5: offline replicas (KIP-112).
+6: the response leaves before the pause of a throttled client (KIP-219).
+7: leader epochs (KIP-320).
+8: operations that the client may do (KIP-430).
+9: flexible encoding with tagged fields (KIP-482).
+10: topic ids in the response (KIP-516).
+11: operations on the cluster are gone; DescribeCluster has them (KIP-700).
+12: topics by id (KIP-516).
+13: error code of the whole response, for a rebootstrap (KIP-1102).
 
 Known gaps: none.
 """

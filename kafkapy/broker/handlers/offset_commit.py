@@ -1,7 +1,20 @@
 """OffsetCommit, API key 8: versions 0 to 10.
 
-Stores offsets of a group, of one of its members or of a consumer that assigns its partitions itself. The answer comes
-when they are on all in-sync replicas of `__consumer_offsets`.
+The group coordinator stores the offsets of a group member, or of a consumer that assigns its partitions itself. The
+response comes when all in-sync replicas of `__consumer_offsets` have them.
+
+Versions:
+0: offsets by group.
+1: generation and member id; a timestamp for each offset.
+2: one retention time in place of the timestamps.
+3: throttle time in the response.
+4: the response leaves before the pause of a throttled client (KIP-219).
+5: the retention time is gone (KIP-211).
+6: leader epoch of each offset (KIP-320).
+7: group.instance.id of static members (KIP-345).
+8: flexible encoding with tagged fields (KIP-482).
+9: members of consumer groups, by member epoch (KIP-848).
+10: topics by id (KIP-848).
 
 Known gaps: version 0 stores in `__consumer_offsets` like all others, where Kafka up to 3.x used ZooKeeper.
 """

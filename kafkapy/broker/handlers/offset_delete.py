@@ -1,6 +1,9 @@
-"""OffsetDelete, API key 47: version 0 (KIP-496).
+"""OffsetDelete, API key 47: version 0.
 
-Forgets a group's offsets of topics that none of its members reads.
+The request deletes a group's offsets of topics that no member subscribes to.
+
+Versions:
+0: the API (KIP-496).
 
 Known gaps: none.
 """

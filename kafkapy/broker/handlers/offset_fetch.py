@@ -1,7 +1,20 @@
 """OffsetFetch, API key 9: versions 0 to 10.
 
-Committed offsets of some partitions or of all (topics null, since version 2), since version 8 of several groups at
-once. With require_stable (KIP-447) partitions with an open transaction are UNSTABLE_OFFSET_COMMIT.
+The response gives committed offsets of some partitions or of all (null). With require_stable, a partition with an
+open transaction is UNSTABLE_OFFSET_COMMIT.
+
+Versions:
+0: offsets in ZooKeeper.
+1: offsets in `__consumer_offsets`.
+2: all partitions (null); an error code of the whole response.
+3: throttle time in the response.
+4: the response leaves before the pause of a throttled client (KIP-219).
+5: leader epoch of each offset (KIP-320).
+6: flexible encoding with tagged fields (KIP-482).
+7: require_stable (KIP-447).
+8: several groups at once (KIP-709).
+9: member id and member epoch of consumer groups (KIP-848).
+10: topics by id (KIP-848).
 
 Known gaps: version 0 reads from `__consumer_offsets` like all others, where Kafka up to 3.x used ZooKeeper.
 """

@@ -1,7 +1,14 @@
 """OffsetForLeaderEpoch, API key 23: versions 0 to 4.
 
-Where a leader epoch ends in the logs led here, so that clients and followers find where they diverge (KIP-101,
-KIP-320).
+The response gives the end offset of a leader epoch in the logs led here, so that clients and followers find where
+they diverge.
+
+Versions:
+0: the API (KIP-101).
+1: the leader epoch that the offset belongs to (KIP-279).
+2: current leader epoch for fencing (KIP-320); throttle time in the response.
+3: replica id; -2 sees offsets beyond the high watermark (KIP-392).
+4: flexible encoding with tagged fields (KIP-482).
 
 Known gaps: none.
 """

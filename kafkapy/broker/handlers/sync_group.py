@@ -1,6 +1,14 @@
 """SyncGroup, API key 14: versions 0 to 5.
 
-A member asks for its assignment in a generation; the leader brings the assignments of all.
+A member of a classic group fetches its assignment in a generation; the leader brings the assignments of all members.
+
+Versions:
+0: the API.
+1: throttle time in the response.
+2: the response leaves before the pause of a throttled client (KIP-219).
+3: group.instance.id of static members (KIP-345).
+4: flexible encoding with tagged fields (KIP-482).
+5: protocol type and name, which must match (KIP-559).
 
 Known gaps: none.
 """

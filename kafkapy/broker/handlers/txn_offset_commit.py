@@ -1,10 +1,18 @@
 """TxnOffsetCommit, API key 28: versions 0 to 6.
 
-Stores offsets of a group that count when the producer's transaction commits. They are taken only while the group's
-partition of `__consumer_offsets` is part of that transaction (KIP-890); from version 5 on it becomes that here, without
-an AddOffsetsToTxn before. Version 6 names topics by their ids.
+The group coordinator stores offsets that count when the producer's transaction commits. The group's partition of
+`__consumer_offsets` must be part of that transaction (KIP-890).
 
-Known gaps: the transaction is looked up on this broker; in a cluster of several it may be coordinated by another one.
+Versions:
+0: the API (KIP-98).
+1: the response leaves before the pause of a throttled client (KIP-219).
+2: leader epoch of each offset (KIP-320).
+3: generation, member id and group.instance.id (KIP-447), flexible encoding.
+4: TRANSACTION_ABORTABLE tells producers to abort (KIP-890).
+5: the partition joins the transaction without an AddOffsetsToTxn (KIP-890).
+6: topics by id.
+
+Known gaps: the coordinator looks the transaction up on this broker; another broker of a cluster may coordinate it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""UnregisterBroker, API key 64: version 0 (KIP-631).
+"""UnregisterBroker, API key 64: version 0.
 
-A broker that is gone has no registration here, which ends with its session: BROKER_ID_NOT_REGISTERED. A broker that is
-running keeps its registration: INVALID_REQUEST.
+A registration ends with the broker's session, so a broker that is gone is BROKER_ID_NOT_REGISTERED. A running broker
+keeps its registration: INVALID_REQUEST.
+
+Versions:
+0: the API (KIP-631).
 
 Known gaps: none.
 """

@@ -1,7 +1,12 @@
-"""UpdateFeatures, API key 57: versions 0 to 2 (KIP-584, KIP-778).
+"""UpdateFeatures, API key 57: versions 0 to 2.
 
-The levels of kafkapy.broker.features are fixed: a level that is in force may be asked for again, any other is
-INVALID_UPDATE_VERSION for the whole request, and nothing is changed.
+The levels of kafkapy.broker.features are fixed. A request for the level in force succeeds; any other level is
+INVALID_UPDATE_VERSION for the whole request.
+
+Versions:
+0: the API (KIP-584).
+1: upgrade type, validate_only (KIP-778).
+2: one error for the whole request: no results for each feature (KIP-1022).
 
 Known gaps: levels do not change.
 """

@@ -1,6 +1,11 @@
 """WriteTxnMarkers, API key 27: versions 0 to 2.
 
-A transaction coordinator has partitions that are led here take the markers that end transactions.
+A transaction coordinator writes markers, which end transactions, into partitions led here.
+
+Versions:
+0: the API (KIP-98).
+1: flexible encoding with tagged fields (KIP-482).
+2: transaction version of each marker (KIP-1228).
 
 Known gaps: none.
 """

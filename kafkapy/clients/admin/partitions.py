@@ -28,6 +28,7 @@ OLDEST_FOR = {
     ListOffsetsTimestamp.MAX_TIMESTAMP: 7,
     ListOffsetsTimestamp.EARLIEST_LOCAL: 8,
     ListOffsetsTimestamp.LATEST_TIERED: 9,
+    ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD: 11,
 }
 """The version of ListOffsets that brought each place."""
 OLDEST_WITH_TIMEOUT = 10
@@ -61,7 +62,8 @@ class PartitionAdmin(TopicAdmin):
         """{partition: OffsetAndTimestamp} for {partition: OffsetSpec or a timestamp in ms}; the first error is raised.
 
         EARLIEST and LATEST have timestamp -1. Where no record is as young as the timestamp the offset is -1.
-        MAX_TIMESTAMP needs Kafka 3.0, EARLIEST_LOCAL 3.4, LATEST_TIERED 3.9 (UnsupportedVersionError).
+        MAX_TIMESTAMP needs Kafka 3.0, EARLIEST_LOCAL 3.4, LATEST_TIERED 3.9, EARLIEST_PENDING_UPLOAD 4.2
+        (UnsupportedVersionError).
         """
         level = member_of(IsolationLevel, isolation_level)
         specs: dict[TopicPartition, int] = {}

@@ -49,6 +49,7 @@ MIN_VERSION: Final[dict[int, int]] = {
     int(ListOffsetsTimestamp.MAX_TIMESTAMP): 7,
     int(ListOffsetsTimestamp.EARLIEST_LOCAL): 8,
     int(ListOffsetsTimestamp.LATEST_TIERED): 9,
+    int(ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD): 11,
 }
 RETRIED: Final = frozenset(
     {

@@ -536,11 +536,6 @@ class SubscriptionState:
         if state is not None:
             self._assignment[partition] = state
 
-    @property
-    def has_all_positions(self) -> bool:
-        """Whether every partition has a valid position."""
-        return all(state.has_valid_position for state in self._assignment.values())
-
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The valid positions, as offsets to commit."""
         return {

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalBackend", "LocalLogStorage", "register_storage_backends"]
 
-LOG_SUFFIX = ".log"
 SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 DELETED_SUFFIX = ".deleted"
 READ_SIZE = 1 << 16

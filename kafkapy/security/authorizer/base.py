@@ -17,8 +17,6 @@ from kafkapy.types import AclOperation, AclPermissionType, PatternType, Resource
 ALLOW_ALL_EPOCH: Final = -1
 """The `decisions_epoch` of an authorizer that never denies anything: the data plane does not ask it at all."""
 
-WILDCARD: Final = "*"
-"""The literal resource name, principal name and host of an ACL that match every one."""
 
 
 class AuthorizationResult(Enum):

@@ -123,9 +123,9 @@ def test_what_cannot_be_moved_is_said(server: KafkaServer, admin: Any) -> None:
     manager = server.context.log_manager
     home = str(manager.dir_of(TopicPartition("t", 0)))
     other = next(path for path in server.config.log_dirs if path != home)
-    manager.fail_dir(Path(other), OSError(5, "gone"))
+    manager.table.fail_dir(Path(other), OSError(5, "gone"))
     assert alter(admin, {other: [("t", 0)]}) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
-    manager.fail_dir(Path(home), OSError(5, "gone as well"))
+    manager.table.fail_dir(Path(home), OSError(5, "gone as well"))
 
 
 def test_a_partition_that_is_not_there_yet_is_made_where_it_was_wanted(server: KafkaServer, admin: Any) -> None:

@@ -61,7 +61,7 @@ def test_a_leader_whose_directory_failed_is_not_available(
         client = connect(server)
         client.create_topic("t", 2)
         manager = server.context.log_manager
-        manager.fail_dir(Path(manager.dir_of(TopicPartition("t", 0))), OSError(5, "gone"))
+        manager.table.fail_dir(Path(manager.dir_of(TopicPartition("t", 0))), OSError(5, "gone"))
         asked = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.Topic(name="t")])
         deadline = time.monotonic() + 30
         while all(each.leader_id >= 0 for each in client(asked, 0).topics[0].partitions):

@@ -11,7 +11,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
 
 def request(topic: str, *timestamps: int, partition: int = 0, epoch: int = -1, **fields: Any) -> ListOffsetsRequest:
@@ -69,11 +69,14 @@ def test_an_empty_partition_has_no_newest_timestamp(client: Any, topic_name: str
 
 def test_places_of_tiered_storage_without_it(client: Any, topic: str) -> None:
     assert ask(client, topic, EARLIEST_LOCAL, 8).offset == 0
-    assert ask(client, topic, LATEST_TIERED, 9).offset == -1
+    for timestamp, version in ((LATEST_TIERED, 9), (EARLIEST_PENDING_UPLOAD, 11)):
+        answer = ask(client, topic, timestamp, version)
+        assert (answer.error_code, answer.timestamp, answer.offset) == (ErrorCode.NONE, -1, -1)
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "version"), [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-99, 11)]
+    ("timestamp", "version"),
+    [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (EARLIEST_PENDING_UPLOAD, 10), (-99, 11)],
 )
 def test_places_a_version_does_not_know_are_refused(client: Any, topic: str, timestamp: int, version: int) -> None:
     assert ask(client, topic, timestamp, version).error_code == ErrorCode.UNSUPPORTED_VERSION

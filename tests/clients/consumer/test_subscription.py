@@ -156,7 +156,6 @@ class TestPositions:
         buffered(partition, 2, 9)
         partition.buffer.readable = True
         assert state.all_consumed()[T0].offset == 10
-        assert not state.has_all_positions
 
     def test_lag_is_up_to_what_may_be_read(self) -> None:
         partition = assigned(T0).state_of(T0)

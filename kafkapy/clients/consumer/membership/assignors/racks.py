@@ -43,10 +43,6 @@ class Racks:
     def __bool__(self) -> bool:
         return bool(self._of_consumers)
 
-    def of_consumer(self, member_id: str) -> str | None:
-        """None: not known, or of no interest."""
-        return self._of_consumers.get(member_id)
-
     def of_partition(self, partition: TopicPartition) -> frozenset[str]:
         """Those of its replicas."""
         racks = self._topics.get(partition.topic)

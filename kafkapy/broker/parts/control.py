@@ -1,0 +1,153 @@
+"""What decides in a broker: replicas, authorization, the controller, the coordinators."""
+
+from __future__ import annotations
+
+import logging
+
+from kafkapy._speedups.log.appender import LogAppender
+from kafkapy.broker.apis import KafkaApis
+from kafkapy.broker.auto_topics import AutoTopicCreation
+from kafkapy.broker.context import BrokerContext
+from kafkapy.broker.coordinators import Coordinators
+from kafkapy.broker.parts.part import Broker, Part
+from kafkapy.broker.producer_ids import ProducerIdManager, highest_known_id
+from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
+from kafkapy.controller.broker_channel import BrokerChannel, LocalBrokerChannel
+from kafkapy.controller.controller import KafkaController
+from kafkapy.controller.topic_admin import TopicAdmin
+from kafkapy.metadata.cache import MetadataCache
+from kafkapy.metadata.znodes import BrokerRegistration
+from kafkapy.replica.replica_manager import ReplicaManager
+
+__all__ = ["Authorization", "Control", "Controllership", "Followers", "Replicas"]
+
+logger = logging.getLogger("kafka.server.KafkaServer")
+
+
+class Replicas(Part):
+    """Makes the ReplicaManager, which hosts the partitions of this broker."""
+
+    name = "replica manager"
+
+    async def start(self, broker: Broker) -> None:
+        """Make it; the controller tells it later what to lead."""
+        broker.metadata_cache = MetadataCache(broker.cluster_id)
+        broker.replica_manager = ReplicaManager(
+            broker.config,
+            broker.node_id,
+            broker.store,
+            broker.log_manager,
+            broker.partition_table,
+            broker.metadata_cache,
+            broker.repository,
+        )
+        broker.on_log_dir_failure = broker.replica_manager.log_dir_failed
+
+    async def stop(self, broker: Broker) -> None:
+        """End moves between directories and deletions under way."""
+        if hasattr(broker, "replica_manager"):
+            await broker.replica_manager.stop()
+
+
+class Authorization(Part):
+    """Makes the authorizer that the configuration names."""
+
+    name = "authorizer"
+
+    async def start(self, broker: Broker) -> None:
+        """Make it."""
+        broker.authorizer = broker.plugins.create_authorizer(broker.config)
+        broker.plane.authorizer_epoch = broker.authorizer.decisions_epoch
+
+    async def stop(self, broker: Broker) -> None:
+        """Close it."""
+        if hasattr(broker, "authorizer"):
+            broker.authorizer.close()
+
+
+class Control(Part):
+    """Makes the controller, the coordinators and what handlers are given of them (BrokerContext), and KafkaApis."""
+
+    name = "apis"
+
+    async def start(self, broker: Broker) -> None:
+        """Make them; they are started when the ports are known."""
+        plugins = broker.plugins
+        controller = KafkaController(
+            broker.config,
+            broker.node_id,
+            broker.store,
+            broker.metadata_cache,
+            broker.repository,
+            lambda other: _channel_to(other, broker.replica_manager),
+            alone=broker.alone,
+            replaced=broker.stop_failed,
+            notify=plugins.notify,
+        )
+        topic_admin = TopicAdmin(controller)
+        log_manager = broker.log_manager
+        producer_ids = ProducerIdManager(broker.node_id, broker.store, lambda: highest_known_id(log_manager.logs()))
+        coordinators = Coordinators(
+            broker.config,
+            broker.store,
+            broker.replica_manager,
+            broker.metadata_cache,
+            producer_ids.next_id,
+            plugins.notify,
+            plugins.create_group_assignors(broker.config),
+            LogAppender(broker.events),
+        )
+        broker.context = BrokerContext(
+            node_id=broker.node_id,
+            cluster_id=broker.cluster_id,
+            store=broker.store,
+            metadata_cache=broker.metadata_cache,
+            controller=controller,
+            topic_admin=topic_admin,
+            log_manager=log_manager,
+            replica_manager=broker.replica_manager,
+            scheduler=broker.scheduler,
+            dynamic_config=broker.dynamic,
+            authorizer=broker.authorizer,
+            producer_ids=producer_ids,
+            auto_topics=AutoTopicCreation(broker.dynamic, topic_admin),
+            coordinators=coordinators,
+        )
+        broker.apis = KafkaApis(broker.context)
+
+
+class Followers(Part):
+    """Lets the coordinators follow what this broker leads and how groups are configured."""
+
+    name = "coordinators"
+
+    async def start(self, broker: Broker) -> None:
+        """Begin before the controller tells this broker to lead, so that no partition is missed."""
+        coordinators = broker.context.coordinators
+        await coordinators.start()
+        broker.dynamic.group_keys_read = broker.effects.check_group
+        broker.dynamic.follow_groups(lambda *changed: coordinators.group.overrides.put(*changed))
+
+
+class Controllership(Part):
+    """Registers the broker in the cluster, and becomes controller or hears from it."""
+
+    name = "controller"
+
+    async def start(self, broker: Broker) -> None:
+        """Register under the ports that were bound."""
+        advertised = broker.config.advertise(broker.socket_server.bound_endpoints())
+        rack = broker.config.get_optional_str("broker.rack")
+        await broker.context.controller.start(BrokerRegistration(broker.node_id, advertised, rack))
+
+    async def stop(self, broker: Broker) -> None:
+        """Decide nothing more."""
+        await broker.context.controller.stop()
+
+
+def _channel_to(other: BrokerRegistration, replica_manager: ReplicaManager) -> BrokerChannel:
+    """How the controller reaches a broker. Other brokers than this one are not served yet."""
+    if other.id == replica_manager.broker_id:
+        return LocalBrokerChannel(replica_manager)
+    logger.error("Broker %d cannot be reached: clusters of several brokers are not served yet", other.id)
+    return UnreachableBrokerChannel()

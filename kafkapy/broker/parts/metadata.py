@@ -1,0 +1,111 @@
+"""A broker's metadata store, and what it takes from there: its identity and its configuration."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from kafkapy.broker.dynamic_config import DynamicConfig
+from kafkapy.broker.identity import establish
+from kafkapy.broker.meta_properties import StartupError
+from kafkapy.broker.parts.part import Broker, Part
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.store import MetadataStore
+from kafkapy.network.socket_server import SocketServerConfig
+
+__all__ = ["ConfigChanges", "Configuration", "Store"]
+
+logger = logging.getLogger("kafka.server.KafkaServer")
+
+
+class Store(Part):
+    """Opens the metadata store: SQLite in a log directory, ZooKeeper, or memory."""
+
+    name = "metadata store"
+
+    async def start(self, broker: Broker) -> None:
+        """Connect, or open its file. MetadataStoreError."""
+        store = _make_store(broker)
+        await store.start()
+        broker.store = store
+
+    async def stop(self, broker: Broker) -> None:
+        """Close it; its session takes the broker's registration with it."""
+        if hasattr(broker, "store"):
+            await broker.store.close()
+
+
+def _make_store(broker: Broker) -> MetadataStore:
+    config = broker.config
+    if config.metadata_store == "zookeeper":
+        from kafkapy.metadata.zookeeper import ZooKeeperStore
+
+        session_ms = config.get_int("zookeeper.session.timeout.ms")
+        connection_ms = config.get_optional_int("zookeeper.connection.timeout.ms") or session_ms
+        return ZooKeeperStore(config.get_str("zookeeper.connect"), session_ms, connection_ms)
+    if config.keeps_nothing:
+        from kafkapy.metadata.memory import MemoryStore
+
+        return MemoryStore()
+    from kafkapy.metadata.embedded import EmbeddedStore
+
+    directory = Path(config.metadata_log_dir).absolute()
+    for log_dir in broker.log_manager.offline_dirs:
+        if log_dir.path == directory:
+            raise StartupError(f"Directory {directory} cannot hold the cluster's metadata: {log_dir.failure}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartupError(f"Directory {directory} cannot be made: {error.strerror}") from error
+    return EmbeddedStore(directory)
+
+
+class Configuration(Part):
+    """Agrees on cluster id and broker id, and lays the dynamic configuration over that of the file."""
+
+    name = "configuration"
+
+    async def start(self, broker: Broker) -> None:
+        """Read and follow the store's configurations. StartupError when the ids contradict each other."""
+        broker.repository = repository = ConfigRepository(broker.store)
+        await repository.start()
+        directories = [str(each.path) for each in broker.log_manager.live_dirs if each.persistent]
+        broker.node_id, broker.cluster_id = await establish(broker.config, broker.store, directories)
+        if broker.alone:
+            # Before the logs are loaded. The registration decides between two brokers that start at once.
+            await ControllerStore(broker.store).check_alone(broker.node_id)
+        repository.topics_read = broker.effects.check_topics
+        broker.dynamic = DynamicConfig(broker.config, broker.node_id, repository)
+        broker.dynamic.start()
+        broker.config = broker.dynamic.config
+        broker.effects.check_broker(broker.config)
+
+    async def stop(self, broker: Broker) -> None:
+        """Follow the store no more."""
+        if hasattr(broker, "repository"):
+            await broker.repository.stop()
+
+
+class ConfigChanges(Part):
+    """Gives changes of the broker's dynamic configuration to the parts they concern."""
+
+    name = "configuration changes"
+
+    async def start(self, broker: Broker) -> None:
+        """Begin to listen."""
+
+        def changed(config: BrokerConfig) -> None:
+            logger.info("The broker's dynamic configuration has changed")
+            broker.effects.check_broker(config)
+            broker.config = config
+            broker.context.controller.update_config(config)
+            broker.log_manager.config = config
+            broker.log_manager.cleaner.reconfigure()
+            broker.replica_manager.update_config(config)
+            broker.context.coordinators.update_config(config)
+            broker.plane.verify_transactions = broker.context.coordinators.verifies_transactions
+            broker.socket_server.update_limits(SocketServerConfig.from_broker_config(config))
+
+        broker.dynamic.broker_listeners.append(changed)

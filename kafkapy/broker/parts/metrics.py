@@ -1,0 +1,52 @@
+"""Who sees a broker's numbers: the Prometheus listener and the reporters of plugins."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kafkapy.broker.parts.part import Broker, Part
+
+__all__ = ["Metrics"]
+
+logger = logging.getLogger("kafka.server.KafkaServer")
+
+
+class Metrics(Part):
+    """Owns the metrics listener and the reporters; nothing of it is imported where neither is configured."""
+
+    name = "metrics listener"
+
+    def __init__(self) -> None:
+        self._reporters: list[Any] = []
+
+    async def start(self, broker: Broker) -> None:
+        """Start the reporters, then bind the listener. OSError when its port is taken."""
+        addresses = broker.config.get_list("metrics.listeners")
+        reporters = broker.plugins.create_metrics_reporters(broker.config)
+        if not addresses and not reporters:
+            return
+        from kafkapy.broker.metrics import BrokerCollector
+
+        broker.context.coordinators.make_all()  # collectors are called on threads of their own
+        collector = BrokerCollector(broker)
+        for reporter in reporters:
+            reporter.start([collector])
+            self._reporters.append(reporter)
+        if addresses:
+            from kafkapy.broker.metrics_listener import MetricsListener
+
+            broker.metrics_listener = MetricsListener(addresses, collector)
+            broker.metrics_listener.start()
+
+    async def stop(self, broker: Broker) -> None:
+        """Answer no scrape any more; then close the reporters, of which none keeps another one from it."""
+        try:
+            if broker.metrics_listener is not None:
+                broker.metrics_listener.stop()
+        finally:
+            while self._reporters:
+                try:
+                    self._reporters.pop().close()
+                except Exception:
+                    logger.exception("Error while stopping: metrics reporter")

@@ -1,0 +1,160 @@
+"""What a controller has while it is one: the cluster as it knows it, and what changes it (`Controllership`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafkapy import errors
+from kafkapy.controller.broker_channel import (
+    BrokerRequestBatch,
+    ChannelFactory,
+    ControllerChannelManager,
+    ResponseCallback,
+)
+from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.controller.partition_state_machine import PartitionStateMachine
+from kafkapy.controller.replica_state_machine import ReplicaStateMachine
+from kafkapy.controller.topic_deletion import TopicDeletionManager
+from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.types import TopicPartition, random_uuid
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+
+class Controllership:
+    """Owns the parts that live as long as one controllership. Made by KafkaController, which makes the next one when
+    it resigns; used within its events on the control loop.
+
+    `answered` hears the brokers' answers. `notify` calls the plugins' hooks of an event.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        epoch: int,
+        store: ControllerStore,
+        configs: ConfigRepository,
+        config: Callable[[], BrokerConfig],
+        channel_factory: ChannelFactory,
+        answered: ResponseCallback,
+        notify: Callable[..., None],
+    ) -> None:
+        self.store = store
+        self.configs = configs
+        self.notify = notify
+        self._config = config
+        self._deletion_waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self.context = context = ControllerContext()
+        context.epoch = epoch
+        self.channels = ControllerChannelManager(channel_factory, answered)
+        self.batch = BrokerRequestBatch(broker_id, context, self.channels)
+        self.partitions = PartitionStateMachine(context, self.store, self.batch, self._unclean_allowed)
+        self.replicas = ReplicaStateMachine(context, self.store, self.batch)
+        self.deletion = TopicDeletionManager(
+            context, self.store, self.batch, self.partitions, self.replicas, self._topic_deleted
+        )
+
+    async def close(self) -> None:
+        """Talk to no broker any more; whoever waits for the deletion of a topic gets NOT_CONTROLLER."""
+        await self.channels.close()
+        for waiters in self._deletion_waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(errors.NotControllerError())
+        self._deletion_waiters.clear()
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's configuration as it is now."""
+        return self._config()
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    async def adopt_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Take topics from the store into the context, giving an id to those of old brokers. Their partitions."""
+        added: list[TopicPartition] = []
+        for topic, (assignment, stat) in (await self.store.topic_assignments(list(topics))).items():
+            topic_id = assignment.topic_id
+            if topic_id is None:
+                topic_id = random_uuid()
+                await self.store.set_topic(topic, assignment._replace(topic_id=topic_id), stat.version)
+            self.context.put_topic(topic, topic_id, assignment)
+            added += self.context.partitions_of(topic)
+        return added
+
+    async def topics_created(self, topics: Sequence[str]) -> None:
+        """Bring topics that are new in the context to life, and tell plugins of them. Called within an event."""
+        await self.configs.reload_topics(topics)
+        await self.partitions_created([each for topic in topics for each in self.context.partitions_of(topic)])
+        for topic in topics:
+            self.notify(
+                "topic_created",
+                topic=topic,
+                topic_id=self.context.topic_ids[topic],
+                partitions=len(self.context.assignments[topic]),
+                configs=dict(self.configs.topic(topic)),
+            )
+
+    async def partitions_created(self, partitions: list[TopicPartition]) -> None:
+        """Bring partitions that are in the context now to life. Called within an event."""
+        replicas = self.context.replicas_for(partitions)
+        await self.partitions.handle_state_changes(partitions, PartitionStatus.NEW)
+        await self.replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
+        await self.partitions.handle_state_changes(partitions, PartitionStatus.ONLINE)
+        await self.replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
+
+    async def bring_new_replicas_online(self) -> None:
+        """Replicas of partitions that were created but had no state when the last controller went."""
+        online = [
+            replica
+            for replica in self.context.replicas_for(self.context.all_partitions())
+            if self.context.replica_state(replica) is ReplicaStatus.NEW
+        ]
+        await self.replicas.handle_state_changes(online, ReplicaStatus.ONLINE)
+
+    async def replicas_offline(self, replicas: Iterable[Replica]) -> None:
+        """Brokers or log directories are gone: elect other leaders and shrink ISRs."""
+        context = self.context
+        replicas = list(replicas)
+        deleting = [each for each in replicas if context.is_topic_being_deleted(each.partition.topic)]
+        others = [each for each in replicas if not context.is_topic_being_deleted(each.partition.topic)]
+        leaderless = context.partitions_with_offline_leader()
+        await self.partitions.handle_state_changes(leaderless, PartitionStatus.OFFLINE)
+        await self.partitions.elect_where_needed()
+        await self.replicas.handle_state_changes(others, ReplicaStatus.OFFLINE)
+        if deleting:
+            await self.deletion.replicas_failed(deleting)
+        self.batch.add_update_metadata(context.live_brokers, leaderless)
+        self.batch.send()
+
+    def topic_deletion(self, topic: str) -> asyncio.Future[None]:
+        """Done when the topic is gone for good."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters = self._deletion_waiters.setdefault(topic, set())
+        waiters.add(waiter)
+
+        def done(each: asyncio.Future[None]) -> None:
+            waiters.discard(each)
+            if not each.cancelled():
+                each.exception()  # whoever waited may have given up; then nobody asks for the outcome
+
+        waiter.add_done_callback(done)
+        return waiter
+
+    async def _topic_deleted(self, topic: str, topic_id: UUID) -> None:
+        self.configs.forget_topic(topic)
+        self.notify("topic_deleted", topic=topic, topic_id=topic_id)
+        for waiter in self._deletion_waiters.pop(topic, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _unclean_allowed(self, topic: str) -> bool:
+        own = self.configs.topic(topic).get("unclean.leader.election.enable")
+        if own is not None:
+            return own.strip().lower() == "true"
+        return self.config.get_bool("unclean.leader.election.enable")

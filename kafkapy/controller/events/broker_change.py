@@ -1,0 +1,55 @@
+"""BrokerChange: brokers have registered, or their registrations are gone. Source: processBrokerChange."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from kafkapy.controller.context import ReplicaStatus
+from kafkapy.controller.controllership import Controllership
+from kafkapy.metadata.znodes import BROKER_IDS
+
+logger = logging.getLogger("kafka.controller.KafkaController")
+
+NAME: Final = "BrokerChange"
+PATH: Final = BROKER_IDS
+
+
+async def run(controllership: Controllership) -> None:
+    """Compare the registered brokers with those that are known."""
+    context = controllership.context
+    now = await controllership.store.live_brokers()
+    before = dict(context.live_brokers)
+    bounced = {each for each in before.keys() & now.keys() if before[each].epoch != now[each].epoch}
+    gone = (before.keys() - now.keys()) | bounced
+    new = (now.keys() - before.keys()) | bounced
+    for broker_id in sorted(gone):
+        logger.info("Broker %d is gone", broker_id)
+        await controllership.channels.remove_broker(broker_id)
+        del context.live_brokers[broker_id]
+    if gone:
+        for broker_id in gone:
+            context.offline_dir_partitions.pop(broker_id, None)
+            context.shutting_down_brokers.discard(broker_id)
+        await controllership.replicas_offline(context.replicas_on(gone))
+    for broker_id in sorted(new):
+        logger.info("Broker %d has come up", broker_id)
+        context.live_brokers[broker_id] = now[broker_id]
+        controllership.channels.add_broker(now[broker_id])
+    if new:
+        await _brokers_started(controllership, new)
+
+
+async def _brokers_started(controllership: Controllership, brokers: set[int]) -> None:
+    context = controllership.context
+    controllership.batch.add_update_metadata(context.live_brokers.keys() - brokers)
+    controllership.batch.send()
+    controllership.batch.add_update_metadata(brokers, list(context.leadership))
+    controllership.batch.send()
+    replicas = context.replicas_on(brokers)
+    await controllership.replicas.handle_state_changes(
+        [r for r in replicas if not context.is_topic_being_deleted(r.partition.topic)], ReplicaStatus.ONLINE
+    )
+    await controllership.partitions.elect_where_needed()
+    await controllership.bring_new_replicas_online()
+    await controllership.deletion.retry({replica.partition.topic for replica in replicas})

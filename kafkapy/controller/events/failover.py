@@ -1,0 +1,48 @@
+"""The failover: a broker was elected as the controller. Source: onControllerFailover."""
+
+from __future__ import annotations
+
+import logging
+
+from kafkapy.controller import notifications
+from kafkapy.controller.controllership import Controllership
+from kafkapy.metadata.znodes import ISR_CHANGES, LOG_DIR_EVENTS
+
+logger = logging.getLogger("kafka.controller.KafkaController")
+
+
+async def run(controllership: Controllership) -> None:
+    """Take over: read everything, tell all brokers, elect leaders, and go on with what was under way."""
+    context = controllership.context
+    store = controllership.store.store
+    for path in (LOG_DIR_EVENTS, ISR_CHANGES):
+        await notifications.remove(store, path, await store.children(path))
+    context.live_brokers = await controllership.store.live_brokers()
+    topics = await controllership.store.topics()
+    await controllership.configs.load_topics(topics)
+    await controllership.adopt_topics(topics)
+    context.leadership = await controllership.store.partition_states(context.all_partitions())
+    for broker in context.live_brokers.values():
+        controllership.channels.add_broker(broker)
+    marked = await controllership.store.topics_to_delete()
+    await _initialize_deletions(controllership, marked)
+    controllership.batch.add_update_metadata(context.live_brokers)
+    controllership.batch.send()
+    await controllership.replicas.startup()
+    controllership.partitions.initialize()
+    await controllership.partitions.elect_where_needed()
+    await controllership.bring_new_replicas_online()
+    await controllership.deletion.resume()
+    logger.info("Ready to serve as the controller with epoch %d", context.epoch)
+
+
+async def _initialize_deletions(controllership: Controllership, marked: set[str]) -> None:
+    known = marked & controllership.context.assignments.keys()
+    if not controllership.config.get_bool("delete.topic.enable"):
+        if marked:
+            logger.info("Removing deletion marks of %s: topic deletion is disabled", ", ".join(sorted(marked)))
+        await controllership.store.unmark_for_deletion(marked)
+        known = set()
+    else:
+        await controllership.store.unmark_for_deletion(marked - known)
+    controllership.deletion.initialize(known)

@@ -1,0 +1,36 @@
+"""RetryElection: the store has failed half way through a step. What the step left undone is done again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkapy.controller.controllership import Controllership
+from kafkapy.controller.events import topic_change, topic_deletion
+
+NAME: Final = "RetryElection"
+
+
+async def run(controllership: Controllership) -> None:
+    """Read the store again, bring to life what it has, and elect leaders where there are none."""
+    await topic_change.run(controllership)
+    await controllership.adopt_topics(controllership.context.assignments)
+    await topic_deletion.run(controllership)
+    await _bring_up_partitions(controllership)
+    await controllership.partitions.elect_where_needed()
+    await controllership.bring_new_replicas_online()
+    await controllership.deletion.resume()
+
+
+async def _bring_up_partitions(controllership: Controllership) -> None:
+    """Bring to life what is in the context and nothing more, because a step stopped before that."""
+    context = controllership.context
+    missing = [
+        each
+        for each in context.all_partitions()
+        if each not in context.partition_status and not context.is_topic_being_deleted(each.topic)
+    ]
+    grown = {each.topic for each in context.partition_status}
+    await controllership.partitions_created([each for each in missing if each.topic in grown])
+    created = dict.fromkeys(each.topic for each in missing if each.topic not in grown)
+    if created:
+        await controllership.topics_created(list(created))

@@ -1,0 +1,30 @@
+"""TopicChange: topics that something else than this controller has written. Source: processTopicChange."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from kafkapy.controller.controllership import Controllership
+from kafkapy.metadata.znodes import TOPICS
+
+logger = logging.getLogger("kafka.controller.KafkaController")
+
+NAME: Final = "TopicChange"
+PATH: Final = TOPICS
+
+
+async def run(controllership: Controllership) -> None:
+    """Compare the topics in the store with those that are known."""
+    now = set(await controllership.store.topics())
+    for topic in controllership.context.assignments.keys() - now:
+        logger.info("Topic %s has vanished from the metadata store", topic)
+        topic_id = controllership.context.topic_ids[topic]
+        controllership.context.remove_topic(topic)
+        controllership.notify("topic_deleted", topic=topic, topic_id=topic_id)
+    new = now - controllership.context.assignments.keys()
+    if new:
+        await controllership.adopt_topics(sorted(new))
+        await controllership.topics_created(
+            [each for each in sorted(new) if each in controllership.context.assignments]
+        )

@@ -1,0 +1,21 @@
+"""Notifications for the controller: sequential nodes that brokers create, and that the controller removes."""
+
+from __future__ import annotations
+
+from kafkapy.metadata.store import MetadataStore, NoNodeError
+
+
+async def read(store: MetadataStore, path: str) -> tuple[list[str], list[bytes]]:
+    """The names of the nodes below `path`, and the data of those that are still there."""
+    names = await store.children(path)
+    found = await store.get_many([f"{path}/{name}" for name in names])
+    return names, [each[0] for each in found if each is not None]
+
+
+async def remove(store: MetadataStore, path: str, names: list[str]) -> None:
+    """Remove the nodes of these names below `path`."""
+    for name in names:
+        try:
+            await store.delete(f"{path}/{name}")
+        except NoNodeError:
+            continue
