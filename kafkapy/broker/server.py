@@ -317,6 +317,7 @@ class KafkaServer:
             alone=alone,
             replaced=self._stop_failed,
             notify=plugins.notify,
+            forget_offsets=lambda topics, count: self.context.coordinators.forget_offsets(topics, count),
         )
         topic_admin = TopicAdmin(controller)
         authorizer = plugins.create_authorizer(self.config)

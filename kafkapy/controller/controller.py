@@ -25,7 +25,7 @@ from kafkapy.controller.controller_store import ControllerMovedError, Controller
 from kafkapy.controller.events import ControllerEventQueue
 from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
-from kafkapy.controller.topic_deletion import TopicDeletionManager
+from kafkapy.controller.topic_deletion import ForgetOffsets, TopicDeletionManager
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse, LeaderAndIsr, StopReplica
 from kafkapy.metadata.cache import MetadataCache
@@ -81,10 +81,11 @@ class KafkaController:
         alone: bool = False,
         replaced: Callable[[], None] | None = None,
         notify: Callable[..., None] | None = None,
+        forget_offsets: ForgetOffsets | None = None,
     ) -> None:
         """`alone`: no other broker may be registered. `replaced` is called when one is, or one with this broker's id,
         after this broker's session has expired: this broker must stop. `notify` calls the plugins' hooks of an event
-        (`PluginManager.notify`).
+        (`PluginManager.notify`). `forget_offsets`: see TopicDeletionManager.
         """
         self.config = config
         self.broker_id = broker_id
@@ -98,6 +99,7 @@ class KafkaController:
         self._alone = alone
         self._replaced = replaced
         self._notify = notify or _nobody_listens
+        self._forget_offsets = forget_offsets
         self._events = ControllerEventQueue(self._event_failed)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
@@ -115,8 +117,19 @@ class KafkaController:
         self.partitions = PartitionStateMachine(context, self.store, self.batch, self._unclean_allowed)
         self.replicas = ReplicaStateMachine(context, self.store, self.batch)
         self.deletion = TopicDeletionManager(
-            context, self.store, self.batch, self.partitions, self.replicas, self._topic_deleted
+            context,
+            self.store,
+            self.batch,
+            self.partitions,
+            self.replicas,
+            self._topic_deleted,
+            self._forget_offsets,
+            lambda: self._events.put("TopicDeletionResume", self._resume_deletion),
         )
+
+    async def _resume_deletion(self) -> None:
+        if self.is_active:
+            await self.deletion.resume()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -272,6 +285,7 @@ class KafkaController:
             watch.cancel()
         self._watches.clear()
         await self.channels.close()
+        await self.deletion.close()
         epoch = self.context.epoch
         self.context = ControllerContext()
         self.context.epoch = epoch
@@ -512,7 +526,7 @@ class KafkaController:
             logger.info("Topic %s has vanished from the metadata store", topic)
             topic_id = self.context.topic_ids[topic]
             self.context.remove_topic(topic)
-            self._notify("topic_deleted", topic=topic, topic_id=topic_id)
+            await self._topic_deleted(topic, topic_id)
         new = now - self.context.assignments.keys()
         if new:
             await self._adopt_topics(sorted(new))

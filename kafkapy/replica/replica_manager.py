@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -106,8 +107,8 @@ class ReplicaManager:
         self._readers: dict[Path | None, ThreadPoolExecutor] = {}
         self.leadership_listeners: list[LeadershipListener] = []
         """Called on the control loop when this broker has begun or ceased to lead a partition: the coordinators."""
-        self.deletion_listeners: list[Callable[[str], None]] = []
-        """Called on the control loop with the name of a topic that has been deleted, hosted here or not."""
+        self.deletion_listeners: list[Callable[[AbstractSet[str]], None]] = []
+        """Called on the control loop with the names of topics that have been deleted together, hosted here or not."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
 
     async def stop(self) -> None:
@@ -304,12 +305,13 @@ class ReplicaManager:
             if topic_partition not in self._partitions:
                 state = request.partitions[topic_partition].state
                 self._table.set_leader(*topic_partition, state.leader, state.leader_epoch)
-        for topic in {topic for topic, _ in deleted}:
-            if not self._cache.contains(topic):
-                self._table.remove_topic(topic)
-                self._partition_counts.pop(topic, None)
-                for listener in self.deletion_listeners:
-                    listener(topic)
+        gone = {topic for topic, _ in deleted if not self._cache.contains(topic)}
+        for topic in gone:
+            self._table.remove_topic(topic)
+            self._partition_counts.pop(topic, None)
+        if gone:
+            for listener in self.deletion_listeners:
+                listener(gone)
         return BrokerResponse()
 
     # --- StopReplica --------------------------------------------------------------------------------------------------
