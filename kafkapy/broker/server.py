@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +55,7 @@ from kafkapy.broker.descriptors import DescriptorBudget
 from kafkapy.broker.dynamic_config import DynamicConfig
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.identity import establish
+from kafkapy.broker.logs_at_start import log_at_start
 from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.message_conversion import ConversionCounts
 from kafkapy.broker.meta_properties import StartupError
@@ -318,6 +319,7 @@ class KafkaServer:
             replaced=self._stop_failed,
             notify=plugins.notify,
             forget_offsets=lambda topics, count: self.context.coordinators.forget_offsets(topics, count),
+            logs_at_start=partial(log_at_start, log_manager),
         )
         topic_admin = TopicAdmin(controller)
         authorizer = plugins.create_authorizer(self.config)

@@ -23,6 +23,7 @@ from kafkapy.controller.broker_channel import BrokerRequestBatch, ChannelFactory
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore, OtherBrokersError
 from kafkapy.controller.events import ControllerEventQueue
+from kafkapy.controller.leader_epochs import LogsAtStart, raise_epochs
 from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
 from kafkapy.controller.topic_deletion import ForgetOffsets, TopicDeletionManager
@@ -82,10 +83,11 @@ class KafkaController:
         replaced: Callable[[], None] | None = None,
         notify: Callable[..., None] | None = None,
         forget_offsets: ForgetOffsets | None = None,
+        logs_at_start: LogsAtStart | None = None,
     ) -> None:
         """`alone`: no other broker may be registered. `replaced` is called when one is, or one with this broker's id,
         after this broker's session has expired: this broker must stop. `notify` calls the plugins' hooks of an event
-        (`PluginManager.notify`). `forget_offsets`: see TopicDeletionManager.
+        (`PluginManager.notify`). `forget_offsets`: see TopicDeletionManager; `logs_at_start`: see raise_epochs.
         """
         self.config = config
         self.broker_id = broker_id
@@ -100,6 +102,7 @@ class KafkaController:
         self._replaced = replaced
         self._notify = notify or _nobody_listens
         self._forget_offsets = forget_offsets
+        self._logs_at_start = logs_at_start
         self._events = ControllerEventQueue(self._event_failed)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
@@ -241,6 +244,9 @@ class KafkaController:
         await self.configs.load_topics(topics)
         await self._adopt_topics(topics)
         context.leadership = await self.store.partition_states(context.all_partitions())
+        if self._logs_at_start is not None:
+            await raise_epochs(context, self.store, self.broker_id, self._logs_at_start)
+            self._logs_at_start = None
         for broker in context.live_brokers.values():
             self.channels.add_broker(broker)
         marked = await self.store.topics_to_delete()

@@ -110,6 +110,8 @@ class DirLoader:
         log, recovered = self._read(scan, found, self._manager.events)
         with self._manager.lock:
             self._manager.add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
+            if not scan.clean:
+                self._manager.not_closed.add(found.tp)
         return recovered
 
     def _load_future(self, scan: DirScan, found: FoundLog) -> int:

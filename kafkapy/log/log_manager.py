@@ -100,6 +100,8 @@ class LogManager:
         self._on_segment_sealed = on_segment_sealed
         self.lock = RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self.not_closed: set[TopicPartition] = set()
+        """Partitions whose log was loaded from a directory that had not been closed cleanly."""
         self._by_id: dict[int, PartitionLog] = {}
         # The backend that has the log; the configuration may name another one by now.
         self._places: dict[TopicPartition, Place] = {}
