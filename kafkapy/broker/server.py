@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
 import signal
 import threading
 import time
@@ -62,6 +61,7 @@ from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.producer_ids import ProducerIdManager, highest_known_id
 from kafkapy.broker.request_log import DataPlaneRequests
 from kafkapy.broker.scheduler import KafkaScheduler
+from kafkapy.broker.topics_on_disk import know_topics
 from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
@@ -70,7 +70,6 @@ from kafkapy.controller.controller import KafkaController
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.errors import KafkaError
-from kafkapy.log.dir_scan import parse_directory_name
 from kafkapy.log.log_manager import LogManager
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
@@ -119,8 +118,12 @@ class KafkaServer:
     a thread of the program; everything else happens on the control loop's thread, which one of them provides.
     """
 
-    def __init__(self, config: BrokerConfig, plugins: PluginManager | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, plugins: PluginManager | None = None, *, rebuild_metadata: bool = False
+    ) -> None:
+        """`rebuild_metadata`: the start writes the topics that the log directories hold into the metadata store."""
         self.config = config
+        self._rebuild_metadata = rebuild_metadata
         self.state = BrokerState.NOT_RUNNING
         self.loop_lag = LoopLag()
         self.conversions = ConversionCounts()
@@ -286,7 +289,8 @@ class KafkaServer:
         self._repository = repository
 
         self.state = BrokerState.RECOVERY
-        await repository.load_topics(_topics_on_disk(log_manager))
+        rebuild = self._rebuild_metadata
+        await repository.load_topics(await know_topics(self.config, store, log_manager, node_id, rebuild=rebuild))
         self._on_stop("logs", lambda: loop.run_in_executor(None, log_manager.shutdown, self._broker_epoch()))
         await loop.run_in_executor(None, log_manager.load)
         log_manager.start()
@@ -662,17 +666,6 @@ def _run_loop(main: Coroutine[Any, Any, None]) -> None:
 def _release(log_manager: LogManager) -> None:
     for log_dir in log_manager.dirs:
         log_dir.release()
-
-
-def _topics_on_disk(log_manager: LogManager) -> list[str]:
-    """The topics that the log directories hold partitions of."""
-    topics: dict[str, None] = {}
-    for log_dir in filter(lambda each: each.persistent, log_manager.live_dirs):
-        for name in os.listdir(log_dir.path):  # noqa: PTH208
-            partition = parse_directory_name(name)
-            if partition is not None:
-                topics[partition.topic] = None
-    return list(topics)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

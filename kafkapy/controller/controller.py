@@ -530,9 +530,7 @@ class KafkaController:
         now = set(await self.store.topics())
         for topic in self.context.assignments.keys() - now:
             logger.info("Topic %s has vanished from the metadata store", topic)
-            topic_id = self.context.topic_ids[topic]
-            self.context.remove_topic(topic)
-            await self._topic_deleted(topic, topic_id)
+            await self.deletion.vanished(topic)
         new = now - self.context.assignments.keys()
         if new:
             await self._adopt_topics(sorted(new))

@@ -3,8 +3,8 @@
 A consumer asks with OffsetForLeaderEpoch, or with the last epoch in its fetches, whether the log still goes where it
 has been. A log that lost unsynced records to a power failure and went on in the same epoch would say yes, and the
 consumer would skip the new records in the place of the lost ones. So a partition whose log was not closed cleanly, or
-is not there, is led in a new epoch. Apache Kafka gets there because a broker that dies loses its leaderships; a cluster of one
-broker elects nobody while it is down.
+is not there, is led in a new epoch. Apache Kafka gets there because a broker that dies loses its leaderships; a cluster
+of one broker elects nobody while it is down.
 
 A log that knows a newer epoch than the store is newer than the store, which was restored from a backup or made again.
 """

@@ -22,6 +22,7 @@ from kafkapy.controller.context import ControllerContext, PartitionStatus, Repli
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.controller.partition_state_machine import PartitionStateMachine
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
+from kafkapy.metadata.broker_requests import EPOCH_DURING_DELETE
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.types import TopicPartition
 
@@ -156,6 +157,20 @@ class TopicDeletionManager:
             return
         logger.error("Offsets of %d deleted topics are still there", len(topics), exc_info=error)
         asyncio.get_running_loop().call_later(RETRY_S, self._again)
+
+    async def vanished(self, topic: str) -> None:
+        """Forget a topic whose nodes are gone without us. Brokers host it no more, and keep its logs."""
+        context = self._context
+        context.topics_to_delete.add(topic)
+        partitions = context.partitions_of(topic)
+        self._batch.add_update_metadata(context.live_brokers, partitions)
+        for replica in context.replicas_for(partitions):
+            self._batch.add_stop_replica(replica.broker, replica.partition, EPOCH_DURING_DELETE, delete=False)
+        self._batch.send()
+        self._begin_to_forget({topic})
+        topic_id = context.topic_ids[topic]
+        context.remove_topic(topic)
+        await self._deleted(topic, topic_id)
 
     async def _begin(self, topics: list[str]) -> None:
         context = self._context

@@ -66,6 +66,8 @@ class DirLoader:
         if not manager.live_dirs:
             reasons = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in manager.dirs)
             raise LogDirError(f"No log directory can be used ({reasons}).")
+        if manager.strays is not None:
+            manager.strays.summarize()
         manager.futures.settle()
         self._finish_deletes(scans)
         seconds = time.monotonic() - started
@@ -107,6 +109,8 @@ class DirLoader:
         return scan.log_dir, pool, [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
 
     def _load_log(self, scan: DirScan, found: FoundLog) -> int:
+        if self._is_stray(scan, found):
+            return 0
         log, recovered = self._read(scan, found, self._manager.events)
         with self._manager.lock:
             self._manager.add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
@@ -115,9 +119,27 @@ class DirLoader:
         return recovered
 
     def _load_future(self, scan: DirScan, found: FoundLog) -> int:
+        if self._is_stray(scan, found):
+            return 0
         log, recovered = self._read(scan, found, None)
         self._manager.futures.adopt(found.tp, log, Place(scan.log_dir, found.name, found.backend))
         return recovered
+
+    def _is_stray(self, scan: DirScan, found: FoundLog) -> bool:
+        """Whether the metadata store does not know the log, which is set aside then. OSError."""
+        strays = self._manager.strays
+        if strays is None:
+            return False
+        storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)
+        try:
+            topic_id = read_topic_id(storage)
+        except ValueError:
+            return False  # an error of the load
+        reason = strays.reason(found.tp, topic_id)
+        if reason is not None:
+            strays.rename(found.tp, Place(scan.log_dir, found.name, found.backend), reason)
+            self._manager.forget_cleaned(scan.log_dir.path, found.tp)
+        return reason is not None
 
     def _read(self, scan: DirScan, found: FoundLog, events: EventQueue | None) -> tuple[PartitionLog, int]:
         """The log in a directory, and how many of its segments had to be recovered. OSError."""

@@ -34,6 +34,7 @@ from kafkapy.log.loader import load_log, write_topic_id
 from kafkapy.log.log_dir import LogDir, LogDirError, MemoryLogDir
 from kafkapy.log.retention import apply_retention
 from kafkapy.log.shortage import insist, is_shortage, warn_of_shortage
+from kafkapy.log.stray_logs import StrayLogs, stray_name
 from kafkapy.log.workers import DirWorkers
 from kafkapy.types import ZERO_UUID, TopicPartition, uuid_to_string
 
@@ -102,6 +103,8 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self.not_closed: set[TopicPartition] = set()
         """Partitions whose log was loaded from a directory that had not been closed cleanly."""
+        self.strays: StrayLogs | None = None
+        """Sets logs aside that the metadata store does not know; None takes all for known."""
         self._by_id: dict[int, PartitionLog] = {}
         # The backend that has the log; the configuration may name another one by now.
         self._places: dict[TopicPartition, Place] = {}
@@ -148,8 +151,12 @@ class LogManager:
     def load(self) -> int:
         """Loads the logs of all directories, each with num.recovery.threads.per.data.dir threads; how many.
         Blocking. LogDirError when no directory is left, or a partition is in two."""
-        persistent = [backend for backend in self._backends.values() if backend.persistent]
-        return DirLoader(self, persistent, self._topic_config).load()
+        return DirLoader(self, self.persistent_backends, self._topic_config).load()
+
+    @property
+    def persistent_backends(self) -> list[StorageBackend]:
+        """Those whose logs are still there after a restart."""
+        return [backend for backend in self._backends.values() if backend.persistent]
 
     def start(self) -> None:
         """Begins the background work: retention, flushes, checkpoints, expiry of producers."""
@@ -303,7 +310,24 @@ class LogManager:
             self.delete_later(place, log.config.file_delete_delay_ms if delay_ms is None else delay_ms, log)
         return True
 
-    def _take_out(self, tp: TopicPartition) -> tuple[PartitionLog, Place] | None:
+    def set_aside(self, tp: TopicPartition) -> bool:
+        """Takes the log of an earlier topic of the name away without deleting it, with its future log; False when there
+        is none. Blocking."""
+        with self.cleaner.manager.paused(tp):
+            taken = None
+            while taken is None and tp in self._logs:
+                self.futures.remove(tp)
+                taken = self._take_out(tp, stray_name)
+        if taken is None:
+            return False
+        log, place = taken
+        log.close()
+        logger.warning("Partition %s of an earlier topic is set aside as %s", tp, place.log_dir.path / place.name)
+        return True
+
+    def _take_out(
+        self, tp: TopicPartition, new_name: Callable[[TopicPartition], str] = deleted_name
+    ) -> tuple[PartitionLog, Place] | None:
         """Takes the log out of the table and renames its directory, to what the place says; None when there is none, or
         a move has begun. A failure to rename takes the directory offline."""
         with self.lock:
@@ -315,8 +339,8 @@ class LogManager:
             self.count(place.log_dir.path, -1)
             log.mark_deleted()
             log.storage.retire()
-            self._forget_cleaned(place.log_dir.path, tp)
-            renamed = deleted_name(tp)
+            self.forget_cleaned(place.log_dir.path, tp)
+            renamed = new_name(tp)
             try:
                 place.backend.rename_log(place.log_dir.path, place.name, renamed)
             except OSError as error:
@@ -344,7 +368,8 @@ class LogManager:
 
         self._later(remove, delay_ms)
 
-    def _forget_cleaned(self, directory: Path, tp: TopicPartition) -> None:
+    def forget_cleaned(self, directory: Path, tp: TopicPartition) -> None:
+        """A partition's log is not there any more: nor is what the cleaner knew of it."""
         try:
             self.cleaner.manager.forget(directory, tp)
         except OSError as error:

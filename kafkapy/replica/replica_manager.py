@@ -165,6 +165,10 @@ class ReplicaManager:
                 failed[topic_partition] = error
             elif self.broker_id in each.replicas:
                 known = self._partitions.get(topic_partition)
+                if known is not None and known.topic_id != topic_id:
+                    self._unpublish(known)
+                    self._partition_counts.pop(topic_partition.topic, None)
+                    known = None
                 wanted.append((known or Partition(topic_partition, topic_id, self.broker_id), each))
         self._put_topics(request.topic_ids, request.partitions)
         for batch in _batches(wanted):
@@ -199,7 +203,8 @@ class ReplicaManager:
         if known.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if known.topic_id != topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID
+            # A new topic of the name: the earlier one went without us, from the store itself.
+            return ErrorCode.NONE if each.is_new else ErrorCode.INCONSISTENT_TOPIC_ID
         if each.state.leader_epoch < known.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         return ErrorCode.NONE
@@ -248,6 +253,12 @@ class ReplicaManager:
         elif not is_new and manager.offline_dirs:
             # It may well be on the failed directory: an empty one elsewhere would hide that its records are gone.
             raise errors.KafkaStorageError(f"The log of {topic_partition} may be on a log directory that is offline")
+        try:
+            return manager.get_or_create(topic_partition, partition.topic_id, config)
+        except errors.InconsistentTopicIdError:
+            if not is_new:
+                raise
+        manager.set_aside(topic_partition)
         return manager.get_or_create(topic_partition, partition.topic_id, config)
 
     def _open_failed(self, partition: Partition, error: BaseException) -> ErrorCode:
