@@ -203,6 +203,9 @@ class KafkaController:
 
     async def _elect(self) -> None:
         self.active_controller_id = await self.store.controller_id()
+        # One that names this broker is left from an election, or a resignation, whose outcome it could not learn.
+        if self.active_controller_id == self.broker_id and await self.store.remove_unused():
+            self.active_controller_id = -1
         if self.active_controller_id != -1:
             logger.debug("Broker %d is the controller", self.active_controller_id)
             return
@@ -310,12 +313,21 @@ class KafkaController:
         if isinstance(error, MetadataStoreError) and self.is_active:
             # The step may have stopped half way, and a write may have been done whose answer was lost: the store is
             # read again, and what was left without a leader is tried again.
-            loop = asyncio.get_running_loop()
-            loop.call_later(RETRY_MS / 1000, self._events.put, "RetryElection", self._retry)
+            self._later("RetryElection", self._retry)
+        elif isinstance(error, MetadataStoreError):
+            # Nobody may be controller now, or this broker without knowing.
+            self._later("ControllerChange", self._check_controllership)
         return False
+
+    def _later(self, name: str, run: Callable[[], Awaitable[Any]]) -> None:
+        asyncio.get_running_loop().call_later(RETRY_MS / 1000, self._events.put, name, run)
 
     async def _retry(self) -> None:
         if self.is_active:
+            await self._brokers_changed()
+            await self._replicas_offline(self.context.replicas_without_broker())
+            await self._log_dirs_failed()
+            await self._isr_changed()
             await self._topics_changed()
             await self._adopt_topics(self.context.assignments)
             await self._deletions_changed()

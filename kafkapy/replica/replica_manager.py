@@ -103,6 +103,8 @@ class ReplicaManager:
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
+        # The controller's requests come one at a time. What others do on worker threads does not delay an election.
+        self._openers = ThreadPoolExecutor(1, thread_name_prefix="replica-opens")
         # Clients' reads of a directory have threads of their own: neither another directory nor an open delays them.
         self._readers: dict[Path | None, ThreadPoolExecutor] = {}
         self.leadership_listeners: list[LeadershipListener] = []
@@ -117,7 +119,7 @@ class ReplicaManager:
             task.cancel()
         await asyncio.gather(*self._notifications, return_exceptions=True)
         await asyncio.to_thread(self._moves.stop)
-        for threads in self._readers.values():
+        for threads in (self._openers, *self._readers.values()):
             threads.shutdown(wait=False, cancel_futures=True)
         for topic_partition in self._partitions:
             self._table.remove_log(*topic_partition)
@@ -172,7 +174,8 @@ class ReplicaManager:
                 wanted.append((known or Partition(topic_partition, topic_id, self.broker_id), each))
         self._put_topics(request.topic_ids, request.partitions)
         for batch in _batches(wanted):
-            for (partition, each), outcome in zip(batch, await asyncio.to_thread(self._open_batch, batch), strict=True):
+            outcomes = await self._loop.run_in_executor(self._openers, self._open_batch, batch)
+            for (partition, each), outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, BaseException):
                     failed[partition.topic_partition] = self._open_failed(partition, outcome)
                 else:
@@ -350,7 +353,7 @@ class ReplicaManager:
             if each.delete:
                 deleting.append(topic_partition)
         for batch in _batches(deleting):
-            outcomes = await asyncio.to_thread(self._delete_batch, batch)
+            outcomes = await self._loop.run_in_executor(self._openers, self._delete_batch, batch)
             for topic_partition, error in zip(batch, outcomes, strict=True):
                 if error is not None:
                     logger.error("Partition %s cannot be deleted: %s", topic_partition, error)
@@ -573,11 +576,18 @@ class ReplicaManager:
         task.add_done_callback(self._notifications.discard)
 
     async def _tell_controller(self) -> None:
-        try:
-            value = encode_log_dir_event(self.broker_id)
-            await self._store.create(LOG_DIR_EVENT_PREFIX, value, sequential=True, make_parents=True)
-        except Exception:
-            logger.exception("The controller could not be told of the failed log directory")
+        value = encode_log_dir_event(self.broker_id)
+        while True:
+            try:
+                await self._store.create(LOG_DIR_EVENT_PREFIX, value, sequential=True, make_parents=True)
+            except StoreUnavailableError as error:
+                logger.warning("The controller cannot be told of the failed log directory yet: %s", error)
+                await asyncio.sleep(STORE_RETRY_S)
+            except Exception:
+                logger.exception("The controller could not be told of the failed log directory")
+                return
+            else:
+                return
 
 
 def _batches(items: Sequence[T]) -> Iterable[Sequence[T]]:
