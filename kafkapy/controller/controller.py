@@ -323,6 +323,8 @@ class KafkaController:
         asyncio.get_running_loop().call_later(RETRY_MS / 1000, self._events.put, name, run)
 
     async def _retry(self) -> None:
+        # The event that failed may be the one that told of the end of this controllership.
+        await self._check_controllership()
         if self.is_active:
             await self._brokers_changed()
             await self._replicas_offline(self.context.replicas_without_broker())
