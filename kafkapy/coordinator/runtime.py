@@ -421,7 +421,14 @@ class CoordinatorRuntime(Generic[S]):
             self._limit_wait(hosted, pending)
 
         hosted.marking = True
-        self._append(hosted, marker, written)
+        try:
+            self._append(hosted, marker, written)
+        except Exception:
+            # Writes would wait for the marker for ever.
+            self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
+            hosted.marking = False
+            self._reload(hosted, errors.UnknownServerError())
+            later.fail(errors.UnknownServerError())
 
     def _after_markers(self, hosted: _Hosted[S], write: Callable[[], Later[T]]) -> Later[T]:
         later: Later[T] = Later()

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from faults.faulty_store import KINDS, FaultyStore
-from log.conftest import fast_directory  # noqa: F401
 from replica.conftest import Broker
 
 from kafkapy.controller import controller, topic_deletion
