@@ -421,14 +421,7 @@ class CoordinatorRuntime(Generic[S]):
             self._limit_wait(hosted, pending)
 
         hosted.marking = True
-        try:
-            self._append(hosted, marker, written)
-        except Exception:
-            # Writes would wait for the marker for ever.
-            self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
-            hosted.marking = False
-            self._reload(hosted, errors.UnknownServerError())
-            later.fail(errors.UnknownServerError())
+        self._append(hosted, marker, written)
 
     def _after_markers(self, hosted: _Hosted[S], write: Callable[[], Later[T]]) -> Later[T]:
         later: Later[T] = Later()
@@ -535,10 +528,9 @@ class CoordinatorRuntime(Generic[S]):
         self._appending.add(number)
         try:
             self._writer.append(hosted.partition, batches, hosted.leader_epoch, done)
-        except BaseException:
-            self._appending.discard(number)
-            hosted.appending = False
-            raise
+        except Exception:
+            self._logger.exception("%s cannot be written to", hosted.partition)
+            done(errors.UnknownServerError())
         if hosted.appending and APPENDS not in self.timer:
             self.timer.schedule(APPENDS, self._write_timeout_ms(), self._appends_too_late)
 

@@ -101,10 +101,8 @@ class LogManager:
         self._on_segment_sealed = on_segment_sealed
         self.lock = RLock()
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self.not_closed: set[TopicPartition] = set()
-        """Partitions whose log was loaded from a directory that had not been closed cleanly."""
-        self.strays: StrayLogs | None = None
-        """Sets logs aside that the metadata store does not know; None takes all for known."""
+        self.not_closed: set[TopicPartition] = set()  # loaded from a directory that had not been closed cleanly
+        self.strays: StrayLogs | None = None  # sets logs aside that the metadata store does not know
         self._by_id: dict[int, PartitionLog] = {}
         # The backend that has the log; the configuration may name another one by now.
         self._places: dict[TopicPartition, Place] = {}
@@ -156,7 +154,7 @@ class LogManager:
     @property
     def persistent_backends(self) -> list[StorageBackend]:
         """Those whose logs are still there after a restart."""
-        return [backend for backend in self._backends.values() if backend.persistent]
+        return [each for each in self._backends.values() if each.persistent]
 
     def start(self) -> None:
         """Begins the background work: retention, flushes, checkpoints, expiry of producers."""
@@ -311,19 +309,17 @@ class LogManager:
         return True
 
     def set_aside(self, tp: TopicPartition) -> bool:
-        """Takes the log of an earlier topic of the name away without deleting it, with its future log; False when there
-        is none. Blocking."""
+        """Takes the log of an earlier topic of the name away and keeps it; False when there is none. Blocking."""
         with self.cleaner.manager.paused(tp):
             taken = None
             while taken is None and tp in self._logs:
                 self.futures.remove(tp)
                 taken = self._take_out(tp, stray_name)
-        if taken is None:
-            return False
-        log, place = taken
-        log.close()
-        logger.warning("Partition %s of an earlier topic is set aside as %s", tp, place.log_dir.path / place.name)
-        return True
+        if taken is not None:
+            log, place = taken
+            log.close()
+            logger.warning("Partition %s of an earlier topic is set aside as %s", tp, place.log_dir.path / place.name)
+        return taken is not None
 
     def _take_out(
         self, tp: TopicPartition, new_name: Callable[[TopicPartition], str] = deleted_name
