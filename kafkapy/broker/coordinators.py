@@ -6,6 +6,7 @@ Source: kafka.server.BrokerServer, where the group and the transaction coordinat
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -74,7 +75,7 @@ class Coordinators:
         """Follow what this broker leads."""
         self._partition_counts = {topic: await self._count(topic) for topic in PARTITION_COUNT_KEYS}
         self._replica_manager.leadership_listeners.append(self._leadership_changed)
-        self._replica_manager.deletion_listeners.append(self._topic_deleted)
+        self._replica_manager.deletion_listeners.append(self._topics_deleted)
 
     @cached_property
     def group(self) -> GroupCoordinator:
@@ -169,9 +170,19 @@ class Coordinators:
         elif partition.topic == TRANSACTION_STATE_TOPIC:
             self.transaction.on_leadership_change(partition, leader_epoch, leads)
 
-    def _topic_deleted(self, topic: str) -> None:
-        if self._made("group"):
-            self.group.topics_deleted([topic])
+    def _topics_deleted(self, topics: AbstractSet[str]) -> None:
+        if not self._made("group"):
+            return
+        if GROUP_METADATA_TOPIC in topics:
+            self.group.deleted_topics.abandon()
+        self.group.topics_deleted(topics)
+
+    async def forget_offsets(self, topics: AbstractSet[str], offsets_partitions: int) -> None:
+        """Return when no group has offsets of deleted topics, and no crash brings them back: the controller waits for
+        that before the names are free. `offsets_partitions` is how many partitions __consumer_offsets has, 0 without
+        it."""
+        if offsets_partitions:
+            await self.group.topics_deleted(topics, range(offsets_partitions)).wait()
 
     def partition_count(self, topic: str) -> int:
         """How many partitions an internal topic has, or will have when it is created."""

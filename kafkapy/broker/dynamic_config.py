@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from kafkapy.broker.thread_counts import check_thread_counts
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.group import parse_group
 from kafkapy.errors import ConfigError
@@ -102,6 +103,7 @@ class DynamicConfig:
         else:
             changed = self.config.with_dynamic(dynamic=keys)
         check_reconfiguration(self.config, changed)
+        check_thread_counts(self.config, changed)
 
     async def change_broker(self, broker_id: int | None, edit: ConfigEdit) -> None:
         """Replace the dynamic keys of a broker, or of the cluster (None). See ConfigRepository.change."""

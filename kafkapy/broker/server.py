@@ -77,8 +77,11 @@ class KafkaServer:
     program; everything else happens on the control loop's thread, which one of them provides.
     """
 
-    def __init__(self, config: BrokerConfig, plugins: PluginManager | None = None) -> None:
-        self._broker = Broker(config, plugins, self._stop_failed)
+    def __init__(
+        self, config: BrokerConfig, plugins: PluginManager | None = None, *, rebuild_metadata: bool = False
+    ) -> None:
+        """`rebuild_metadata`: the start writes the topics that the log directories hold into the metadata store."""
+        self._broker = Broker(config, plugins, self._stop_failed, rebuild_metadata=rebuild_metadata)
         self._started: list[Part] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

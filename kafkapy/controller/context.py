@@ -131,6 +131,15 @@ class ControllerContext:
         """Every replica on the brokers."""
         return [replica for replica in self.replicas_for(self.all_partitions()) if replica.broker in brokers]
 
+    def replicas_without_broker(self) -> list[Replica]:
+        """Replicas that are taken for online and whose broker is not alive."""
+        return [
+            replica
+            for statuses in self.replica_status.values()
+            for replica, status in statuses.items()
+            if status is ReplicaStatus.ONLINE and replica.broker not in self.live_brokers
+        ]
+
     def partitions_with_offline_leader(self) -> list[TopicPartition]:
         """Partitions whose leader is not there any more and that are not about to be deleted."""
         return [

@@ -36,6 +36,8 @@ from kafkapy.controller.events import (
     topic_change,
     topic_deletion,
 )
+from kafkapy.controller.leader_epochs import LogsAtStart, raise_epochs
+from kafkapy.controller.topic_deletion import ForgetOffsets
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse, LeaderAndIsr, StopReplica
 from kafkapy.metadata.cache import MetadataCache
@@ -84,10 +86,12 @@ class KafkaController:
         alone: bool = False,
         replaced: Callable[[], None] | None = None,
         notify: Callable[..., None] | None = None,
+        forget_offsets: ForgetOffsets | None = None,
+        logs_at_start: LogsAtStart | None = None,
     ) -> None:
         """`alone`: no other broker may be registered. `replaced` is called when one is, or one with this broker's id,
         after this broker's session has expired: this broker must stop. `notify` calls the plugins' hooks of an event
-        (`PluginManager.notify`).
+        (`PluginManager.notify`). `forget_offsets`: see TopicDeletionManager; `logs_at_start`: see raise_epochs.
         """
         self.config = config
         self.broker_id = broker_id
@@ -100,6 +104,8 @@ class KafkaController:
         self._alone = alone
         self._replaced = replaced
         self._notify = notify or _nobody_listens
+        self._forget_offsets = forget_offsets
+        self._logs_at_start = logs_at_start
         self._events = ControllerEventQueue(self._event_failed)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
@@ -119,6 +125,8 @@ class KafkaController:
             self._channel_factory,
             self._answered,
             self._notify,
+            self._forget_offsets,
+            lambda: self._events.put("TopicDeletionResume", self._while_active(_resume_deletion)),
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -195,6 +203,9 @@ class KafkaController:
 
     async def _elect(self) -> None:
         self.active_controller_id = await self.store.controller_id()
+        # One that names this broker is left from an election, or a resignation, whose outcome it could not learn.
+        if self.active_controller_id == self.broker_id and await self.store.remove_unused():
+            self.active_controller_id = -1
         if self.active_controller_id != -1:
             logger.debug("Broker %d is the controller", self.active_controller_id)
             return
@@ -222,7 +233,12 @@ class KafkaController:
         for event in WATCHED:
             watch = await self.store.store.watch_children(event.PATH, self._enqueue(event.NAME, event.run))
             self._watches.append(watch)
-        await failover.run(self.current)
+        await failover.run(self.current, self._raise_epochs)
+
+    async def _raise_epochs(self) -> None:
+        if self._logs_at_start is not None:
+            await raise_epochs(self.context, self.store, self.broker_id, self._logs_at_start)
+            self._logs_at_start = None
 
     async def _resign(self) -> None:
         logger.info("Resigning as the controller")
@@ -245,11 +261,20 @@ class KafkaController:
         if isinstance(error, MetadataStoreError) and self.is_active:
             # The step may have stopped half way, and a write may have been done whose answer was lost: the store is
             # read again, and what was left without a leader is tried again.
-            loop = asyncio.get_running_loop()
-            loop.call_later(
-                RETRY_MS / 1000, self._events.put, retry_election.NAME, self._while_active(retry_election.run)
-            )
+            self._later(retry_election.NAME, self._retry)
+        elif isinstance(error, MetadataStoreError):
+            # Nobody may be controller now, or this broker without knowing.
+            self._later("ControllerChange", self._check_controllership)
         return False
+
+    def _later(self, name: str, run: Callable[[], Awaitable[Any]]) -> None:
+        asyncio.get_running_loop().call_later(RETRY_MS / 1000, self._events.put, name, run)
+
+    async def _retry(self) -> None:
+        # The event that failed may be the one that told of the end of this controllership.
+        await self._check_controllership()
+        if self.is_active:
+            await retry_election.run(self.current)
 
     def _controller_changed(self, event: WatchEvent) -> None:
         del event
@@ -347,6 +372,10 @@ class KafkaController:
             controlled_shutdown.NAME, lambda: controlled_shutdown.run(self.current, broker_id)
         )
         return remaining
+
+
+async def _resume_deletion(controllership: Controllership) -> None:
+    await controllership.deletion.resume()
 
 
 def _nobody_listens(event: str, **arguments: object) -> None:

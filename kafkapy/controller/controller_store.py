@@ -21,6 +21,7 @@ from kafkapy.metadata.store import (
     Operation,
     SetData,
     Stat,
+    StoreUnavailableError,
 )
 from kafkapy.metadata.znodes import (
     BROKER_IDS,
@@ -107,10 +108,36 @@ class ControllerStore:
             )
         except (NodeExistsError, BadVersionError) as error:
             raise ControllerMovedError(f"another broker has become controller ({error})") from None
-        stat = results[1]
-        assert isinstance(stat, Stat)
+        except StoreUnavailableError:
+            # The answer may be lost of a write that was done.
+            stat = await self._won(broker_id, epoch)
+            if stat is None:
+                raise
+        else:
+            made = results[1]
+            assert isinstance(made, Stat)
+            stat = made
         self._epoch_version = stat.version
         return epoch, stat.version
+
+    async def _won(self, broker_id: int, epoch: int) -> Stat | None:
+        """The stat of the epoch's node, if this session has written that epoch and is the controller."""
+        mine, found = await self.store.get_many([CONTROLLER, CONTROLLER_EPOCH])
+        if mine is None or found is None or mine[1].ephemeral_owner != self.store.session_id:
+            return None
+        won = decode_controller(mine[0]) == broker_id and decode_controller_epoch(found[0]) == epoch
+        return found[1] if won else None
+
+    async def remove_unused(self) -> bool:
+        """Take away a controller's node that this session has made without knowing; whether there was one."""
+        found = (await self.store.get_many([CONTROLLER]))[0]
+        if found is None or found[1].ephemeral_owner != self.store.session_id:
+            return False
+        try:
+            await self.store.delete(CONTROLLER, found[1].version)
+        except (NoNodeError, BadVersionError):
+            return False
+        return True
 
     async def resign(self) -> None:
         """Give up the controllership, if it is still ours."""

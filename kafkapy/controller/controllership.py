@@ -18,7 +18,7 @@ from kafkapy.controller.context import ControllerContext, PartitionStatus, Repli
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.controller.partition_state_machine import PartitionStateMachine
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
-from kafkapy.controller.topic_deletion import TopicDeletionManager
+from kafkapy.controller.topic_deletion import ForgetOffsets, TopicDeletionManager
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.types import TopicPartition, random_uuid
 
@@ -30,7 +30,8 @@ class Controllership:
     """Owns the parts that live as long as one controllership. Made by KafkaController, which makes the next one when
     it resigns; used within its events on the control loop.
 
-    `answered` hears the brokers' answers. `notify` calls the plugins' hooks of an event.
+    `answered` hears the brokers' answers. `notify` calls the plugins' hooks of an event. `forget_offsets`: see
+    TopicDeletionManager, which calls `resume_deletion` when it can go on.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class Controllership:
         channel_factory: ChannelFactory,
         answered: ResponseCallback,
         notify: Callable[..., None],
+        forget_offsets: ForgetOffsets | None,
+        resume_deletion: Callable[[], None],
     ) -> None:
         self.store = store
         self.configs = configs
@@ -56,12 +59,20 @@ class Controllership:
         self.partitions = PartitionStateMachine(context, self.store, self.batch, self._unclean_allowed)
         self.replicas = ReplicaStateMachine(context, self.store, self.batch)
         self.deletion = TopicDeletionManager(
-            context, self.store, self.batch, self.partitions, self.replicas, self._topic_deleted
+            context,
+            self.store,
+            self.batch,
+            self.partitions,
+            self.replicas,
+            self._topic_deleted,
+            forget_offsets,
+            resume_deletion,
         )
 
     async def close(self) -> None:
         """Talk to no broker any more; whoever waits for the deletion of a topic gets NOT_CONTROLLER."""
         await self.channels.close()
+        await self.deletion.close()
         for waiters in self._deletion_waiters.values():
             for waiter in waiters:
                 if not waiter.done():

@@ -118,14 +118,17 @@ class TopicAdmin:
         return topic_id
 
     async def _in_cache(self, topics: Mapping[str, int]) -> None:
-        """Return when the metadata cache shows that many partitions of each topic, each with a leader."""
-        cache = self._controller.metadata_cache
+        """Return when the metadata cache shows that many partitions of each topic, each with a leader. What it shows of
+        an earlier topic of the name does not count."""
+        cache, ids = self._controller.metadata_cache, self._controller.context.topic_ids
         waiting = dict(topics)
         while True:
             seen = cache.snapshot
             async for name, count in in_slices(list(waiting.items())):
                 topic = cache.topic(name)
-                if topic is not None and sum(p.leader >= 0 for p in topic.partitions.values()) >= count:
+                if topic is None or topic.topic_id != ids.get(name, topic.topic_id):
+                    continue
+                if sum(p.leader >= 0 for p in topic.partitions.values()) >= count:
                     del waiting[name]
             if not waiting:
                 return

@@ -3,14 +3,18 @@
 A topic is deleted when /admin/delete_topics names it. Clients are told that it is gone, its partitions become
 NonExistent, each replica is stopped and deleted by its broker, and when all have said so the topic's nodes are removed.
 A replica that cannot be deleted now (its broker is dead, its log directory failed) makes the topic ineligible until
-that changes. Whatever happens in between, the mark stays, so the next controller goes on.
+that changes. The name is free again when the groups have forgotten their offsets for good, so that a new topic of the
+name does not inherit them. Whatever happens in between, the mark stays, so the next controller goes on.
 Source: kafka.controller.TopicDeletionManager.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Set as AbstractSet
+from typing import Final
 from uuid import UUID
 
 from kafkapy.controller.broker_channel import BrokerRequestBatch
@@ -18,15 +22,24 @@ from kafkapy.controller.context import ControllerContext, PartitionStatus, Repli
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.controller.partition_state_machine import PartitionStateMachine
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
+from kafkapy.metadata.broker_requests import EPOCH_DURING_DELETE
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.controller.TopicDeletionManager")
+
+RETRY_S: Final = 1.0
+"""Before offsets are forgotten again after an error."""
+
+ForgetOffsets = Callable[[AbstractSet[str], int], Awaitable[None]]
 
 
 class TopicDeletionManager:
     """Drives deletions. Owned by KafkaController; called within its events on the control loop.
 
-    `deleted` is awaited with the name and id of each topic that is gone for good.
+    `deleted` is awaited with the name and id of each topic that is gone for good. `forget_offsets` returns when no
+    group has offsets of topics, given the number of partitions of __consumer_offsets; `again` has `resume` called in an
+    event.
     """
 
     def __init__(
@@ -37,6 +50,8 @@ class TopicDeletionManager:
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
         deleted: Callable[[str, UUID], Awaitable[None]],
+        forget_offsets: ForgetOffsets | None = None,
+        again: Callable[[], None] = lambda: None,
     ) -> None:
         self._context = context
         self._store = store
@@ -44,6 +59,17 @@ class TopicDeletionManager:
         self._partitions = partitions
         self._replicas = replicas
         self._deleted = deleted
+        self._forget_offsets = forget_offsets
+        self._again = again
+        self._forgotten: set[UUID] = set()
+        """Ids of topics whose offsets are gone."""
+        self._forgetting: dict[asyncio.Task[None], frozenset[UUID]] = {}
+
+    async def close(self) -> None:
+        """Wait for nobody any more."""
+        for task in self._forgetting:
+            task.cancel()
+        await asyncio.gather(*self._forgetting, return_exceptions=True)
 
     def initialize(self, topics: Iterable[str]) -> None:
         """Take over the marks found at an election; `resume` then goes on with them."""
@@ -87,9 +113,13 @@ class TopicDeletionManager:
         """Finish what can be finished and begin what can be begun."""
         context = self._context
         begin: list[str] = []
+        remembered: set[str] = set()
         for topic in sorted(context.topics_to_delete):
             if context.all_replicas_in_state(topic, ReplicaStatus.DELETION_SUCCESSFUL):
-                await self._complete(topic)
+                if self._forget_offsets is None or context.topic_ids[topic] in self._forgotten:
+                    await self._complete(topic)
+                else:
+                    remembered.add(topic)
                 continue
             if context.replicas_in_state(topic, ReplicaStatus.DELETION_STARTED):
                 continue
@@ -97,8 +127,50 @@ class TopicDeletionManager:
                 waiting = context.replicas_in_state(topic, ReplicaStatus.DELETION_INELIGIBLE)
                 await self._replicas.handle_state_changes(waiting, ReplicaStatus.OFFLINE)
                 begin.append(topic)
+        if remembered:
+            under_way = frozenset[UUID]().union(*self._forgetting.values())
+            self._begin_to_forget({each for each in remembered if context.topic_ids[each] not in under_way})
         if begin:
             await self._begin(begin)
+
+    def _begin_to_forget(self, topics: set[str]) -> None:
+        """Brokers have deleted the replicas, and before that their caches the topics: no commit comes any more."""
+        forget = self._forget_offsets
+        if forget is None or not topics:
+            return
+        context = self._context
+        offsets_partitions = 0
+        if GROUP_METADATA_TOPIC not in context.topics_to_delete:
+            offsets_partitions = len(context.partitions_of(GROUP_METADATA_TOPIC))
+        task = asyncio.get_running_loop().create_task(_awaited(forget, topics, offsets_partitions))
+        self._forgetting[task] = frozenset(context.topic_ids[each] for each in topics)
+        task.add_done_callback(self._forgot)
+
+    def _forgot(self, task: asyncio.Task[None]) -> None:
+        topics = self._forgetting.pop(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._forgotten |= topics
+            self._again()
+            return
+        logger.error("Offsets of %d deleted topics are still there", len(topics), exc_info=error)
+        asyncio.get_running_loop().call_later(RETRY_S, self._again)
+
+    async def vanished(self, topic: str) -> None:
+        """Forget a topic whose nodes are gone without us. Brokers host it no more, and keep its logs."""
+        context = self._context
+        context.topics_to_delete.add(topic)
+        partitions = context.partitions_of(topic)
+        self._batch.add_update_metadata(context.live_brokers, partitions)
+        for replica in context.replicas_for(partitions):
+            self._batch.add_stop_replica(replica.broker, replica.partition, EPOCH_DURING_DELETE, delete=False)
+        self._batch.send()
+        self._begin_to_forget({topic})
+        topic_id = context.topic_ids[topic]
+        context.remove_topic(topic)
+        await self._deleted(topic, topic_id)
 
     async def _begin(self, topics: list[str]) -> None:
         context = self._context
@@ -129,10 +201,16 @@ class TopicDeletionManager:
 
     async def _complete(self, topic: str) -> None:
         context = self._context
+        # First: a store that fails leaves everything as it is, for the next try.
+        await self._store.delete_topic(topic)
         replicas = context.replicas_in_state(topic, ReplicaStatus.DELETION_SUCCESSFUL)
         await self._replicas.handle_state_changes(replicas, ReplicaStatus.NON_EXISTENT)
-        await self._store.delete_topic(topic)
         topic_id = context.topic_ids[topic]
         context.remove_topic(topic)
+        self._forgotten.discard(topic_id)
         logger.info("Deletion of topic %s successfully completed", topic)
         await self._deleted(topic, topic_id)
+
+
+async def _awaited(forget: ForgetOffsets, topics: set[str], offsets_partitions: int) -> None:
+    await forget(topics, offsets_partitions)

@@ -528,10 +528,9 @@ class CoordinatorRuntime(Generic[S]):
         self._appending.add(number)
         try:
             self._writer.append(hosted.partition, batches, hosted.leader_epoch, done)
-        except BaseException:
-            self._appending.discard(number)
-            hosted.appending = False
-            raise
+        except Exception:
+            self._logger.exception("%s cannot be written to", hosted.partition)
+            done(errors.UnknownServerError())
         if hosted.appending and APPENDS not in self.timer:
             self.timer.schedule(APPENDS, self._write_timeout_ms(), self._appends_too_late)
 

@@ -83,6 +83,12 @@ class PartitionWriter(Protocol):
         NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
 
+    def sync(self, partition: TopicPartition) -> None:
+        """Make what was appended so far survive a power failure. May block; any thread.
+
+        NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        """
+
     def on_committed(self, listener: CommittedListener) -> None:
         """Call the listener whenever the high watermark of a partition may have reached an end that `append` gave
         and that `high_watermark` did not cover yet.
@@ -221,6 +227,14 @@ class PartitionLogWriter:
             records = [(r.key or b"", r.value) for r in decode_records(batch) if r.offset >= start]
             loaded.append(LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional))
         return LoadedChunk(loaded, next_offset, at_end=next_offset >= end or next_offset == start)
+
+    def sync(self, partition: TopicPartition) -> None:
+        """See PartitionWriter."""
+        log = self._log(partition)
+        try:
+            log.flush()
+        except OSError as error:
+            raise errors.KafkaStorageError(f"The log of {partition} cannot be synced: {error}") from error
 
     def on_committed(self, listener: CommittedListener) -> None:
         """See PartitionWriter."""

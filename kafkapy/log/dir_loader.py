@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
@@ -23,6 +24,8 @@ from kafkapy.log.log_dir import LogDir, LogDirError
 from kafkapy.log.log_table import LogTable
 from kafkapy.log.log_work import LogWork
 from kafkapy.log.shortage import insist, is_shortage
+from kafkapy.log.stray_logs import StrayLogs
+from kafkapy.types import TopicPartition
 
 __all__ = ["DirLoader"]
 
@@ -47,15 +50,22 @@ class DirLoader:
         backends: Sequence[StorageBackend],
         topic_config: Callable[[str], LogConfig],
         *,
+        strays: StrayLogs | None,
+        forget_cleaned: Callable[[Path, TopicPartition], None],
         events: EventQueue | None,
         threads: int,
         producer_id_expiration_ms: int,
     ) -> None:
+        """`strays` sets aside the logs that the metadata store does not know; `forget_cleaned` drops the cleaner's
+        offset of such a log.
+        """
         self._table = table
         self._futures = futures
         self._work = work
         self._backends = backends
         self._topic_config = topic_config
+        self._strays = strays
+        self._forget_cleaned = forget_cleaned
         self._events = events
         self._threads = threads
         self._expiration_ms = producer_id_expiration_ms
@@ -77,6 +87,8 @@ class DirLoader:
         if not table.live_dirs:
             reasons = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in table.dirs)
             raise LogDirError(f"No log directory can be used ({reasons}).")
+        if self._strays is not None:
+            self._strays.summarize()
         self._futures.settle()
         self._finish_deletes(scans)
         seconds = time.monotonic() - started
@@ -117,15 +129,37 @@ class DirLoader:
         return scan.log_dir, pool, [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
 
     def _load_log(self, scan: DirScan, found: FoundLog) -> int:
+        if self._is_stray(scan, found):
+            return 0
         log, recovered = self._read(scan, found, self._events)
         with self._table.lock:
             self._table.add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
+            if not scan.clean:
+                self._table.not_closed.add(found.tp)
         return recovered
 
     def _load_future(self, scan: DirScan, found: FoundLog) -> int:
+        if self._is_stray(scan, found):
+            return 0
         log, recovered = self._read(scan, found, None)
         self._futures.adopt(found.tp, log, Place(scan.log_dir, found.name, found.backend))
         return recovered
+
+    def _is_stray(self, scan: DirScan, found: FoundLog) -> bool:
+        """Whether the metadata store does not know the log, which is set aside then. OSError."""
+        strays = self._strays
+        if strays is None:
+            return False
+        storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)
+        try:
+            topic_id = read_topic_id(storage)
+        except ValueError:
+            return False  # an error of the load
+        reason = strays.reason(found.tp, topic_id)
+        if reason is not None:
+            strays.rename(found.tp, Place(scan.log_dir, found.name, found.backend), reason)
+            self._forget_cleaned(scan.log_dir.path, found.tp)
+        return reason is not None
 
     def _read(self, scan: DirScan, found: FoundLog, events: EventQueue | None) -> tuple[PartitionLog, int]:
         """The log in a directory, and how many of its segments had to be recovered. OSError."""

@@ -2,6 +2,7 @@
 
 orders-0                                    the partition's log
 orders-0.<32 hex digits>-future             its future log: a copy on its way into this directory
+orders-0.<32 hex digits>-stray              not known to the metadata store, and set aside (stray_logs.py)
 orders-0.<32 hex digits>-delete             deleted; for good when every log directory could be read
 __cluster_metadata-0                        of Apache Kafka with KRaft; left alone
 
@@ -108,6 +109,9 @@ def scan_directory(log_dir: LogDir, backends: Iterable[StorageBackend]) -> DirSc
         for name in backend.list_logs(log_dir.path):
             if name.endswith(DELETE_SUFFIX):
                 scan.deleted.append((backend, name))
+                continue
+            if name.endswith("-stray"):
+                logger.info("%s in %s was set aside by an earlier start", name, log_dir.path)
                 continue
             stem, _, _ = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
             is_future = name.endswith(FUTURE_SUFFIX)

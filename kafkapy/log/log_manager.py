@@ -39,6 +39,7 @@ from kafkapy.log.log_tasks import LogTasks
 from kafkapy.log.log_work import LogWork, Scheduler
 from kafkapy.log.offset_checkpoints import OffsetCheckpoints
 from kafkapy.log.shortage import insist, is_shortage
+from kafkapy.log.stray_logs import StrayLogs, stray_name
 from kafkapy.log.workers import DirWorkers
 from kafkapy.types import ZERO_UUID, TopicPartition, uuid_to_string
 
@@ -88,6 +89,8 @@ class LogManager:
         self.checkpoints = OffsetCheckpoints(self.table)
         self.tasks = LogTasks(lambda: self.config, self.table, self._work, self.checkpoints, scheduler)
         self.events = LogEvents(self.table, self._work, on_segment_sealed)
+        self.strays: StrayLogs | None = None
+        """Sets logs aside that the metadata store does not know."""
         self._runs_cleaner = scheduler is not None
         self._loading = False
         cleaned = CleanerCheckpoints(files=not config.keeps_nothing)
@@ -123,13 +126,14 @@ class LogManager:
     def load(self) -> int:
         """Loads the logs of all directories, each with num.recovery.threads.per.data.dir threads; how many.
         Blocking. LogDirError when no directory is left, or a partition is in two."""
-        persistent = [backend for backend in self._backends.values() if backend.persistent]
         loader = DirLoader(
             self.table,
             self.futures,
             self._work,
-            persistent,
+            self.persistent_backends,
             self._topic_config,
+            strays=self.strays,
+            forget_cleaned=self._forget_cleaned,
             events=self._queue,
             threads=self.config.get_int("num.recovery.threads.per.data.dir"),
             producer_id_expiration_ms=self._expiration_ms(),
@@ -138,6 +142,11 @@ class LogManager:
         count = loader.load()
         self._loading = False
         return count
+
+    @property
+    def persistent_backends(self) -> list[StorageBackend]:
+        """The backends whose logs are still there after a restart."""
+        return [each for each in self._backends.values() if each.persistent]
 
     def start(self) -> None:
         """Begins the background work: retention, flushes, checkpoints, expiry of producers."""
@@ -264,7 +273,22 @@ class LogManager:
             self._work.delete_later(place, log.config.file_delete_delay_ms if delay_ms is None else delay_ms, log)
         return True
 
-    def _take_out(self, tp: TopicPartition) -> tuple[PartitionLog, Place] | None:
+    def set_aside(self, tp: TopicPartition) -> bool:
+        """Takes the log of an earlier topic of the name away and keeps it; False when there is none. Blocking."""
+        with self.cleaner.manager.paused(tp):
+            taken = None
+            while taken is None and tp in self.table:
+                self.futures.remove(tp)
+                taken = self._take_out(tp, stray_name)
+        if taken is not None:
+            log, place = taken
+            log.close()
+            logger.warning("Partition %s of an earlier topic is set aside as %s", tp, place.log_dir.path / place.name)
+        return taken is not None
+
+    def _take_out(
+        self, tp: TopicPartition, new_name: Callable[[TopicPartition], str] = deleted_name
+    ) -> tuple[PartitionLog, Place] | None:
         """Takes the log out of the table and renames its directory, to what the place says; None when there is none, or
         a move has begun. A failure to rename takes the directory offline."""
         with self.table.lock:
@@ -274,7 +298,7 @@ class LogManager:
             log.mark_deleted()
             log.storage.retire()
             self._forget_cleaned(place.log_dir.path, tp)
-            renamed = deleted_name(tp)
+            renamed = new_name(tp)
             try:
                 place.backend.rename_log(place.log_dir.path, place.name, renamed)
             except OSError as error:

@@ -73,6 +73,8 @@ class LogTable:
         """The future logs, of which a partition has one at most. FutureLogs changes it."""
         self.future_logs_of: Callable[[Path], list[PartitionLog]] = lambda path: []
         """Called under the lock when a directory fails: FutureLogs stops its moves and names the future logs in it."""
+        self.not_closed: set[TopicPartition] = set()
+        """Partitions whose log was loaded from a directory that had not been closed cleanly."""
         self.flushed_at: dict[TopicPartition, float] = {}
         """When the flusher last synced each log; of the monotonic clock."""
         self._workers = workers or {}

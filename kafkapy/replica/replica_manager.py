@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -102,12 +103,14 @@ class ReplicaManager:
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
+        # The controller's requests come one at a time. What others do on worker threads does not delay an election.
+        self._openers = ThreadPoolExecutor(1, thread_name_prefix="replica-opens")
         # Clients' reads of a directory have threads of their own: neither another directory nor an open delays them.
         self._readers: dict[Path | None, ThreadPoolExecutor] = {}
         self.leadership_listeners: list[LeadershipListener] = []
         """Called on the control loop when this broker has begun or ceased to lead a partition: the coordinators."""
-        self.deletion_listeners: list[Callable[[str], None]] = []
-        """Called on the control loop with the name of a topic that has been deleted, hosted here or not."""
+        self.deletion_listeners: list[Callable[[AbstractSet[str]], None]] = []
+        """Called on the control loop with the names of topics that have been deleted together, hosted here or not."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
 
     async def stop(self) -> None:
@@ -116,7 +119,7 @@ class ReplicaManager:
             task.cancel()
         await asyncio.gather(*self._notifications, return_exceptions=True)
         await asyncio.to_thread(self._moves.stop)
-        for threads in self._readers.values():
+        for threads in (self._openers, *self._readers.values()):
             threads.shutdown(wait=False, cancel_futures=True)
         for topic_partition in self._partitions:
             self._table.remove_log(*topic_partition)
@@ -164,10 +167,15 @@ class ReplicaManager:
                 failed[topic_partition] = error
             elif self.broker_id in each.replicas:
                 known = self._partitions.get(topic_partition)
+                if known is not None and known.topic_id != topic_id:
+                    self._unpublish(known)
+                    self._partition_counts.pop(topic_partition.topic, None)
+                    known = None
                 wanted.append((known or Partition(topic_partition, topic_id, self.broker_id), each))
         self._put_topics(request.topic_ids, request.partitions)
         for batch in _batches(wanted):
-            for (partition, each), outcome in zip(batch, await asyncio.to_thread(self._open_batch, batch), strict=True):
+            outcomes = await self._loop.run_in_executor(self._openers, self._open_batch, batch)
+            for (partition, each), outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, BaseException):
                     failed[partition.topic_partition] = self._open_failed(partition, outcome)
                 else:
@@ -198,7 +206,8 @@ class ReplicaManager:
         if known.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if known.topic_id != topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID
+            # A new topic of the name: the earlier one went without us, from the store itself.
+            return ErrorCode.NONE if each.is_new else ErrorCode.INCONSISTENT_TOPIC_ID
         if each.state.leader_epoch < known.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         return ErrorCode.NONE
@@ -247,6 +256,12 @@ class ReplicaManager:
         elif not is_new and manager.offline_dirs:
             # It may well be on the failed directory: an empty one elsewhere would hide that its records are gone.
             raise errors.KafkaStorageError(f"The log of {topic_partition} may be on a log directory that is offline")
+        try:
+            return manager.get_or_create(topic_partition, partition.topic_id, config)
+        except errors.InconsistentTopicIdError:
+            if not is_new:
+                raise
+        manager.set_aside(topic_partition)
         return manager.get_or_create(topic_partition, partition.topic_id, config)
 
     def _open_failed(self, partition: Partition, error: BaseException) -> ErrorCode:
@@ -304,12 +319,13 @@ class ReplicaManager:
             if topic_partition not in self._partitions:
                 state = request.partitions[topic_partition].state
                 self._table.set_leader(*topic_partition, state.leader, state.leader_epoch)
-        for topic in {topic for topic, _ in deleted}:
-            if not self._cache.contains(topic):
-                self._table.remove_topic(topic)
-                self._partition_counts.pop(topic, None)
-                for listener in self.deletion_listeners:
-                    listener(topic)
+        gone = {topic for topic, _ in deleted if not self._cache.contains(topic)}
+        for topic in gone:
+            self._table.remove_topic(topic)
+            self._partition_counts.pop(topic, None)
+        if gone:
+            for listener in self.deletion_listeners:
+                listener(gone)
         return BrokerResponse()
 
     # --- StopReplica --------------------------------------------------------------------------------------------------
@@ -337,7 +353,7 @@ class ReplicaManager:
             if each.delete:
                 deleting.append(topic_partition)
         for batch in _batches(deleting):
-            outcomes = await asyncio.to_thread(self._delete_batch, batch)
+            outcomes = await self._loop.run_in_executor(self._openers, self._delete_batch, batch)
             for topic_partition, error in zip(batch, outcomes, strict=True):
                 if error is not None:
                     logger.error("Partition %s cannot be deleted: %s", topic_partition, error)
@@ -560,11 +576,18 @@ class ReplicaManager:
         task.add_done_callback(self._notifications.discard)
 
     async def _tell_controller(self) -> None:
-        try:
-            value = encode_log_dir_event(self.broker_id)
-            await self._store.create(LOG_DIR_EVENT_PREFIX, value, sequential=True, make_parents=True)
-        except Exception:
-            logger.exception("The controller could not be told of the failed log directory")
+        value = encode_log_dir_event(self.broker_id)
+        while True:
+            try:
+                await self._store.create(LOG_DIR_EVENT_PREFIX, value, sequential=True, make_parents=True)
+            except StoreUnavailableError as error:
+                logger.warning("The controller cannot be told of the failed log directory yet: %s", error)
+                await asyncio.sleep(STORE_RETRY_S)
+            except Exception:
+                logger.exception("The controller could not be told of the failed log directory")
+                return
+            else:
+                return
 
 
 def _batches(items: Sequence[T]) -> Iterable[Sequence[T]]:

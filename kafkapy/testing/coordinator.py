@@ -137,6 +137,8 @@ class MemoryWriter:
         self.failure: Exception | None = None
         self.unwritable: Exception | None = None
         self.read_failure: Exception | None = None
+        self.sync_failure: Exception | None = None
+        self.synced: dict[TopicPartition, int] = {}
         self.max_bytes = 1_048_588
         self.appends = 0
         self._committed: dict[TopicPartition, int] = {}
@@ -207,6 +209,12 @@ class MemoryWriter:
             self._committed[partition] = end
             for listener in self._listeners:
                 listener(partition)
+
+    def sync(self, partition: TopicPartition) -> None:
+        """See PartitionWriter; `synced` says how far."""
+        if self.sync_failure is not None:
+            raise self.sync_failure
+        self.synced[partition] = self.ends.get(partition, 0)
 
     def on_committed(self, listener: CommittedListener) -> None:
         """See PartitionWriter."""

@@ -19,11 +19,10 @@ GARBAGE_LOOK: Final = 10_000
 """So many objects more than before are a reason to look for those that only know each other."""
 
 
-def run_broker(properties: str | None, overrides: Sequence[str], logging_file: str | None) -> NoReturn:
-    """Run a broker until a signal stops it.
-
-    SystemExit with the exit code.
-    """
+def run_broker(
+    properties: str | None, overrides: Sequence[str], logging_file: str | None, *, rebuild_metadata: bool = False
+) -> NoReturn:
+    """Run a broker until it is told to stop. SystemExit with the exit code."""
     try:
         configure_logging(logging_file)
         raw = load_properties(properties) if properties is not None else _quick_start()
@@ -37,7 +36,8 @@ def run_broker(properties: str | None, overrides: Sequence[str], logging_file: s
 
         disabled = [name.strip() for name in raw.get("kafkapy.plugins.disabled", "").split(",") if name.strip()]
         plugins = PluginManager.load(disabled)
-        server = KafkaServer(BrokerConfig.from_properties(raw, plugins.broker_config_def()), plugins)
+        config = BrokerConfig.from_properties(raw, plugins.broker_config_def())
+        server = KafkaServer(config, plugins, rebuild_metadata=rebuild_metadata)
         code = server.run(_started)
     except KafkaError as error:
         _fail(str(error))

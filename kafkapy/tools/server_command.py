@@ -26,8 +26,16 @@ from kafkapy.version import __version__
     metavar="FILE",
     help="Logging file, such as config/logging.properties. Default: $KAFKAPY_LOGGING, else INFO on stderr.",
 )
+@click.option(
+    "--rebuild-metadata",
+    is_flag=True,
+    help="Make topics of the logs that the metadata store does not know, when it was lost or is older than they are. "
+    "Settings of topics are not in the logs: retention is off until you set it.",
+)
 @click.version_option(__version__, prog_name="kafkapy-server")
-def command(properties: str | None, overrides: tuple[str, ...], logging_file: str | None) -> None:
+def command(
+    properties: str | None, overrides: tuple[str, ...], logging_file: str | None, *, rebuild_metadata: bool
+) -> None:
     """Run a kafkapy broker.
 
     PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties. Without a file,
@@ -37,4 +45,4 @@ def command(properties: str | None, overrides: tuple[str, ...], logging_file: st
     Example: kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override
     log.dirs=/tmp/data
     """
-    run_broker(properties, overrides, logging_file)
+    run_broker(properties, overrides, logging_file, rebuild_metadata=rebuild_metadata)

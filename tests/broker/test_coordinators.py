@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from kafkapy.broker.server import KafkaServer
 from kafkapy.coordinator.transaction import verification
 from kafkapy.errors import ErrorCode
+from kafkapy.metadata.embedded import EmbeddedStore
 from kafkapy.plugins import PluginManager, hookimpl
 from kafkapy.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
+from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest
@@ -100,6 +103,64 @@ def test_how_long_a_partition_is_asked_for_again_is_configured(
     with KafkaServer(make_config(tmp_path, **keys)) as server:
         assert server.context.coordinators.verification.enabled
     assert [(each["backoff_ms"], each["backoff_max_ms"]) for each in made] == [(7, used)]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_offsets_of_a_deleted_topic_never_apply_to_its_successor(
+    tmp_path: Path, make_config: Any, connect: Any, crash: bool
+) -> None:
+    """Also when the broker ended between the mark of the deletion and the tombstones."""
+    config = make_config(tmp_path, offsets_topic_num_partitions="3")
+    with KafkaServer(config) as server:
+        client = connect(server)
+        create(client, "topic")
+        find(client, "group")
+        assert commit(client, "group", 5) == ErrorCode.NONE
+        if not crash:
+            assert delete(client, "topic") == ErrorCode.NONE
+            create(client, "topic")
+            assert fetch(client, "group") == -1
+    if crash:
+
+        async def mark() -> None:
+            store = EmbeddedStore(Path(config.metadata_log_dir))
+            await store.start()
+            await store.create("/admin/delete_topics/topic")
+            await store.close()
+
+        asyncio.run(mark())
+        with KafkaServer(config) as server:
+            client = connect(server)
+            server.call(gone(server, "topic"))
+            create(client, "topic")
+            assert fetch(client, "group") == -1
+    with KafkaServer(config) as server:
+        assert fetch(connect(server), "group") == -1
+
+
+def test_the_offsets_topic_itself_can_be_deleted_beside_others(tmp_path: Path, make_config: Any, connect: Any) -> None:
+    with KafkaServer(make_config(tmp_path, offsets_topic_num_partitions="3")) as server:
+        client = connect(server)
+        create(client, "topic")
+        find(client, "group")
+        assert commit(client, "group", 5) == ErrorCode.NONE
+        names = DeleteTopicsRequest(topic_names=["topic", OFFSETS], timeout_ms=30_000)
+        assert [each.error_code for each in client(names, 4).responses] == [ErrorCode.NONE, ErrorCode.NONE]
+        create(client, "topic")
+        find(client, "group")
+        assert fetch(client, "group") == -1
+
+
+async def gone(server: KafkaServer, topic: str) -> None:
+    """Return when the deletion that was under way is complete."""
+    async with asyncio.timeout(60):
+        while await server.context.store.exists(f"/brokers/topics/{topic}") is not None:
+            await asyncio.sleep(0.005)
+
+
+def delete(client: Any, name: str) -> int:
+    error: int = client(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4).responses[0].error_code
+    return error
 
 
 def _partitions(server: KafkaServer) -> list[Any]:

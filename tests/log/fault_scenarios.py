@@ -17,6 +17,7 @@ from log_oracle import Batch, check_derived, check_time, parse_batches, read_all
 
 from kafkapy._speedups.log.cleaner import CleaningStopped
 from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy.controller.leader_epochs import LogAtStart, next_epoch
 from kafkapy.errors import KafkaStorageError
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import Cleaner
@@ -53,6 +54,8 @@ class Ledger:
     """What the checkpoint files say."""
     clean: bool = False
     """The marker of a clean stop is there."""
+    epoch: int = -1
+    """The leader epoch in the metadata store, which loses nothing."""
 
     @property
     def end(self) -> int:
@@ -107,7 +110,8 @@ class Context:
         return self.log
 
     def lead(self) -> None:
-        self.log.become_leader(1, self.log.leader_epochs()[-1][0] + 1 if self.log.leader_epochs() else 0, [1])
+        self.note(epoch=max(self.now.epoch, latest_epoch(self.log)) + 1)
+        self.log.become_leader(1, self.now.epoch, [1])
 
     def append(self, data: bytes | None = None, *, marker: bool = False, **how: Any) -> None:
         """One batch, of its own value each."""
@@ -213,7 +217,7 @@ class Context:
             LocalBackend().open_log(self.root, str(TP), create=True), TP, self.config, clean=clean,
             recovery_point=ledger.checkpoint, log_start_offset=ledger.start_checkpoint,
         )  # fmt: skip
-        log.become_leader(1, (log.leader_epochs() or [(0, 0)])[-1][0] + 1, [1])
+        log.become_leader(1, max(0, next_epoch(ledger.epoch, LogAtStart(clean, latest_epoch(log)))), [1])
         found = read_all(log)
         self.check_records(log, found, ledger, killed=killed)
         first = found[0].base if found else log.log_start_offset
@@ -223,6 +227,18 @@ class Context:
             check_time(log, [one for one in found if one.last >= log.log_start_offset], batch.max_timestamp)
         self.check_files(log)
         self.check_goes_on(log, found, before, whole=killed)
+        self.check_consumers_notice(log, found, ledger)
+
+    def check_consumers_notice(self, log: PartitionLog, found: list[Batch], ledger: Ledger) -> None:
+        """Whoever has read a batch that was lost learns it from the end of its leader epoch, also now that the log has
+        gone on beyond it (KIP-320)."""
+        kept = {(batch.base, batch.content) for batch in found}
+        for batch in ledger.history:
+            if batch.base >= log.log_start_offset and (batch.base, batch.content) not in kept:
+                epoch, end = log.offset_for_leader_epoch(batch.leader_epoch)
+                # What a fetch that names the last epoch is answered with a diverging epoch for.
+                noticed = epoch < batch.leader_epoch or end <= batch.last
+                assert noticed, f"unnoticed: [{batch.base}, {batch.last}] of epoch {batch.leader_epoch}"
 
     def check_records(self, log: PartitionLog, found: list[Batch], ledger: Ledger, *, killed: bool) -> None:
         assert log.log_start_offset <= ledger.start_in_doubt, "records are missing at the start"
@@ -283,6 +299,12 @@ class Context:
         assert log.aborted_transactions() == aborted
         if whole:
             check_derived(log, expected, before)
+
+
+def latest_epoch(log: PartitionLog) -> int:
+    """The newest leader epoch that the log knows, -1 without any."""
+    epochs = log.leader_epochs()
+    return epochs[-1][0] if epochs else -1
 
 
 class CompactedContext(Context):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafkapy.controller import controller
-from kafkapy.controller.admin_requests import NewPartitions, NewTopic
+from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.embedded import EmbeddedStore
 from kafkapy.metadata.store import Operation, Stat, StoreUnavailableError
@@ -106,5 +109,48 @@ def test_a_call_that_fails_once_leaves_no_partition_without_a_leader(
             broker.store.left = -1
             await broker.stop()
         assert failed >= 2
+
+    asyncio.run(run())
+
+
+def test_what_others_do_on_worker_threads_does_not_delay_an_election(make_broker: Any) -> None:
+    """Logs are opened and deleted on threads of their own: the loop's own ones may all be held by a slow disk."""
+
+    async def run() -> None:
+        broker = make_broker()
+        await broker.start()
+        loop, release = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(2))
+        held = [loop.run_in_executor(None, release.wait) for _ in range(4)]
+        try:
+            created = await broker.topic_admin.create_topics([NewTopic("t", 2, 1)], timeout_ms=WAIT_S * 1000)
+            assert isinstance(created["t"], CreatedTopic)
+            assert await broker.topic_admin.delete_topics(["t"], timeout_ms=WAIT_S * 1000) == {"t": None}
+        finally:
+            release.set()
+            await asyncio.gather(*held)
+            await broker.stop()
+
+    asyncio.run(run())
+
+
+def test_the_controller_hears_of_a_failed_directory_when_the_store_answers_again(
+    make_broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_manager, "STORE_RETRY_S", 0.01)
+
+    async def run() -> None:
+        broker = make_broker(log_dirs=f"{tmp_path / 'a'},{tmp_path / 'b'}")
+        broker.store = FailingStore(broker.store.path.parent)
+        await broker.start()
+        try:
+            await broker.topic_admin.create_topics([NewTopic("t", 4, 1)])
+            failed = broker.log_manager.dirs[0].path
+            broker.store.arm(0, False)
+            broker.log_manager.table.fail_dir(failed, OSError(5, "broken"))
+            await until(lambda: sorted(leaders(broker, "t")) == [-1, -1, 0, 0])
+        finally:
+            broker.store.left = -1
+            await broker.stop()
 
     asyncio.run(run())

@@ -23,9 +23,18 @@ from kafkapy.tools.server import plain_arguments
 )
 def test_plain_lines_mean_what_click_says(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
-    monkeypatch.setattr(server_command, "run_broker", lambda *arguments: said.append(arguments))
+    monkeypatch.setattr(server_command, "run_broker", lambda *arguments, **flags: said.append((arguments, flags)))
     server_command.command(line.split(), standalone_mode=False)
-    assert [plain_arguments(line.split())] == said
+    assert said == [(plain_arguments(line.split()), {"rebuild_metadata": False})]
+
+
+def test_a_rebuild_is_for_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(server_command, "run_broker", lambda *arguments, **flags: said.append((arguments, flags)))
+    line = ["--rebuild-metadata", "server.properties"]
+    assert plain_arguments(line) is None
+    server_command.command(line, standalone_mode=False)
+    assert said == [(("server.properties", (), None), {"rebuild_metadata": True})]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.offset_requests import CommitErrors, NewOffset, OffsetCommit
 from kafkapy.coordinator.result import TOO_LARGE, Later
 from kafkapy.errors import ErrorCode, KafkaError
-from kafkapy.metadata.cache import TopicMetadata
+from kafkapy.metadata.cache import MetadataSnapshot, TopicMetadata
 from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kafkapy.slices import filled, in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
@@ -77,7 +77,7 @@ def _handle(context: RequestContext, request: OffsetCommitRequest) -> Later[Offs
             errors.append(_look(topic.name, known, each, allowed, unknown, offsets))
     if not offsets:
         return Later.of(_response(request, errors, {}))
-    committed = context.broker.coordinators.group.commit_offsets(*_commit(context, request, offsets))
+    committed = context.broker.coordinators.group.commit_offsets(*_commit(context, request, offsets, snapshot))
     return committed.map(lambda done: _response(request, errors, _outcome(done, offsets)))
 
 
@@ -108,7 +108,7 @@ async def _handle_large(context: RequestContext, request: OffsetCommitRequest) -
             errors.append(_look(topic.name, known, each, allowed, unknown, offsets))
     outcome: CommitErrors = {}
     if offsets:
-        committed = context.broker.coordinators.group.commit_offsets(*_commit(context, request, offsets))
+        committed = context.broker.coordinators.group.commit_offsets(*_commit(context, request, offsets, snapshot))
         try:
             outcome = await committed.wait()
         except KafkaError as error:
@@ -139,7 +139,10 @@ def _look(
 
 
 def _commit(
-    context: RequestContext, request: OffsetCommitRequest, offsets: dict[TopicPartition, NewOffset]
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    offsets: dict[TopicPartition, NewOffset],
+    snapshot: MetadataSnapshot,
 ) -> tuple[ClientInfo, OffsetCommit]:
     client = ClientInfo(context.client_id or "", f"/{context.client_address}", context.api_version)
     commit = OffsetCommit(
@@ -149,6 +152,7 @@ def _commit(
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         request.retention_time_ms,
+        looked_up=snapshot,
     )
     return client, commit
 

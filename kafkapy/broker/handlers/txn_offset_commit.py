@@ -27,6 +27,7 @@ from kafkapy.coordinator.result import ProducerStamp, Result
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.coordinator.transaction.verification import Operation
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
+from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafkapy.slices import in_slices
@@ -48,8 +49,9 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
         return error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         return error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
+    snapshot = context.broker.metadata_cache.snapshot
     if context.api_version >= FIRST_WITH_TOPIC_ID:
-        names = context.broker.metadata_cache.snapshot.topic_names
+        names = snapshot.topic_names
         async for topic in in_slices(request.topics):
             # Ids that nobody has stay without a name, so that they are unknown below.
             topic.name = names.get(topic.topic_id, "")
@@ -66,7 +68,7 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
                 errors[partition] = ErrorCode.UNKNOWN_TOPIC_ID
             elif topic.name and topic.name not in allowed:
                 errors[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif not context.broker.metadata_cache.contains(partition):
+            elif snapshot.partition(*partition) is None:
                 errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 offsets[partition] = NewOffset(
@@ -74,7 +76,7 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
                 )
     if offsets:
         try:
-            errors |= await _commit(context, request, offsets)
+            errors |= await _commit(context, request, offsets, snapshot)
         except KafkaError as error:
             errors |= dict.fromkeys(offsets, _shown(code_of(error), context.api_version))
     return await _response_in_slices(request, errors)
@@ -90,7 +92,10 @@ def error_response(request: TxnOffsetCommitRequest, error: ErrorCode, message: s
 
 
 async def _commit(
-    context: RequestContext, request: TxnOffsetCommitRequest, offsets: dict[TopicPartition, NewOffset]
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    offsets: dict[TopicPartition, NewOffset],
+    snapshot: MetadataSnapshot,
 ) -> CommitErrors:
     if not request.group_id:
         raise error_for(ErrorCode.INVALID_GROUP_ID)
@@ -106,6 +111,7 @@ async def _commit(
         request.group_instance_id,
         request.generation_id,
         producer=ProducerStamp(*producer),
+        looked_up=snapshot,
     )
     known = Operation.of_txn_offset_commit(context.api_version)
     asks = known is Operation.ADD_PARTITION or coordinators.verification.enabled

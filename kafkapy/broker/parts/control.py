@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from kafkapy._speedups.log.appender import LogAppender
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.auto_topics import AutoTopicCreation
 from kafkapy.broker.context import BrokerContext
 from kafkapy.broker.coordinators import Coordinators
+from kafkapy.broker.logs_at_start import log_at_start
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.producer_ids import ProducerIdManager, highest_known_id
 from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
@@ -83,6 +85,8 @@ class Control(Part):
             alone=broker.alone,
             replaced=broker.stop_failed,
             notify=plugins.notify,
+            forget_offsets=lambda topics, count: broker.context.coordinators.forget_offsets(topics, count),
+            logs_at_start=partial(log_at_start, broker.log_manager),
         )
         topic_admin = TopicAdmin(controller)
         log_manager = broker.log_manager

@@ -67,8 +67,17 @@ class Broker:
     plane_events: DataPlaneEvents
     asks: DataPlaneAsks
 
-    def __init__(self, config: BrokerConfig, plugins: PluginManager | None, stop_failed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        plugins: PluginManager | None,
+        stop_failed: Callable[[], None],
+        *,
+        rebuild_metadata: bool = False,
+    ) -> None:
         self.config = config
+        self.rebuild_metadata = rebuild_metadata
+        """Whether the start writes the topics that the log directories hold into the metadata store."""
         self.state = BrokerState.NOT_RUNNING
         self.loop_lag = LoopLag()
         self.conversions = ConversionCounts()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 from kafkapy.broker.broker_state import BrokerState
 from kafkapy.broker.parts.part import Broker, Part
-from kafkapy.log.dir_scan import parse_directory_name
+from kafkapy.broker.topics_on_disk import know_topics
 from kafkapy.log.log_manager import LogManager
 from kafkapy.types import TopicPartition
 
@@ -52,7 +51,10 @@ class Logs(Part):
     async def start(self, broker: Broker) -> None:
         """Load them and begin with retention, flushes, checkpoints and cleaning."""
         broker.state = BrokerState.RECOVERY
-        await broker.repository.load_topics(_topics_on_disk(broker.log_manager))
+        topics = await know_topics(
+            broker.config, broker.store, broker.log_manager, broker.node_id, rebuild=broker.rebuild_metadata
+        )
+        await broker.repository.load_topics(topics)
         self._loading = True
         await asyncio.get_running_loop().run_in_executor(None, broker.log_manager.load)
         broker.log_manager.start()
@@ -87,14 +89,3 @@ class _LogDirFailed:
             self._broker.on_log_dir_failure(directory, partitions)
             if not self._broker.log_manager.live_dirs:
                 self._broker.stop_failed()
-
-
-def _topics_on_disk(log_manager: LogManager) -> list[str]:
-    """The topics that the log directories hold partitions of."""
-    topics: dict[str, None] = {}
-    for log_dir in filter(lambda each: each.persistent, log_manager.live_dirs):
-        for name in os.listdir(log_dir.path):  # noqa: PTH208
-            partition = parse_directory_name(name)
-            if partition is not None:
-                topics[partition.topic] = None
-    return list(topics)

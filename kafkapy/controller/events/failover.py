@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from kafkapy.controller import notifications
 from kafkapy.controller.controllership import Controllership
@@ -11,8 +12,11 @@ from kafkapy.metadata.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 logger = logging.getLogger("kafka.controller.KafkaController")
 
 
-async def run(controllership: Controllership) -> None:
-    """Take over: read everything, tell all brokers, elect leaders, and go on with what was under way."""
+async def run(controllership: Controllership, raise_epochs: Callable[[], Awaitable[None]]) -> None:
+    """Take over: read everything, tell all brokers, elect leaders, and go on with what was under way.
+
+    `raise_epochs` is called once the leaderships are known, before a broker hears of them.
+    """
     context = controllership.context
     store = controllership.store.store
     for path in (LOG_DIR_EVENTS, ISR_CHANGES):
@@ -22,6 +26,7 @@ async def run(controllership: Controllership) -> None:
     await controllership.configs.load_topics(topics)
     await controllership.adopt_topics(topics)
     context.leadership = await controllership.store.partition_states(context.all_partitions())
+    await raise_epochs()
     for broker in context.live_brokers.values():
         controllership.channels.add_broker(broker)
     marked = await controllership.store.topics_to_delete()

@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 from kafkapy.controller.controllership import Controllership
-from kafkapy.controller.events import topic_change, topic_deletion
+from kafkapy.controller.events import (
+    broker_change,
+    isr_change_notification,
+    log_dir_event_notification,
+    topic_change,
+    topic_deletion,
+)
 
 NAME: Final = "RetryElection"
 
 
 async def run(controllership: Controllership) -> None:
     """Read the store again, bring to life what it has, and elect leaders where there are none."""
+    await broker_change.run(controllership)
+    await controllership.replicas_offline(controllership.context.replicas_without_broker())
+    await log_dir_event_notification.run(controllership)
+    await isr_change_notification.run(controllership)
     await topic_change.run(controllership)
     await controllership.adopt_topics(controllership.context.assignments)
     await topic_deletion.run(controllership)

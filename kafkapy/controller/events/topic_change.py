@@ -19,9 +19,7 @@ async def run(controllership: Controllership) -> None:
     now = set(await controllership.store.topics())
     for topic in controllership.context.assignments.keys() - now:
         logger.info("Topic %s has vanished from the metadata store", topic)
-        topic_id = controllership.context.topic_ids[topic]
-        controllership.context.remove_topic(topic)
-        controllership.notify("topic_deleted", topic=topic, topic_id=topic_id)
+        await controllership.deletion.vanished(topic)
     new = now - controllership.context.assignments.keys()
     if new:
         await controllership.adopt_topics(sorted(new))

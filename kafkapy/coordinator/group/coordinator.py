@@ -16,6 +16,7 @@ from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
 from kafkapy.coordinator.group.consumer.requests import ConsumerClient, check_heartbeat, describe_error
 from kafkapy.coordinator.group.counters import GroupCounters
+from kafkapy.coordinator.group.deleted_topics import DeletedTopics
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
 from kafkapy.coordinator.group.records import GROUP_RECORDS
@@ -89,6 +90,7 @@ class GroupCoordinator:
             write_timeout_ms=lambda: self.config.offset_commit_timeout_ms,
             compression=compression,
         )
+        self.deleted_topics = DeletedTopics(self.runtime, writer, clock)
 
     def partition_for(self, group_id: str) -> int:
         """The partition of __consumer_offsets that a group belongs to."""
@@ -96,6 +98,7 @@ class GroupCoordinator:
 
     def stop(self) -> None:
         """Write what is unwritten; whoever waits is told to look for another coordinator."""
+        self.deleted_topics.close()
         self.runtime.stop()
 
     def write(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
@@ -183,11 +186,11 @@ class GroupCoordinator:
         _check_group_id(group_id)
         return await self.write(group_id, lambda shard, _: shard.offsets.delete(group_id, partitions)).wait()
 
-    def topics_deleted(self, topics: Iterable[str]) -> None:
-        """Forget what all groups have committed for topics that are gone."""
-        gone = set(topics)
-        for partition in self.runtime.shards():
-            self.runtime.write(partition, lambda shard, _: shard.topics_deleted(gone))
+    def topics_deleted(self, topics: Iterable[str], partitions: Iterable[int] | None = None) -> Later[None]:
+        """Forget what groups have committed for topics that are gone, in partitions of __consumer_offsets (None: those
+        coordinated here). See DeletedTopics.forget.
+        """
+        return self.deleted_topics.forget(topics, self.runtime.states() if partitions is None else partitions)
 
     # --- groups -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+from uuid import UUID
 
 from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig
@@ -19,6 +20,7 @@ from kafkapy.coordinator.group.records import offset_commit, offset_tombstone
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import ProducerStamp, Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.coordinator.group.OffsetMetadataManager")
@@ -48,6 +50,8 @@ class OffsetCommit(NamedTuple):
     retention_ms: int = -1
     producer: ProducerStamp | None = None
     """The transaction that the offsets belong to: they count when it has committed."""
+    looked_up: MetadataSnapshot | None = None
+    """Where the request's topics were found. Those that are gone by now, or are others, are refused."""
 
 
 class FetchedOffset(NamedTuple):
@@ -75,12 +79,14 @@ class OffsetRequests:
         heartbeat: Callable[[Group, str], None],
         config: GroupConfig,
         counters: GroupCounters,
+        metadata: Callable[[], MetadataSnapshot],
     ) -> None:
         self._store = store
         self._find = find
         self._heartbeat = heartbeat
         self._config = config
         self._counters = counters
+        self._metadata = metadata
 
     # --- commit -----------------------------------------------------------------------------------------------------
 
@@ -95,7 +101,11 @@ class OffsetRequests:
         errors: CommitErrors = {}
         records: list[CoordinatorRecord] = []
         limit = self._config.offset_metadata_max_bytes
+        gone = self._gone(request)
         for partition, new in request.offsets.items():
+            if partition.topic in gone:
+                errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
             metadata = new.metadata or ""
             if len(metadata) > limit or (4 * len(metadata) > limit and len(metadata.encode()) > limit):
                 errors[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -106,6 +116,14 @@ class OffsetRequests:
             records.append(offset_commit(request.group_id, partition.topic, partition.partition, committed))
         self._counters.offset_commits += len(records)
         return Result(errors, records, producer=request.producer)
+
+    def _gone(self, request: OffsetCommit) -> set[str]:
+        """Topics that were deleted while the request waited: their offsets would be inherited by the next ones."""
+        before, now = request.looked_up, self._metadata()
+        if before is None or before is now or before.topics is now.topics:
+            return set()
+        topics = {partition.topic for partition in request.offsets}
+        return {each for each in topics if _topic_id(before, each) != _topic_id(now, each)}
 
     def _validate_commit(self, client: ClientInfo, request: OffsetCommit) -> None:
         transactional = request.producer is not None
@@ -200,10 +218,6 @@ class OffsetRequests:
         partitions = dict.fromkeys([*self._store.of_group(group_id), *self._store.pending_of_group(group_id)])
         return [offset_tombstone(group_id, *partition) for partition in partitions]
 
-    def tombstones_of_topics(self, topics: set[str]) -> list[CoordinatorRecord]:
-        """For all offsets of topics that were deleted."""
-        return [offset_tombstone(group, *partition) for group, partition in self._store.partitions_of_topics(topics)]
-
     # --- expiry -----------------------------------------------------------------------------------------------------
 
     def expired(self, group: Group, now_ms: int, most: int) -> tuple[list[CoordinatorRecord], bool]:
@@ -227,3 +241,8 @@ class OffsetRequests:
             logger.info("%d offsets of group %s have expired", len(records), group.group_id)
         left = len(records) < len(offsets) or self._store.has_open_transactions(group.group_id)
         return records, not left
+
+
+def _topic_id(snapshot: MetadataSnapshot, name: str) -> UUID | None:
+    topic = snapshot.topics.get(name)
+    return None if topic is None else topic.topic_id

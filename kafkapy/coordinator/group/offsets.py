@@ -6,7 +6,8 @@ Source: org.apache.kafka.coordinator.group.OffsetMetadataManager (its state, not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from kafkapy.protocol.messages.group_metadata_records import OffsetCommitKey, OffsetCommitValue
@@ -28,13 +29,18 @@ class CommittedOffset(NamedTuple):
     """Grows with each record of the log, so that a transaction's offset does not replace one that is newer."""
 
 
+_Offsets = dict[str, dict[TopicPartition, CommittedOffset]]
+
+
 class OffsetStore:
     """Owned by a GroupShard; used on the control loop's thread."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
+        self._groups: _Offsets = {}
+        self._pending: dict[int, _Offsets] = {}
         self._open: dict[str, set[int]] = {}
+        self._topics: dict[str, dict[str, int]] = {}
+        """Topic to group to how many of its offsets are of the topic, committed and pending ones."""
         self._sequence = 0
 
     # --- changes ----------------------------------------------------------------------------------------------------
@@ -44,9 +50,9 @@ class OffsetStore:
         self._sequence += 1
         partition = TopicPartition(key.topic, key.partition)
         if value is None:
-            _remove(self._groups, key.group, partition)
+            self._remove(self._groups, key.group, partition)
             for producer in list(self._open.get(key.group, ())):
-                _remove(self._pending[producer], key.group, partition)
+                self._remove(self._pending[producer], key.group, partition)
                 if key.group not in self._pending[producer]:
                     self._close(producer, key.group)
             return
@@ -59,10 +65,9 @@ class OffsetStore:
             self._sequence,
         )
         if producer_id == NO_PRODUCER:
-            self._groups.setdefault(key.group, {})[partition] = committed
+            self._put(self._groups, key.group, partition, committed)
         else:
-            groups = self._pending.setdefault(producer_id, {})
-            groups.setdefault(key.group, {})[partition] = committed
+            self._put(self._pending.setdefault(producer_id, {}), key.group, partition, committed)
             self._open.setdefault(key.group, set()).add(producer_id)
 
     def apply_end_transaction_marker(self, producer_id: int, committed: bool) -> list[str]:
@@ -71,14 +76,37 @@ class OffsetStore:
         ended = self._pending.pop(producer_id, {})
         for group_id, offsets in ended.items():
             self._close(producer_id, group_id)
-            if not committed:
-                continue
-            known = self._groups.setdefault(group_id, {})
+            known = self._groups.get(group_id, {})
             for partition, offset in offsets.items():
                 before = known.get(partition)
-                if before is None or offset.sequence > before.sequence:
-                    known[partition] = offset
+                if committed and (before is None or offset.sequence > before.sequence):
+                    self._put(self._groups, group_id, partition, offset)
+                    known = self._groups[group_id]
+                self._count(partition.topic, group_id, -1)
         return list(ended)
+
+    def _put(self, store: _Offsets, group_id: str, partition: TopicPartition, offset: CommittedOffset) -> None:
+        offsets = store.setdefault(group_id, {})
+        if partition not in offsets:
+            self._count(partition.topic, group_id, 1)
+        offsets[partition] = offset
+
+    def _remove(self, store: _Offsets, group_id: str, partition: TopicPartition) -> None:
+        offsets = store.get(group_id)
+        if offsets is not None and offsets.pop(partition, None) is not None:
+            self._count(partition.topic, group_id, -1)
+            if not offsets:
+                del store[group_id]
+
+    def _count(self, topic: str, group_id: str, change: int) -> None:
+        groups = self._topics.setdefault(topic, {})
+        count = groups.get(group_id, 0) + change
+        if count:
+            groups[group_id] = count
+            return
+        groups.pop(group_id, None)
+        if not groups:
+            del self._topics[topic]
 
     def _close(self, producer_id: int, group_id: str) -> None:
         producers = self._open.get(group_id)
@@ -118,23 +146,16 @@ class OffsetStore:
         for producer in self._open.get(group_id, ()):
             yield from self._pending[producer].get(group_id, ())
 
-    def partitions_of_topics(self, topics: set[str]) -> Iterator[tuple[str, TopicPartition]]:
-        """(group, partition) of every offset, committed or pending, of some topics."""
-        stores = [self._groups, *self._pending.values()]
-        found = {
-            (group_id, partition): None
-            for store in stores
-            for group_id, offsets in store.items()
-            for partition in offsets
-            if partition.topic in topics
-        }
-        yield from found
+    def groups_of_topics(self, topics: Iterable[str]) -> list[str]:
+        """The groups with an offset, committed or pending, of any of the topics."""
+        return list(dict.fromkeys(group_id for topic in topics for group_id in self._topics.get(topic, ())))
+
+    def partitions_of_topics(self, group_id: str, topics: AbstractSet[str]) -> tuple[list[TopicPartition], int]:
+        """A group's partitions of some topics with an offset, committed or pending; and how many were looked at."""
+        stores = [self._groups.get(group_id, {})]
+        stores += [self._pending[producer].get(group_id, {}) for producer in self._open.get(group_id, ())]
+        found = dict.fromkeys(each for offsets in stores for each in offsets if each.topic in topics)
+        return list(found), sum(map(len, stores))
 
     def __len__(self) -> int:
         return sum(len(offsets) for offsets in list(self._groups.values()))
-
-
-def _remove(store: dict[str, dict[TopicPartition, CommittedOffset]], group_id: str, partition: TopicPartition) -> None:
-    offsets = store.get(group_id)
-    if offsets is not None and offsets.pop(partition, None) is not None and not offsets:
-        del store[group_id]

@@ -91,7 +91,9 @@ class GroupShard:
         self.clock = context.clock
         self.groups: dict[str, Group] = {}
         self.store = OffsetStore()
-        self.offsets = OffsetRequests(self.store, self.groups.get, self._heartbeat_by_commit, config, counters)
+        self.offsets = OffsetRequests(
+            self.store, self.groups.get, self._heartbeat_by_commit, config, counters, metadata
+        )
         self._rebalance = ClassicRebalance(self.find_classic, context.timer, context.clock, config, self._rebalanced)
         self.classic = ClassicRequests(self.find_classic, self._create_classic, self._rebalance, config)
         self._migration = ConsumerMigration(self._rebalance, context.clock, config, metadata)
@@ -310,20 +312,6 @@ class GroupShard:
                 del self.groups[group.group_id]
                 return []
         return group.tombstones()
-
-    def topics_deleted(self, topics: set[str]) -> Result[None]:
-        """Forget the offsets of topics that are gone."""
-        records = self.offsets.tombstones_of_topics(topics)
-        result = Result(None, records[:RECORDS_PER_EXPIRY])
-        if len(records) > RECORDS_PER_EXPIRY:
-            key = "topics-deleted", frozenset(topics)
-
-            def go_on(error: BaseException | None) -> None:
-                if error is None:
-                    self.timer.schedule(key, 0, lambda _shard, _now: self.topics_deleted(topics))
-
-            result.after = go_on
-        return result
 
     def count_states(self) -> dict[tuple[GroupType, str], int]:
         """Groups by type and state, for metrics. Any thread."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kafkapy.broker.thread_counts import THREAD_COUNTS
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest
 from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -181,3 +182,20 @@ def test_concurrent_changes_of_one_resource_are_all_kept(
                 alter(client, kind, topic_name, (key, DELETE, None))
             assert list(pool.map(change, changes.items())) == [ErrorCode.NONE] * len(changes)
             assert {key: entry(client, kind, topic_name, key).value for key in changes} == changes
+
+
+@pytest.mark.parametrize("key", THREAD_COUNTS)
+def test_thread_counts_change_at_most_by_half_or_to_double(client: Any, broker: Any, key: str) -> None:
+    current = broker.config.get_int(key)
+    for wanted in (2 * current + 1, 1_000_000, *([current // 2 - 1] if current >= 4 else [])):
+        refused = alter(client, BROKER, "", (key, SET, str(wanted)))
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert str(current) in refused.error_message
+    for wanted in (max(current // 2, 1), 2 * current):
+        assert alter(client, BROKER, "", (key, SET, str(wanted)), validate_only=True).error_code == ErrorCode.NONE
+    try:
+        assert alter(client, BROKER, "", (key, SET, str(2 * current))).error_code == ErrorCode.NONE
+        assert alter(client, BROKER, "", (key, SET, str(4 * current))).error_code == ErrorCode.NONE, "in steps"
+        assert alter(client, BROKER, "", (key, SET, str(2 * current))).error_code == ErrorCode.NONE
+    finally:
+        assert alter(client, BROKER, "", (key, DELETE, None)).error_code == ErrorCode.NONE

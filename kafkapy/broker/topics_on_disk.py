@@ -1,0 +1,44 @@
+"""Which topics the log directories hold, and which of them the metadata store knows, before the logs are loaded."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.log.dir_scan import METADATA_TOPIC, parse_directory_name
+from kafkapy.log.stray_logs import KnownTopic, StrayLogs
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+    from kafkapy.log.log_manager import LogManager
+    from kafkapy.metadata.store import MetadataStore
+
+
+async def know_topics(
+    config: BrokerConfig, store: MetadataStore, log_manager: LogManager, node_id: int, *, rebuild: bool
+) -> list[str]:
+    """The topics that the log directories hold partitions of; the log manager learns which of them the store knows, and
+    sets the others aside. With `rebuild` they are written into the store before. StartupError.
+    """
+    if rebuild:
+        from kafkapy.broker.rebuild_metadata import rebuild_metadata
+
+        await rebuild_metadata(config, store, log_manager, node_id)
+    topics = topics_on_disk(log_manager)
+    known = await ControllerStore(store).topic_assignments(topics)
+    log_manager.strays = StrayLogs(
+        {topic: KnownTopic(found.topic_id, found.partitions.keys()) for topic, (found, _) in known.items()}
+    )
+    return topics
+
+
+def topics_on_disk(log_manager: LogManager) -> list[str]:
+    """The topics that the log directories hold partitions of."""
+    topics: dict[str, None] = {}
+    for log_dir in filter(lambda each: each.persistent, log_manager.live_dirs):
+        for name in os.listdir(log_dir.path):  # noqa: PTH208
+            partition = parse_directory_name(name)
+            if partition is not None and partition.topic != METADATA_TOPIC:
+                topics[partition.topic] = None
+    return list(topics)
