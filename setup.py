@@ -1,4 +1,4 @@
-"""Builds every kernel in kafkapy/_speedups, its rooms included, as one C++ extension module each (scripts/build_kernels.py).
+"""Builds every kernel in kafkapy/_speedups and its rooms as one C++ extension module each (scripts/build_kernels.py).
 
 Environment:
     KAFKAPY_DEBUG=1     bounds checks, assertions, line tracing and HTML annotation

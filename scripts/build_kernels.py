@@ -2,17 +2,18 @@
 
 `setup.py` is the only user. Both steps go by content, never by the times of files:
 
-- Cython runs for a kernel when its .pyx, a .pxd that it reaches, the directives or Cython itself differ from what its C++ was made from.
-  The new C++ replaces the old file only if it differs.
-- The compiler runs for a kernel when its C++, the flags, the compiler or a header differ from what its module was built from, or
-  when the module is not the file that was built.
+- Cython runs for a kernel when its .pyx, a .pxd that it reaches, the directives or Cython itself differ from what its
+  C++ was made from. The new C++ replaces the old file only if it differs.
+- The compiler runs for a kernel when its C++, the flags, the compiler or a header differ from what its module was built
+  from, or when the module is not the file that was built.
 
-A change of a .pxd therefore costs a run of Cython for each kernel that reaches it, and a compile only for those whose C++ changed.
-What was built from what is below build/: `cython*/` has the C++ with its inputs, `kernels/` the inputs of each module.
+A change of a .pxd therefore costs a run of Cython for each kernel that reaches it, and a compile only for those whose
+C++ changed. Below build/, `cython*/` holds the C++ with a digest of its inputs, `kernels/` the inputs of each module.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import multiprocessing
@@ -26,7 +27,7 @@ import sys
 import sysconfig
 from collections import Counter
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
 BUILD = Path("build")
+PR_SET_PDEATHSIG = 1
 NEEDED = "Building needs, on Debian: apt install g++ python3-dev liblz4-dev libzstd-dev libsnappy-dev zlib1g-dev"
 CYTHON = f"{Path(Cython.__file__).parent}{os.sep}"
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
@@ -60,7 +62,9 @@ def find_kernels(root: Path, only: set[str], libraries: dict[str, list[str]], **
             continue
         named |= names & only
         name = ".".join(source.with_suffix("").parts)
-        found.append(Extension(name, [str(source)], language="c++", libraries=libraries.get(source.stem, []), **options))
+        found.append(
+            Extension(name, [str(source)], language="c++", libraries=libraries.get(source.stem, []), **options)
+        )
     if only - named:
         raise SystemExit(f"KAFKAPY_EXT: {root} has no kernel {', '.join(sorted(only - named))}")
     return found
@@ -69,7 +73,7 @@ def find_kernels(root: Path, only: set[str], libraries: dict[str, list[str]], **
 class BuildKernels(build_ext):
     """Builds what differs, several kernels at a time, and says which; a wheel takes kernels that were built in place.
 
-    A subclass sets the class attributes. Kernels below `in_place_only` (packages) are built in place, and are in no wheel.
+    A subclass sets the class attributes. Kernels below the packages `in_place_only` are in no wheel.
     """
 
     root = Path()
@@ -284,20 +288,27 @@ class Kernel:
         )
 
 
-INLINE = re.compile(r"^static CYTHON_INLINE [^;{}\n]*?\b(__pyx_f_\w+)\([^;{}\n]*\) ?\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(
+    r"^static CYTHON_INLINE [^;{}\n]*?\b(__pyx_f_\w+)\([^;{}\n]*\) ?\{\n.*?^\}\n", re.MULTILINE | re.DOTALL
+)
 
 
 def without_unused(text: str) -> str:
     """C++ without the inline functions that nothing in it names.
 
-    Cython writes all those of every .pxd that a kernel reaches. Where one changes, only its users are to be compiled again.
+    Cython writes every inline function of every .pxd that a kernel reaches. A change of one compiles only its users.
     """
-    while True:
+    before = None
+    while text != before:
+        before = text
         uses = Counter(re.findall(r"__pyx_f_\w+", text))
-        shorter = INLINE.sub(lambda match: "" if uses[match[1]] == 1 else match[0], text)
-        if shorter == text:
-            return text
-        text = shorter
+        pieces, end = [], 0
+        for match in INLINE.finditer(text):
+            if uses[match[1]] == 1:
+                pieces.append(text[end : match.start()])
+                end = match.end()
+        text = "".join([*pieces, text[end:]])
+    return text
 
 
 class Progress:
@@ -323,8 +334,9 @@ reporter: Progress
 
 
 def start_worker(waiting: list[Kernel], progress: Progress) -> None:
-    """Ctrl-C ends a process at once: half a module has another name."""
+    """Ctrl-C ends a process at once, and so does the end of its parent: half a module has another name."""
     global reporter
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     work[:] = waiting
     reporter = progress
@@ -343,7 +355,7 @@ def digest_of(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-@lru_cache(maxsize=None)
+@cache
 def digest_of_file(path: str) -> str:
     """A digest of a file that does not change during the build."""
     try:
@@ -352,13 +364,13 @@ def digest_of_file(path: str) -> str:
         return type(error).__name__
 
 
-@lru_cache(maxsize=None)
+@cache
 def digest_of_headers(paths: tuple[str, ...]) -> str:
     """A digest of the headers of a kernel."""
     return digest_of([(path, digest_of_file(path)) for path in paths])
 
 
-@lru_cache(maxsize=None)
+@cache
 def flags_of(command: BuildKernels) -> str:
     """A digest of what is the same for all kernels: the compiler, its version and its flags."""
     compiler = command.compiler
@@ -367,7 +379,9 @@ def flags_of(command: BuildKernels) -> str:
         version = subprocess.run([*compiler.compiler_cxx, "--version"], capture_output=True, text=True).stdout
     except OSError as error:
         version = type(error).__name__
-    return digest_of(programs, version, compiler.include_dirs, compiler.macros, compiler.library_dirs, bool(command.debug))
+    return digest_of(
+        programs, version, compiler.include_dirs, compiler.macros, compiler.library_dirs, bool(command.debug)
+    )
 
 
 def options_of(ext: Extension) -> list[Any]:

@@ -1,6 +1,6 @@
 """What a build does: it compiles what differs, says so kernel by kernel, and leaves the rest alone.
 
-The real setup.py builds a small package in a tree of its own: two kernels that share declarations, one of them in a room.
+The real setup.py builds a small package in a tree of its own: two kernels share declarations, and one is in a room.
 """
 
 from __future__ import annotations
@@ -201,7 +201,8 @@ def test_a_name_that_no_kernel_has_is_refused(tree: Tree) -> None:
 
 def test_a_kernel_that_does_not_compile_says_what_building_needs(tree: Tree) -> None:
     before = tree.module("second").read_bytes()
-    tree.edit("second.pyx", "def answer", "cdef extern from *:\n    '''\n    #error no such library\n    '''\n\ndef answer")
+    broken = "cdef extern from *:\n    '''\n    #error no such library\n    '''\n\n"
+    tree.edit("second.pyx", "def answer", f"{broken}def answer")
     lines = tree.build(fails=True)
     assert any("#error no such library" in line for line in lines)
     assert any(line.startswith("error: kafkapy/_speedups/second.pyx does not compile") for line in lines)
