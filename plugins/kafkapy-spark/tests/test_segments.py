@@ -91,7 +91,7 @@ class Disk:
         return int(log.last_stable_offset if committed else log.high_watermark)
 
     def wait_for_markers(self, topic: str) -> None:
-        """Wait until every transaction that ended is decided in the log: the broker replies before it writes markers."""
+        """Wait until the log decides every transaction that ended: the broker replies before it writes markers."""
         wait_for(lambda: self.end(topic, committed=True) == self.end(topic))
 
 
