@@ -221,7 +221,9 @@ class Kernel:
                 show_all_warnings=False,
             )
             made = (scratch / self.source).with_suffix(".cpp")
-            text = without_unused(made.read_text())
+            text = made.read_text()
+            if not self.command.annotate:
+                text = without_unused(without_lines_of_declarations(text))
             made.unlink()
             self.cpp.parent.mkdir(parents=True, exist_ok=True)
             if not self.cpp.exists() or text != self.cpp.read_text():
@@ -309,6 +311,20 @@ def without_unused(text: str) -> str:
                 end = match.end()
         text = "".join([*pieces, text[end:]])
     return text
+
+
+FILES = re.compile(r"^static const char\* const __pyx_f\[\] = \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
+LINE = re.compile(r"\b__PYX_ERR\((\d+), \d+,")
+
+
+def without_lines_of_declarations(text: str) -> str:
+    """C++ that names line 1 for every error in a .pxd, most of them failed imports, so that its lines may move."""
+    files = FILES.search(text)
+    if files is None:
+        return text
+    names = re.findall(r'^\s*"([^"]*)"', files[1], re.MULTILINE)
+    declarations = {str(number) for number, name in enumerate(names) if name.endswith(".pxd")}
+    return LINE.sub(lambda match: f"__PYX_ERR({match[1]}, 1," if match[1] in declarations else match[0], text)
 
 
 class Progress:
