@@ -7,22 +7,24 @@ STAMPS := build/stamps
 CONFIG ?= config/server.properties
 ARGS ?=
 
-KERNELS := $(shell find kafkapy -name "*.pyx" -o -name "*.pxd")
-STUBS := $(shell find kafkapy/_speedups -name "*.pyi")
+KERNELS := $(shell find kafkapy -name '*.pyx' -o -name '*.pxd')
+# Those with types for Python, which stubtest compares with the kernel.
+MODULES := $(sort $(subst /,.,$(basename $(shell find kafkapy/_speedups -name '*.pyi' ! -name __init__.pyi))))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve test test-spark test-spark-tables lint asan tsan soak perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
+.PHONY: help build serve test quick test-spark test-spark-tables lint asan tsan soak perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
 	@echo 'serve         build, then a broker on config/server.properties (CONFIG=, ARGS="--override k=v")'
-	@echo 'test          build, lint, and all tests but the long ones (ARGS=... goes to pytest)'
+	@echo 'test          build, lint, and all tests but the long ones, in parallel (ARGS=... goes to pytest)'
+	@echo 'quick         lint and unit tests of what changed since main, within a minute'
+	@echo 'test-spark    only the tests of the Spark connector (plugins/kafkapy-spark), on a real Spark as in "test"'
 	@echo 'test-spark-tables  archives of the engine spark in Delta tables, on a Spark that Delta has a jar for'
-	@echo 'test-spark    the Spark connector on a real Spark (plugins/kafkapy-spark)'
 	@echo 'lint          ruff, mypy, stubtest'
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
 	@echo 'tsan          network, log, purgatory, cleaner and move tests under ThreadSanitizer'
@@ -50,7 +52,7 @@ $(STAMPS)/venv: pyproject.toml scripts/requirements.py scripts/system-packages
 	$(PIP) install -q -r build/requirements.txt
 	@touch $@
 
-$(STAMPS)/kernels: $(STAMPS)/venv setup.py $(KERNELS)
+$(STAMPS)/kernels: $(STAMPS)/venv setup.py scripts/build_kernels.py $(KERNELS)
 	$(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
@@ -71,11 +73,15 @@ serve: build
 
 # --- checking -----------------------------------------------------------------------------------------------------
 
-# Lint and tests both run whatever the other says; pytest's summary comes last.
-test: build $(STAMPS)/test-venv
+# Lint and both parts of the tests run whatever the others say; pytest's summaries come last.
+test: build $(STAMPS)/test-venv $(STAMPS)/spark
 	@scripts/system-packages test
 	@lint=0; $(MAKE) --no-print-directory lint || { lint=1; echo 'make lint FAILED (see above); the tests run all the same'; }; \
-	$(BIN)/python -m pytest $(ARGS) && exit $$lint
+	$(BIN)/python scripts/run_tests.py $(ARGS) && exit $$lint
+
+# What is near to a change; `make test` is for all of it. ARGS=--list names the tests, ARGS="--since HEAD" takes what is not committed.
+quick: build $(STAMPS)/test-venv
+	@$(BIN)/python scripts/quick.py $(ARGS)
 
 # Spark's workers find the format among the top-level modules of sys.path's directories: a plain link, no import hook.
 $(STAMPS)/spark: $(STAMPS)/install $(STAMPS)/test-venv plugins/kafkapy-spark/pyproject.toml
@@ -86,7 +92,7 @@ $(STAMPS)/spark: $(STAMPS)/install $(STAMPS)/test-venv plugins/kafkapy-spark/pyp
 	@touch $@
 
 test-spark: $(STAMPS)/spark
-	$(BIN)/python -m pytest -m 'not soak' plugins/kafkapy-spark/tests $(ARGS)
+	$(BIN)/python scripts/run_tests.py plugins/kafkapy-spark/tests $(ARGS)
 
 # The Spark that Delta's newest jar is made for, beside the one of the other tests. The jar comes from Maven Central.
 SPARK_OF_TABLES = 4.2.1
@@ -103,7 +109,7 @@ lint: build $(STAMPS)/test-venv
 	echo 'mypy'; $(BIN)/python -m mypy || failed=1; \
 	echo 'stubtest'; $(BIN)/python -m mypy.stubtest --concise --mypy-config-file pyproject.toml \
 		--allowlist scripts/stubtest-allowlist.txt \
-		--ignore-unused-allowlist --ignore-disjoint-bases $(subst /,.,$(STUBS:.pyi=)) || failed=1; \
+		--ignore-unused-allowlist --ignore-disjoint-bases $(MODULES) || failed=1; \
 	exit $$failed
 
 asan: build $(STAMPS)/test-venv
@@ -155,7 +161,7 @@ interop-java-old: build $(STAMPS)/test-venv
 # --- making -------------------------------------------------------------------------------------------------------
 
 wheel: build
-	rm -rf build/lib.* build/bdist.*
+	rm -rf build/lib.* build/bdist.* build/kernels/wheel
 	$(PIP) wheel -q --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
 
@@ -163,6 +169,6 @@ docs: build
 	$(BIN)/python -m kafkapy.config.reference
 
 clean:
-	rm -rf build dist *.egg-info 
-	find kafkapy -name "*.so" -delete
+	rm -rf build dist *.egg-info
+	find kafkapy/_speedups -name '*.so' -delete
 	find kafkapy tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,26 +13,35 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SPEEDUPS = ROOT / "kafkapy" / "_speedups"
-ALL_KERNELS = sorted(str(path.relative_to(ROOT).with_suffix("")) for path in SPEEDUPS.rglob("*.pyx"))
-KERNELS = [name for name in ALL_KERNELS if "/testing/" not in name]
-
+TESTING = ROOT / "kafkapy" / "_speedups" / "testing"
+# Those that users get, as paths without an ending.
+KERNELS = sorted(
+    path.relative_to(ROOT).with_suffix("").as_posix()
+    for path in (ROOT / "kafkapy" / "_speedups").rglob("*.pyx")
+    if not path.is_relative_to(TESTING)
+)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of the work tree, made in a copy that keeps times: kernels that are built already are only packed."""
+    """A wheel of the work tree, made in a copy: kernels that are built already are only packed."""
     directory = tmp_path_factory.mktemp("wheel")
     copy, dist = directory / "tree", directory / "dist"
     copy.mkdir()
     shutil.copytree(ROOT / "kafkapy", copy / "kafkapy", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("build/cython", "build/flags"):
+    for name in ("build/cython", "build/kernels"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name)
-        elif (ROOT / name).exists():
-            (copy / name).parent.mkdir(exist_ok=True)
-            shutil.copy2(ROOT / name, copy / name)
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"):
+    (copy / "scripts").mkdir()
+    for name in (
+        "setup.py",
+        "scripts/build_kernels.py",
+        "pyproject.toml",
+        "MANIFEST.in",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+    ):
         shutil.copy2(ROOT / name, copy / name)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-w"]
     subprocess.run([*command, str(dist), str(copy)], check=True, timeout=1500)
@@ -45,12 +54,12 @@ def test_a_wheel_has_kernels_declarations_and_types_but_no_sources_of_kernels(wh
     names = set(zipfile.ZipFile(wheel).namelist())
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     for kernel in KERNELS:
-        for ending in (suffix, ".pxd", *((".pyi",) if (ROOT / f"{kernel}.pyi").exists() else ())):
+        endings = [ending for ending in (".pxd", ".pyi") if (ROOT / f"{kernel}{ending}").exists()]
+        for ending in (suffix, *endings):
             assert f"{kernel}{ending}" in names
-    assert len(KERNELS) < len(ALL_KERNELS)
     assert [name for name in names if name.startswith("kafkapy/_speedups/testing/")] == []
-    paths = (path for path in (ROOT / "kafkapy").rglob("*.py") if SPEEDUPS / "testing" not in path.parents)
-    modules = {str(path.relative_to(ROOT)) for path in paths}
+    files = (path for path in (ROOT / "kafkapy").rglob("*.py") if not path.is_relative_to(TESTING))
+    modules = {str(path.relative_to(ROOT)) for path in files}
     assert modules <= names
     assert "kafkapy/py.typed" in names
     assert [name for name in names if name.endswith((".pyx", ".cpp"))] == []

@@ -32,7 +32,8 @@ def servers(kafka_broker: Any) -> str:
 @pytest.fixture
 def topic(kafka_broker: Any, request: pytest.FixtureRequest) -> str:
     name = f"arrow-{abs(hash(request.node.name))}-{time.monotonic_ns()}"
-    kafka_broker.create_topic(name, 3)
+    # The records are old: a broker that checks its logs in the middle of a test would delete them.
+    kafka_broker.create_topic(name, 3, {"retention.ms": "-1"})
     return name
 
 

@@ -27,7 +27,8 @@ def run(workers: list[Any]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        # A flush of all that was written may be what it is in, and a busy disk takes its time.
+        thread.join(240)
         assert not thread.is_alive(), "a thread hangs"
     if failures:
         raise failures[0]

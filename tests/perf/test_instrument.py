@@ -25,7 +25,10 @@ from work.session import Session
 
 from kafkapy._speedups.records.record_batch import check_crc
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the load generator is compiled with gcc")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="the load generator is compiled with gcc"),
+]
 
 TOPIC = "t"
 Answer = Callable[[bytes], bytes]

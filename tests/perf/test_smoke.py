@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from work import ALL
 
+pytestmark = pytest.mark.alone
+
 RUN = Path(__file__).parents[2] / "perf" / "run.py"
 OF_THE_LIMIT = {"W1", "W2", "W3"}
 JAVA_ONLY = {"X"}

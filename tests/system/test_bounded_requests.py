@@ -30,6 +30,8 @@ from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import Request
 from kafkapy.testing.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.alone
+
 CLIENT = "bounds"
 RECORDS = batch(b"v")
 GROWTH = 4

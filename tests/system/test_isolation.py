@@ -26,6 +26,14 @@ def plugin_environment(flag: Path) -> dict[str, str]:
     }
 
 
+def answers_in_spells(flag: Path, answered: list[float]) -> list[int]:
+    """How many answers came during each spell in which the plugin kept the loop busy."""
+    file = Path(f"{flag}.spells")
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    spells = [tuple(map(float, line.split())) for line in lines if line.endswith("\n")]
+    return [sum(start < at < finish for at in answered) for start, finish in spells]
+
+
 def test_produce_and_fetch_are_answered_while_the_control_loop_is_busy(tmp_path: Path) -> None:
     flag = tmp_path / "busy"
     with BrokerProcess(tmp_path / "broker", environment=plugin_environment(flag)) as broker:
@@ -33,9 +41,12 @@ def test_produce_and_fetch_are_answered_while_the_control_loop_is_busy(tmp_path:
         client = RawClient(broker.bootstrap)
         assert client.call(produce_request("t", batch(b"first")), 9).responses[0].partition_responses[0].error_code == 0
         flag.touch()
-        answered = []
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
+        answered: list[float] = []
+        deadline = time.monotonic() + 60
+        # A data plane that waits for Python answers between the spells, at most once or twice inside one. How many fit
+        # into one depends on the machine.
+        while sum(count >= 10 for count in answers_in_spells(flag, answered)) < 3:
+            assert time.monotonic() < deadline, answers_in_spells(flag, answered)
             produced = client.call(produce_request("t", batch(b"x")), 9).responses[0].partition_responses[0]
             assert produced.error_code == 0
             fetched = client.call(fetch_request("t", produced.base_offset), 11).responses[0].partitions[0]
@@ -44,11 +55,6 @@ def test_produce_and_fetch_are_answered_while_the_control_loop_is_busy(tmp_path:
             answered.append(time.monotonic())
         flag.unlink()
         client.close()
-        spells = [tuple(map(float, line.split())) for line in Path(f"{flag}.spells").read_text().splitlines()]
-    assert len(spells) >= 3, "the plugin did not keep the loop busy"
-    # A data plane that waits for Python would answer between the spells, at most once or twice inside one.
-    for start, finish in spells[1:-1]:
-        assert sum(start < at < finish for at in answered) >= 10
 
 
 @pytest.mark.parametrize("storage", ["local", "memory"])

@@ -14,6 +14,8 @@ from interop.clients import ConfluentClient, Record
 from interop.conftest import make_broker
 from system.raw_client import RawClient, batch, fetch_request, produce_request
 
+pytestmark = pytest.mark.alone
+
 MEGABYTE = 1 << 20
 
 

@@ -17,6 +17,8 @@ from system.slow_files import OPEN, READ, RENAME, SYNC, WRITE, SlowFiles
 
 from kafkapy.testing.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.alone
+
 DELAY_S = 2.0
 # Nobody else waits for even a quarter of the delay, on however busy a machine; `make soak` asks for the real bound.
 BOUND_S = DELAY_S / 4

@@ -25,6 +25,8 @@ from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
 from kafkapy.protocol.schema import Request
 from kafkapy.testing.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.alone
+
 PARTITIONS = 50
 STALL_MS = 6000
 ROUNDS = 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -79,6 +80,20 @@ def topic(broker: testing.Broker) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def wait_for_markers(broker: testing.Broker) -> Callable[[str, int], None]:
+    """Waits until a partition's log decides every transaction that ended: a broker replies before it writes markers."""
+
+    def wait(topic: str, partition: int) -> None:
+        log = broker.server.context.log_manager.get(at(topic, partition))
+        deadline = time.monotonic() + 60
+        while log.last_stable_offset < log.high_watermark:
+            assert time.monotonic() < deadline, f"{topic}-{partition} has an open transaction"
+            time.sleep(0.02)
+
+    return wait
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -22,7 +23,11 @@ from kafkapy_spark.schema import SCHEMA
 from kafkapy import KafkaAdminClient, KafkaProducer
 from kafkapy.admin import NewTopic
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.skipif(not os.environ.get("KAFKAPY_INTEROP_JAVA"), reason="Apache Kafka runs with: make interop-spark"),
+    pytest.mark.timeout(300),
+]
 
 OVERRIDES = {
     "log.cleaner.backoff.ms": "100",

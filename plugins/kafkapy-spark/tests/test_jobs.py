@@ -43,7 +43,12 @@ def write(producer: KafkaProducer, topic: str, records: list[tuple[int, bytes | 
 
 
 def test_profile(
-    spark: Any, topic: Callable[..., str], producer: KafkaProducer, broker: Any, kafka: dict[str, str]
+    spark: Any,
+    topic: Callable[..., str],
+    producer: KafkaProducer,
+    broker: Any,
+    kafka: dict[str, str],
+    wait_for_markers: Callable[[str, int], None],
 ) -> None:
     """A topic with a hot key, null keys, tombstones, silences and a transaction, and one without records; partitions in
     several tasks."""
@@ -64,6 +69,7 @@ def test_profile(
         transactional.begin_transaction()
         transactional.send(name, b"value", b"hot", partition=1, timestamp_ms=START_MS)
         transactional.commit_transaction()
+    wait_for_markers(name, 1)
     sent.append((1, b"hot", b"value", 0))
     options = {"maxTasks": "7", "rowsPerTask": "30"}
     found = profile(spark, [name, empty], kafka=kafka, options=options, top=3, gap_ms=60_000)

@@ -90,6 +90,10 @@ class Disk:
         log = self.broker.server.context.log_manager.get(TopicPartition(topic, 0))
         return int(log.last_stable_offset if committed else log.high_watermark)
 
+    def wait_for_markers(self, topic: str) -> None:
+        """Wait until the log decides every transaction that ended: the broker replies before it writes markers."""
+        wait_for(lambda: self.end(topic, committed=True) == self.end(topic))
+
 
 @pytest.fixture(scope="module")
 def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
@@ -218,6 +222,7 @@ def test_an_abort_that_the_index_has_late_fails_the_task(disk: Disk, tmp_path: P
             producer.begin_transaction()
             producer.send(topic, b"x", partition=0).get(10)
             (producer.commit_transaction if commit else producer.abort_transaction)()
+    disk.wait_for_markers(topic)
     copy = copied(disk.of(topic), tmp_path)
     (index,) = copy.glob("*.txnindex")
     entry = index.read_bytes()
@@ -544,6 +549,7 @@ def test_what_is_undecided_is_read_from_the_broker(disk: Disk) -> None:
         (undecided,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 11}})
         assert undecided.topic_ids == {}
         producer.abort_transaction()
+    disk.wait_for_markers(topic)
     (decided,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 11}})
     assert [row for batch in reader.read(decided) for row in batch["offset"].to_pylist()] == list(range(10))
     assert disk.asked == []
