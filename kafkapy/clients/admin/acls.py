@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkapy.clients.admin.routing import AdminRouting
-from kafkapy.clients.admin.shapes import error_of, error_type
-from kafkapy.errors import IllegalArgumentError, KafkaError, NoError, error_for
+from kafkapy.clients.admin.shapes import checked, error_of, error_type
+from kafkapy.errors import IllegalArgumentError, KafkaError, NoError
 from kafkapy.protocol.messages.create_acls import CreateAclsRequest
 from kafkapy.protocol.messages.delete_acls import DeleteAclsRequest
 from kafkapy.protocol.messages.describe_acls import DescribeAclsRequest
@@ -110,9 +110,7 @@ class AclAdmin(AdminRouting):
             operation=acl_filter.operation,
             permission_type=acl_filter.permission_type,
         )
-        response = await self._ask_about(request, [acl_filter])
-        if response.error_code:
-            raise error_for(response.error_code, response.error_message)
+        response = checked(await self._ask_about(request, [acl_filter]))
         return [
             _acl(each, resource.resource_type, resource.resource_name, resource.pattern_type)
             for resource in response.resources

@@ -11,9 +11,9 @@ from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
-from kafkapy.clients.admin.shapes import OK, as_dict, error_of, error_text, member_of, operation_names
+from kafkapy.clients.admin.shapes import OK, as_dict, checked, error_of, error_text, member_of, operation_names
 from kafkapy.clients.admin.topics import TopicAdmin
-from kafkapy.errors import UnsupportedVersionError, error_for
+from kafkapy.errors import UnsupportedVersionError
 from kafkapy.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 from kafkapy.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -52,9 +52,7 @@ class ClusterAdmin(TopicAdmin):
             )
 
         async def ask(node: int) -> dict[str, Any]:
-            response = await self.send_built(node, DescribeClusterRequest, build, deadline)
-            if response.error_code:
-                raise error_for(response.error_code, response.error_message)
+            response = checked(await self.send_built(node, DescribeClusterRequest, build, deadline))
             shown = as_dict(
                 response,
                 "throttle_time_ms",
@@ -84,10 +82,7 @@ class ClusterAdmin(TopicAdmin):
         )
 
         async def ask(node: int) -> Any:
-            response = await self.send(node, request, deadline)
-            if response.error_code:
-                raise error_for(response.error_code, response.error_message or None)
-            return response
+            return checked(await self.send(node, request, deadline))
 
         shown = as_dict(await self.one(self.anywhere, ask, deadline), "error_code", "error_message")
         for topic in shown["topics"]:
@@ -147,10 +142,7 @@ class ClusterAdmin(TopicAdmin):
 
         async def ask(node: int) -> Any:
             low = 1 if validate_only else 0
-            response = await self.send_built(node, UpdateFeaturesRequest, build, deadline, low=low)
-            if response.error_code:
-                raise error_for(response.error_code, response.error_message)
-            return response
+            return checked(await self.send_built(node, UpdateFeaturesRequest, build, deadline, low=low))
 
         response = await self.one(self.at_controller, ask, deadline)
         told = {each.feature: error_text(each.error_code, each.error_message) or OK for each in response.results}
@@ -209,10 +201,7 @@ class ClusterAdmin(TopicAdmin):
             return ApiVersionsRequest(client_software_name="kafkapy", client_software_version=__version__)
 
         async def ask(node: int) -> Any:
-            response = await self.send_built(node, ApiVersionsRequest, build, deadline, low=low)
-            if response.error_code:
-                raise error_for(response.error_code)
-            return response
+            return checked(await self.send_built(node, ApiVersionsRequest, build, deadline, low=low))
 
         somewhere = self.at_controller if at_controller else self.anywhere
         return await self.one(somewhere if broker is None else self.at_node(broker), ask, deadline)

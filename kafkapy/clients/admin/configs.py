@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from kafkapy.clients.admin.routing import AdminRouting, raise_first
-from kafkapy.clients.admin.shapes import OK, as_dict, error_of, error_text, member_of
+from kafkapy.clients.admin.shapes import OK, as_dict, checked, error_of, error_text, member_of
 from kafkapy.config.suggestions import did_you_mean
 from kafkapy.errors import ErrorCode, UnsupportedVersionError, error_for
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest
@@ -215,10 +215,7 @@ class ConfigAdmin(AdminRouting):
             return ListConfigResourcesRequest(resource_types=[int(each) for each in wanted] if version else [])
 
         async def ask(node: int) -> Any:
-            response = await self.send_built(node, ListConfigResourcesRequest, build, deadline, low=low)
-            if response.error_code:
-                raise error_for(response.error_code)
-            return response
+            return checked(await self.send_built(node, ListConfigResourcesRequest, build, deadline, low=low))
 
         found: dict[str, list[str]] = {}
         for resource in (await self.one(self.anywhere, ask, deadline)).config_resources:

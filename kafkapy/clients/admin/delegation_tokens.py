@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kafkapy.clients.admin.routing import AdminRouting
-from kafkapy.errors import IllegalArgumentError, error_for
+from kafkapy.clients.admin.shapes import checked
+from kafkapy.errors import IllegalArgumentError
 from kafkapy.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kafkapy.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kafkapy.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
@@ -110,10 +111,7 @@ class DelegationTokenAdmin(AdminRouting):
         deadline = self.deadline()
 
         async def ask(node: int) -> Any:
-            response = await self.send(node, request, deadline, low=low)
-            if response.error_code:
-                raise error_for(response.error_code)
-            return response
+            return checked(await self.send(node, request, deadline, low=low))
 
         return await self.one(self.anywhere, ask, deadline)
 

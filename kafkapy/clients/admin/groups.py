@@ -14,7 +14,16 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from kafkapy.clients.admin.routing import WRONG_COORDINATOR, AdminRouting, Deadline, raise_first
-from kafkapy.clients.admin.shapes import OK, as_dict, error_of, error_text, error_type, member_of, operation_names
+from kafkapy.clients.admin.shapes import (
+    OK,
+    as_dict,
+    checked,
+    error_of,
+    error_text,
+    error_type,
+    member_of,
+    operation_names,
+)
 from kafkapy.errors import ErrorCode, GroupIdNotFoundError, KafkaError, UnsupportedVersionError, error_for
 from kafkapy.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -125,9 +134,7 @@ class GroupAdmin(AdminRouting):
         low = 5 if types else 4 if states else 0
 
         async def ask(node: int) -> list[dict[str, Any]]:
-            response = await self.send(node, request, deadline, low=low)
-            if response.error_code:
-                raise error_for(response.error_code)
+            response = checked(await self.send(node, request, deadline, low=low))
             return [as_dict(group) for group in response.groups]
 
         wanted = sorted(await self.brokers()) if broker_ids is None else list(broker_ids)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafkapy.clients.admin.routing import AdminRouting
-from kafkapy.clients.admin.shapes import as_dict, error_type
-from kafkapy.errors import KafkaError, error_for
+from kafkapy.clients.admin.shapes import as_dict, checked, error_type
+from kafkapy.errors import KafkaError
 from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkapy.types import TopicPartitionReplica
@@ -40,10 +40,7 @@ class LogDirAdmin(AdminRouting):
             request = DescribeLogDirsRequest(topics=topics)
 
             async def ask(at: int) -> Any:
-                response = await self.send(at, request, deadline)
-                if response.error_code:
-                    raise error_for(response.error_code)
-                return response
+                return checked(await self.send(at, request, deadline))
 
             response = await self.one(self.at_node(node), ask, deadline)
             return {"broker": node, "log_dirs": [as_dict(result) for result in response.results]}

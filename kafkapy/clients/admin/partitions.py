@@ -11,7 +11,15 @@ from typing import Any
 
 from kafkapy.clients.admin.results import ElectLeadersResult, PartitionElection, TopicElection
 from kafkapy.clients.admin.routing import raise_first
-from kafkapy.clients.admin.shapes import as_dict, by_topic, error_of, error_type, member_of, partitions_argument
+from kafkapy.clients.admin.shapes import (
+    as_dict,
+    by_topic,
+    checked,
+    error_of,
+    error_type,
+    member_of,
+    partitions_argument,
+)
 from kafkapy.clients.admin.topics import TopicAdmin
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -182,10 +190,7 @@ class PartitionAdmin(TopicAdmin):
 
         async def ask(node: int) -> Any:
             low = 0 if allow_replication_factor_change else 1
-            response = await self.send_built(node, AlterPartitionReassignmentsRequest, build, deadline, low=low)
-            if response.error_code:
-                raise error_for(response.error_code, response.error_message)
-            return response
+            return checked(await self.send_built(node, AlterPartitionReassignmentsRequest, build, deadline, low=low))
 
         response = await self.one(self.at_controller, ask, deadline)
         return {
@@ -211,10 +216,7 @@ class PartitionAdmin(TopicAdmin):
 
         async def ask(node: int) -> Any:
             request = ListPartitionReassignmentsRequest(timeout_ms=self.request_ms(deadline), topics=topics)
-            response = await self.send(node, request, deadline)
-            if response.error_code:
-                raise error_for(response.error_code, response.error_message)
-            return response
+            return checked(await self.send(node, request, deadline))
 
         response = await self.one(self.at_controller, ask, deadline)
         return {

@@ -16,6 +16,7 @@ __all__ = [
     "OK",
     "as_dict",
     "by_topic",
+    "checked",
     "error_of",
     "error_text",
     "error_type",
@@ -67,6 +68,14 @@ def error_type(code: int) -> type[KafkaError]:
 def error_of(code: int, message: str | None = None) -> KafkaError | None:
     """The error of a code, None for 0; without a message of the broker's it has its own."""
     return error_for(code, message or None) if code else None
+
+
+def checked(response: Any) -> Any:
+    """The response, unless it has an error of the whole request, which is raised."""
+    error = error_of(response.error_code, getattr(response, "error_message", None))
+    if error is not None:
+        raise error
+    return response
 
 
 def error_text(code: int, message: str | None = None) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kafkapy.clients.admin.partitions import PartitionAdmin
 from kafkapy.clients.admin.routing import raise_first
-from kafkapy.clients.admin.shapes import by_topic, error_of, member_of
+from kafkapy.clients.admin.shapes import by_topic, checked, error_of, member_of
 from kafkapy.errors import ErrorCode, KafkaError, TransactionalIdNotFoundError, error_for
 from kafkapy.protocol.messages.describe_producers import DescribeProducersRequest
 from kafkapy.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -149,9 +149,7 @@ class TransactionAdmin(PartitionAdmin):
         deadline = self.deadline()
 
         async def ask(node: int) -> list[TransactionListing]:
-            response = await self.send(node, request, deadline, low=low)
-            if response.error_code:
-                raise error_for(response.error_code)
+            response = checked(await self.send(node, request, deadline, low=low))
             return [
                 TransactionListing(each.transactional_id, each.producer_id, TransactionState(each.transaction_state))
                 for each in response.transaction_states

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kafkapy.clients.admin.routing import AdminRouting
-from kafkapy.clients.admin.shapes import error_of, member_of
+from kafkapy.clients.admin.shapes import checked, error_of, member_of
 from kafkapy.errors import ErrorCode, IllegalArgumentError, error_for
 from kafkapy.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kafkapy.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -118,10 +118,7 @@ class UserAdmin(AdminRouting):
         deadline = self.deadline()
 
         async def ask(node: int) -> Any:
-            response = await self.send(node, request, deadline)
-            if response.error_code:
-                raise error_for(response.error_code, response.error_message)
-            return response
+            return checked(await self.send(node, request, deadline))
 
         return {
             result.user: {
@@ -181,10 +178,7 @@ class UserAdmin(AdminRouting):
         deadline = self.deadline()
 
         async def ask(node: int) -> Any:
-            response = await self.send(node, request, deadline)
-            if response.error_code:
-                raise error_for(response.error_code, response.error_message)
-            return response
+            return checked(await self.send(node, request, deadline))
 
         return [
             ClientQuota(_entity(entry), {value.key: value.value for value in entry.values})
