@@ -184,6 +184,16 @@ INTENDED = [
         "A level that is none is a malformed request; Kafka fails with UNKNOWN_SERVER_ERROR for every partition.",
     ),
     Intended(
+        "^FETCH .*: unknown (topic|partition) (joins|stays)$",
+        "session_id: 0, theirs 'set'|error_code: 70, theirs 0|elements",
+        "A session ends when a topic or partition joins that does not exist: it would be kept for nobody.",
+    ),
+    Intended(
+        "^LIST_OFFSETS .*: isolation (2|-1)$",
+        "error_code: 42, theirs -1",
+        "A level that is none is INVALID_REQUEST; Kafka fails with UNKNOWN_SERVER_ERROR.",
+    ),
+    Intended(
         "^FETCH .*: replica 7$",
         "",
         "A replica that is none of the partition's reads as a follower; NOT_LEADER_OR_FOLLOWER comes with replication.",
