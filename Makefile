@@ -7,8 +7,8 @@ STAMPS := build/stamps
 CONFIG ?= config/server.properties
 ARGS ?=
 
-KERNELS := $(wildcard kafkapy/_speedups/*.pyx kafkapy/_speedups/*.pxd kafkapy/*.pxd)
-MODULES := $(notdir $(basename $(wildcard kafkapy/_speedups/*.pyx)))
+KERNELS := $(shell find kafkapy -name "*.pyx" -o -name "*.pxd")
+STUBS := $(shell find kafkapy/_speedups -name "*.pyi")
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 export PYTHON
@@ -103,7 +103,7 @@ lint: build $(STAMPS)/test-venv
 	echo 'mypy'; $(BIN)/python -m mypy || failed=1; \
 	echo 'stubtest'; $(BIN)/python -m mypy.stubtest --concise --mypy-config-file pyproject.toml \
 		--allowlist scripts/stubtest-allowlist.txt \
-		--ignore-unused-allowlist --ignore-disjoint-bases $(MODULES:%=kafkapy._speedups.%) || failed=1; \
+		--ignore-unused-allowlist --ignore-disjoint-bases $(subst /,.,$(STUBS:.pyi=)) || failed=1; \
 	exit $$failed
 
 asan: build $(STAMPS)/test-venv
@@ -163,5 +163,6 @@ docs: build
 	$(BIN)/python -m kafkapy.config.reference
 
 clean:
-	rm -rf build dist *.egg-info kafkapy/_speedups/*.so
+	rm -rf build dist *.egg-info 
+	find kafkapy -name "*.so" -delete
 	find kafkapy tests -name __pycache__ -type d -prune -exec rm -rf {} +

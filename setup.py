@@ -76,7 +76,7 @@ def extensions() -> list[Extension]:
     flags = str(flags_file())
     return [
         Extension(
-            f"kafkapy._speedups.{source.stem}",
+            ".".join(source.with_suffix("").parts),
             [str(source)],
             language="c++",
             extra_compile_args=compile_args,
@@ -85,8 +85,8 @@ def extensions() -> list[Extension]:
             define_macros=[("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [],
             depends=[flags],
         )
-        for source in sorted(SPEEDUPS.glob("*.pyx"))
-        if not ONLY or source.stem in ONLY
+        for source in sorted(SPEEDUPS.rglob("*.pyx"))
+        if not ONLY or source.stem in ONLY or ".".join(source.with_suffix("").parts[2:]) in ONLY
     ]
 
 
@@ -95,7 +95,7 @@ class BuildKernels(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         """Compile one kernel, or copy it."""
-        in_place = ROOT / SPEEDUPS / Path(self.get_ext_fullpath(ext.name)).name
+        in_place = (ROOT / Path(*ext.name.split("."))).with_name(Path(self.get_ext_fullpath(ext.name)).name)
         inputs = [*ext.sources, *ext.depends]
         built = in_place.stat().st_mtime if in_place.exists() else 0.0
         current = all(Path(path).stat().st_mtime <= built for path in inputs)

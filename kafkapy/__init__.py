@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kafkapy.version import __version__
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.consumer_record import ConsumerRecord
+    from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
     from kafkapy.admin import OffsetSpec
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
     from kafkapy.clients.consumer.consumer import KafkaConsumer
@@ -28,7 +28,7 @@ _MODULES = {
     "AsyncConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
     "ConsumerGroupMetadata": "kafkapy.clients.consumer.membership.protocol",
     "ConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
-    "ConsumerRecord": "kafkapy._speedups.consumer_record",
+    "ConsumerRecord": "kafkapy._speedups.clients.consumer.consumer_record",
     "DefaultSerializer": "kafkapy.serializer",
     "Deserializer": "kafkapy.serializer",
     "IsolationLevel": "kafkapy.types",

@@ -1,17 +1,17 @@
-"""The one table of Kafka's error codes, the exceptions made from it, and those that clients raise by themselves.
+"""The table of Kafka's error codes, and the exceptions.
 
 `ErrorCode` is the table: every code on the wire with its name, whether a client may retry, and a default message. The
-exception of a code is named after it (``UNKNOWN_TOPIC_OR_PARTITION`` gives ``UnknownTopicOrPartitionError``), is made
-when it is first asked for, and derives from `RetriableError` or straight from `KafkaError`:
+exception of a code is named after it (``UNKNOWN_TOPIC_OR_PARTITION`` gives ``UnknownTopicOrPartitionError``), exists
+from its first use, and derives from `RetriableError` or from `KafkaError`:
 
     from kafkapy.errors import ErrorCode, UnknownTopicOrPartitionError, code_of, error_for
 
     raise UnknownTopicOrPartitionError("topic 'orders' has no partition 7")
     raise error_for(response.error_code)
 
-`code_of` is the only place that maps an arbitrary exception to the wire. Classes that kafka-python calls otherwise are
-found under its names too (``KafkaConfigurationError``, ``NotLeaderForPartitionError``, ``NoBrokersAvailable``).
-Source: org.apache.kafka.common.protocol.Errors, org.apache.kafka.common.errors.
+`code_of` is the only place that maps an arbitrary exception to the wire. The module also has kafka-python's names of
+these classes (``KafkaConfigurationError``, ``NotLeaderForPartitionError``, ``NoBrokersAvailable``), and the exceptions
+that only clients raise. Source: org.apache.kafka.common.protocol.Errors, org.apache.kafka.common.errors.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ __all__ = [
 
 
 class ErrorCode(IntEnum):
-    """An error code of the Kafka protocol (int16 on the wire). Immutable; used on every thread.
+    """An error code of the Kafka protocol (int16 on the wire).
 
-    `retriable` says whether a client may send the same request again; `message` is the default text.
+    `retriable` tells whether a client may send the same request again; `message` is the default text. Immutable; used
+    on every thread.
     """
 
     retriable: bool
@@ -74,7 +75,10 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The member for a code; UNKNOWN_SERVER_ERROR for a code this table does not know, as Kafka's clients do."""
+        """The member for a code.
+
+        Unknown codes give UNKNOWN_SERVER_ERROR, as in Kafka's clients.
+        """
         try:
             return cls(code)
         except ValueError:
@@ -224,56 +228,57 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """Base of every error that has a code on the wire. Raised on the control plane and by the clients.
+    """Base of every error that has a code on the wire.
 
-    `code` is the `ErrorCode`, `retriable` whether the same request may be sent again; `str()` is what a client sees.
+    The control plane and the clients raise it. `code` is the `ErrorCode`, `retriable` tells whether a client may send
+    the same request again, and `str()` is the text for clients.
     """
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
     invalid_metadata: ClassVar[bool] = False
-    """Whether what the client knows of the cluster is out of date, so that it asks anew before it tries again."""
+    """Whether the client must refresh its metadata before a retry."""
     errno: ClassVar[int | None] = None
-    """The code as a number, as kafka-python calls it; None for errors that come from no broker."""
+    """The code as a number, under kafka-python's name; None for errors of the client itself."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(self.code.message if message is None else message)
 
     @property
     def message(self) -> str:
-        """The text that goes into an error_message field of a response."""
+        """The text for the error_message field of a response."""
         return str(self)
 
 
 class RetriableError(KafkaError):
-    """Base of the errors after which a client may send the same request again."""
+    """Base of errors after which a client may repeat the request."""
 
     retriable = True
 
 
 class InvalidMetadataError(RetriableError):
-    """Base of the errors that say that the client's view of the cluster is out of date."""
+    """Base of errors that reveal outdated cluster metadata of the client."""
 
     invalid_metadata = True
 
 
 class AuthorizationError(KafkaError):
-    """Base of the errors that say that the client's principal may not do that."""
+    """Base of errors about missing permissions of the client's principal."""
 
 
 class AuthenticationError(KafkaError):
-    """Base of the errors that say that the client could not prove who it is."""
+    """Base of errors about a failed authentication of the client."""
 
 
 class InvalidOffsetError(KafkaError):
-    """Base of the errors about a position that cannot be read from."""
+    """Base of errors about an unreadable position."""
 
 
 class ConfigError(KafkaError, ValueError):
-    """A configuration key has a value that is not allowed, or is not a key at all. Answered as INVALID_CONFIG.
+    """A configuration key is unknown, or its value is not allowed.
 
-    `key`, `value` and `reason` (what is allowed) are kept apart; `line` is the 1-based line in `source`, a file.
-    A value that is a secret is passed as `None` and shown as ``[hidden]``.
+    The broker answers it as INVALID_CONFIG. `key`, `value` and `reason` (the allowed values) are separate; `line` is
+    the 1-based line in `source`, a file. A secret value is `None`, and the text shows ``[hidden]``.
     """
 
     code = ErrorCode.INVALID_CONFIG
@@ -295,7 +300,10 @@ class ConfigError(KafkaError, ValueError):
 
 
 class PluginError(KafkaError):
-    """A plugin could not be loaded, or two plugins claim the same name. The message names the plugin and says why."""
+    """A plugin did not load, or two plugins register the same name.
+
+    The message names the plugin and the reason.
+    """
 
 
 def class_name(code: ErrorCode) -> str:
@@ -346,11 +354,14 @@ _BASES: dict[ErrorCode, type[KafkaError]] = {
     ),
     ErrorCode.OFFSET_OUT_OF_RANGE: InvalidOffsetError,
 }
-"""The families of errors that are caught together; what is not named here is a RetriableError or a KafkaError."""
+"""The base classes of families of errors. All other errors are RetriableError or KafkaError."""
 
 
 def error_class(code: int) -> type[KafkaError]:
-    """The exception class of a code; UnknownServerError for codes outside the table. ValueError for NONE."""
+    """The exception class of a code.
+
+    Codes outside the table give UnknownServerError. ValueError for NONE.
+    """
     member = ErrorCode.of(code)
     if not member:
         raise ValueError("error code 0 (NONE) is not an error")
@@ -370,19 +381,20 @@ def error_class(code: int) -> type[KafkaError]:
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
-    """A new exception for a code, with the table's message unless another is given."""
+    """A new exception for a code, by default with the table's message."""
     return error_class(code)(message)
 
 
 def for_code(error_code: int) -> type[KafkaError]:
-    """kafka-python's and aiokafka's name: the class of a code, NoError for 0."""
+    """The class of a code, NoError for 0; kafka-python's and aiokafka's name."""
     return NoError if error_code == 0 else error_class(error_code)
 
 
 def code_of(error: BaseException) -> ErrorCode:
-    """The code that goes on the wire for any exception: its `code` where that is an ErrorCode, as every KafkaError has.
+    """The code on the wire for any exception.
 
-    The only such mapping in the project.
+    This is its `code` when that is an ErrorCode, as every KafkaError has. This function is the only such mapping in the
+    project.
     """
     code = getattr(error, "code", None)
     if isinstance(code, ErrorCode):
@@ -401,55 +413,63 @@ _STORAGE_ERRNOS = frozenset(
 )
 
 
-# --- what clients raise by themselves -----------------------------------------------------------------------------
+# --- errors that only clients raise -------------------------------------------------------------------------------
 
 
 class KafkaTimeoutError(RetriableError):
-    """Something did not happen within the time it was given: a result, metadata, room in the buffer."""
+    """A result, metadata or buffer space did not arrive in time."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """There was no room for a record within max.block.ms: the producer's memory (buffer.memory) is full of records that
-    are not sent yet."""
+    """A record found no room within max.block.ms.
+
+    The producer's memory (buffer.memory) is full of unsent records.
+    """
 
 
 class KafkaConnectionError(InvalidMetadataError):
-    """The connection to a broker could not be made, or was lost before the response arrived."""
+    """The connection to a broker failed, or was lost before the response."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class NoBrokersAvailableError(KafkaConnectionError):
-    """None of the bootstrap servers could be reached in time. A KafkaConnectionError, as which aiokafka raises it."""
+    """No bootstrap server answered in time.
+
+    It is a KafkaConnectionError, because aiokafka raises that.
+    """
 
     code = ErrorCode.BROKER_NOT_AVAILABLE
 
 
 class NodeNotReadyError(RetriableError):
-    """There is no connection to the broker now, and it is too early for the next attempt (reconnect.backoff.ms)."""
+    """The broker has no connection, and reconnect.backoff.ms is not over yet."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class NoError(KafkaError):
-    """No error. Never raised: its class stands in results by partition where all went well, as in kafka-python."""
+    """No error, for results by partition, as in kafka-python. Never raised."""
 
     code = ErrorCode.NONE
     errno = 0
 
 
 class StaleMetadataError(InvalidMetadataError):
-    """What the client knows of the cluster does not name the broker or the leader that is needed."""
+    """The client's metadata lacks the needed broker or leader."""
 
 
 class KafkaProtocolError(KafkaError):
-    """What a broker sent is no answer to what it was asked."""
+    """A broker sent a response that does not match its request."""
 
 
 class IllegalStateError(KafkaError):
-    """The object is not in a state that allows the call: closed, of another process, without an assignment."""
+    """The object's state does not allow the call.
+
+    For example, it is closed, belongs to another process, or has no assignment.
+    """
 
 
 class IllegalArgumentError(KafkaError, ValueError):
@@ -457,15 +477,18 @@ class IllegalArgumentError(KafkaError, ValueError):
 
 
 class WakeupError(KafkaError):
-    """The consumer's wait was ended by wakeup()."""
+    """wakeup() ended the consumer's wait."""
 
 
 class SerializationError(KafkaError):
-    """A key or a value could not be turned into bytes, or bytes into a key or a value."""
+    """A key or a value does not convert to or from bytes."""
 
 
 class RecordDeserializationError(SerializationError):
-    """A fetched record could not be deserialized; seek past `offset` of the partition to go on."""
+    """A deserializer failed on a fetched record.
+
+    Seek past `offset` of the partition to continue.
+    """
 
     def __init__(self, message: str | None = None, topic: str = "", partition: int = -1, offset: int = -1) -> None:
         super().__init__(message)
@@ -478,30 +501,34 @@ class RecordDeserializationError(SerializationError):
 
 
 class UnsupportedCodecError(KafkaError):
-    """The compression is not one that is known here."""
+    """kafkapy does not know the codec."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class CommitFailedError(KafkaError):
-    """The offsets were not committed: the group has gone on without this member, and its partitions have others."""
+    """The group has removed this member, so the commit failed.
+
+    Other members own its partitions.
+    """
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or _COMMIT_FAILED)
 
 
 class RetriableCommitFailedError(RetriableError):
-    """The offsets were not committed, but the same commit may succeed later."""
+    """The commit failed, but may succeed later."""
 
 
 class NoOffsetForPartitionError(InvalidOffsetError):
-    """A partition has no committed offset, and auto.offset.reset says that none is to be chosen."""
+    """A partition has no committed offset, and auto.offset.reset is none."""
 
 
 class LogTruncationError(InvalidOffsetError):
-    """The log has lost records below the consumer's position, and auto.offset.reset says not to choose another one.
+    """The log lost records below the consumer's position.
 
-    `divergent_offsets`: by topic-partition the offset from which the log differs from what was read.
+    Raised when auto.offset.reset is none. `divergent_offsets` has, by topic-partition, the first offset that differs
+    from the records already read.
     """
 
     def __init__(self, message: str | None = None, divergent_offsets: dict[Any, Any] | None = None) -> None:
@@ -510,12 +537,12 @@ class LogTruncationError(InvalidOffsetError):
 
 
 class TransactionAbortedError(KafkaError):
-    """The record was not sent because its transaction was aborted."""
+    """The abort of its transaction discarded the record."""
 
 
 _COMMIT_FAILED = (
-    "The commit cannot be completed, because the group has rebalanced and given the partitions to another member: the "
-    "time between two calls of poll() was longer than max.poll.interval.ms. Raise it, or lower max.poll.records."
+    "The commit failed: the group has rebalanced and assigned the partitions to another member, because the time "
+    "between two calls of poll() exceeded max.poll.interval.ms. Raise it, or lower max.poll.records."
 )
 
 _KAFKA_PYTHON_NAMES: dict[str, type[KafkaError] | ErrorCode] = {
@@ -536,7 +563,7 @@ _KAFKA_PYTHON_NAMES: dict[str, type[KafkaError] | ErrorCode] = {
     "UnknownError": ErrorCode.UNKNOWN_SERVER_ERROR,
     "UnrecognizedBrokerVersion": ErrorCode.UNSUPPORTED_VERSION,
 }
-"""Names of kafka-python (and one of Java's) for what is called otherwise here."""
+"""Names of kafka-python (and one of Java's) for classes with another name here."""
 
 
 def __getattr__(name: str) -> type[KafkaError]:

@@ -291,6 +291,11 @@ class CompressionType(IntEnum):
         """The lower-case name used in configurations. compression.type says "uncompressed" for NONE on topics."""
         return self.name.lower()
 
+    @classmethod
+    def config_names(cls) -> tuple[str, ...]:
+        """All names, as producers know them, in the order of their codes."""
+        return tuple(codec.config_name for codec in cls)
+
 
 class ListOffsetsTimestamp(IntEnum):
     """The negative timestamps of ListOffsets that name a place instead of a time."""

@@ -26,7 +26,7 @@ from typing import Any
 
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars
 
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import Cleaner

@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.fetch_session import FetchSessionCache
-from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
+from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.network.socket_server import SocketServer, SocketServerConfig
 from kafkapy.types import Endpoint
 

@@ -14,7 +14,8 @@ import statistics
 import time
 from collections.abc import Callable
 
-from kafkapy._speedups import crc32c, record_batch
+from kafkapy._speedups.base import crc32c
+from kafkapy._speedups.records import record_batch
 from kafkapy.records.batches import RecordBatchBuilder, decode_records, iter_batches
 from kafkapy.records.validator import RecordRules, validate_records
 from kafkapy.types import CompressionType

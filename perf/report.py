@@ -377,10 +377,11 @@ def write(results: Results, docs: Path) -> None:
     out = [
         "# Performance",
         "",
-        "Measured by `make perf` (`perf/run.py`); this page and its charts are made from `docs/performance.json`. "
-        "Smaller is better for CPU, latency, memory and times; larger for throughput.",
+        "`make perf` (`perf/run.py`) measures these values, and writes this page and its charts from "
+        "`docs/performance.json`. Smaller is better for CPU, latency, memory and times; larger is better for "
+        "throughput.",
         "",
-        "The works need not be of one run; all peers of a work are, but for those that it left out:",
+        "Works may come from different runs. All measured peers of one work come from the same run:",
         "",
         _markdown(_run_rows(results)),
         "",
@@ -393,8 +394,8 @@ def write(results: Results, docs: Path) -> None:
         "",
         "## Floors",
         "",
-        "kafkapy's median over the other's, in the median and in the worst of the cells; a floor holds when it does in "
-        "the worst cell.",
+        "The ratio is kafkapy's median divided by the other's, in the median cell and in the worst cell. A floor holds "
+        "when the worst cell is within its bound.",
         "",
         _markdown(_floor_rows(results)),
     ]

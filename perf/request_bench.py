@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.fetch_session import FetchSessionCache
-from kafkapy._speedups.partition_log import PartitionLog
-from kafkapy._speedups.partition_table import PartitionTable
-from kafkapy._speedups.request_driver import RequestDriver
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
+from kafkapy._speedups.requests.partition_table import PartitionTable
+from kafkapy._speedups.testing.request_driver import RequestDriver
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.memory import MemoryLogStorage
 from kafkapy.protocol.messages.fetch import FetchRequest

@@ -2,6 +2,8 @@
 
     .venv/bin/python perf/run.py [--smoke] [--work W1,W2] [--peers kafkapy,apache-4.x,limit] [--rounds 5]
 
+KAFKAPY_OTHER_TREE=<work tree of another commit, built> adds its broker as the peer kafkapy-other, in the same rounds.
+
 Results go to .cache/perf/results.json (or --json); a whole run also writes docs/performance.json, docs/performance.md
 with its charts, and the table in README.md. --report puts the works of a partial run into them, in place of what was
 stored of these works; --report-only writes the pages from stored results. Ends with 1 when anything measured gave an

@@ -16,7 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from kafkapy._speedups import compressed_records, compression, record_batch
+from kafkapy._speedups.records import compressed_records, compression, record_batch
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.types import CompressionType
 

@@ -32,14 +32,14 @@ LAYERS = (
     ("_speedups",),
     ("protocol", "records"),
     ("log", "network", "security"),
-    ("metadata", "clients", "admin", "aio", "arrow", "consumer", "partitioner", "producer", "structs"),
+    ("metadata", "clients", "admin", "aio", "arrow", "connector", "consumer", "partitioner", "producer", "structs"),
     ("replica", "coordinator", "controller"),
     ("broker",),
     ("tools", "testing"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
-CLIENT_PARTS = {"clients", "admin", "aio", "arrow", "consumer", "partitioner", "producer", "structs"}
+CLIENT_PARTS = {"clients", "admin", "aio", "arrow", "connector", "consumer", "partitioner", "producer", "structs"}
 CLIENTS_NEVER = {"broker", "controller", "coordinator", "replica", "log", "network", "metadata"}
 """A client must work without the broker's code."""
 
@@ -185,5 +185,5 @@ def test_the_search_finds_what_is_imported(source: str, expected: list[str]) -> 
 
 
 def test_the_search_finds_cimports() -> None:
-    text = "from libc.stdint cimport int32_t\nfrom kafkapy._speedups.wire cimport Cursor\ncimport kafkapy.log\n"
-    assert [match[1] or match[2] for match in CIMPORT.finditer(text)] == ["kafkapy._speedups.wire", "kafkapy.log"]
+    text = "from libc.stdint cimport int32_t\nfrom kafkapy._speedups.base.wire cimport Cursor\ncimport kafkapy.log\n"
+    assert [match[1] or match[2] for match in CIMPORT.finditer(text)] == ["kafkapy._speedups.base.wire", "kafkapy.log"]

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-KERNELS = sorted(path.stem for path in (ROOT / "kafkapy" / "_speedups").glob("*.pyx"))
+SPEEDUPS = ROOT / "kafkapy" / "_speedups"
+ALL_KERNELS = sorted(str(path.relative_to(ROOT).with_suffix("")) for path in SPEEDUPS.rglob("*.pyx"))
+KERNELS = [name for name in ALL_KERNELS if "/testing/" not in name]
+
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +45,12 @@ def test_a_wheel_has_kernels_declarations_and_types_but_no_sources_of_kernels(wh
     names = set(zipfile.ZipFile(wheel).namelist())
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     for kernel in KERNELS:
-        for ending in (suffix, ".pxd", ".pyi"):
-            assert f"kafkapy/_speedups/{kernel}{ending}" in names
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "kafkapy").rglob("*.py")}
+        for ending in (suffix, ".pxd", *((".pyi",) if (ROOT / f"{kernel}.pyi").exists() else ())):
+            assert f"{kernel}{ending}" in names
+    assert len(KERNELS) < len(ALL_KERNELS)
+    assert [name for name in names if name.startswith("kafkapy/_speedups/testing/")] == []
+    paths = (path for path in (ROOT / "kafkapy").rglob("*.py") if SPEEDUPS / "testing" not in path.parents)
+    modules = {str(path.relative_to(ROOT)) for path in paths}
     assert modules <= names
     assert "kafkapy/py.typed" in names
     assert [name for name in names if name.endswith((".pyx", ".cpp"))] == []
@@ -60,7 +66,7 @@ def test_a_wheel_installs_into_an_empty_environment(wheel: Path, tmp_path: Path)
 
     # The dependencies come from this environment, so no network is needed; an editable kafkapy is not among them.
     variables = os.environ | {"PYTHONPATH": sysconfig.get_path("platlib"), "PYTHONDONTWRITEBYTECODE": "1"}
-    imports = "; ".join(f"import kafkapy._speedups.{kernel}" for kernel in KERNELS)
+    imports = "; ".join(f"import {kernel.replace('/', '.')}" for kernel in KERNELS)
     code = f"import kafkapy; {imports}; print(kafkapy.__file__)"
 
     def run(*command: str) -> str:

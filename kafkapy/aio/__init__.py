@@ -5,7 +5,7 @@
 They run on the user's own event loop, asyncio's or uvloop. docs/clients.md has the differences.
 """
 
-from kafkapy._speedups.consumer_record import ConsumerRecord
+from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy.clients.admin.configs import ConfigResource
 from kafkapy.clients.admin.topics import NewPartitions, NewTopic
 from kafkapy.clients.aio.admin import AIOKafkaAdminClient, RecordsToDelete

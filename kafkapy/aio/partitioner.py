@@ -1,6 +1,6 @@
 """aiokafka's `aiokafka.partitioner`."""
 
-from kafkapy._speedups.murmur2 import murmur2
+from kafkapy._speedups.base.murmur2 import murmur2
 from kafkapy.clients.producer.kafka_python_partitioners import DefaultPartitioner
 
 __all__ = ["DefaultPartitioner", "murmur2"]

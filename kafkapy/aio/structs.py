@@ -1,6 +1,6 @@
 """What asyncio clients take and return, where aiokafka has it: in `structs`."""
 
-from kafkapy._speedups.consumer_record import ConsumerRecord
+from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.offsets import OffsetAndTimestamp
 from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
 

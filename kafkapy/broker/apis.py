@@ -13,8 +13,8 @@ import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kafkapy._speedups.codec import decode_request
-from kafkapy._speedups.encoder import encode_response
+from kafkapy._speedups.protocol.codec import decode_request
+from kafkapy._speedups.protocol.encoder import encode_response
 from kafkapy.broker.context import BrokerContext, RequestContext
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.large_messages import LargeMessages
@@ -24,7 +24,7 @@ from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import DecodeError, EncodeError, Request, Response
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.network_request import NetworkRequest
+    from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy.broker.large_messages import LargeTurn
 
 logger = logging.getLogger("kafka.server.KafkaApis")

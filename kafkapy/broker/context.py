@@ -17,7 +17,7 @@ from kafkapy.slices import in_chunks
 from kafkapy.types import AclOperation, ResourceType, SecurityProtocol
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.network_request import NetworkRequest
+    from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy.broker.auto_topics import AutoTopicCreation
     from kafkapy.broker.coordinators import Coordinators
     from kafkapy.broker.dynamic_config import DynamicConfig

@@ -18,7 +18,7 @@ from kafkapy.metadata.znodes import decode_topic, topic_path
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.log_appender import LogAppender
+    from kafkapy._speedups.log.appender import LogAppender
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.coordinator.group.coordinator import GroupCoordinator

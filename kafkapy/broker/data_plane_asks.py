@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from kafkapy._speedups.network.network_request import ASK_AUTHORIZE, ASK_CONVERT, ASK_VERIFY
 from kafkapy.broker.context import CLUSTER_NAME, BrokerContext, NetworkContext, decide
 from kafkapy.broker.message_conversion import PRODUCE, ConversionCounts, MessageConversion
 from kafkapy.config.topic import LogConfig
@@ -22,16 +23,13 @@ from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import AclOperation, CompressionType, ResourceType, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.network_request import NetworkRequest
+    from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy.coordinator.result import Later
     from kafkapy.coordinator.transaction.verification import Refusals
     from kafkapy.records.validator import RecordRules
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
-ASK_AUTHORIZE: Final = 0
-ASK_CONVERT: Final = 2
-ASK_VERIFY: Final = 3
 CLUSTER_MARK: Final = 0
 TRANSACTIONAL_ID_MARK: Final = 1
 

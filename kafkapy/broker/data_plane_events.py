@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kafkapy._speedups.event_queue import LOG_LINE, EventQueue
+from kafkapy._speedups.base.event_queue import LOG_LINE, EventQueue
 
 EventHandler = Callable[[int, int, bytes], None]
 """Called on the control loop with an event's handle, argument and text."""

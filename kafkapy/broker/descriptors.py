@@ -12,7 +12,7 @@ import logging
 import resource
 from typing import Final, NamedTuple
 
-from kafkapy._speedups.open_files import set_limit
+from kafkapy._speedups.log.open_files import set_limit
 from kafkapy.config.config_def import MAX_INT
 
 logger = logging.getLogger("kafka.server.KafkaServer")

@@ -1,8 +1,8 @@
 """Requests and responses that are too large to be decoded, encoded or let go of on the control loop.
 
 The one thread for them lets go of the GIL every millisecond. Requests of many elements are served one at a time, so
-that what they take in memory is bounded by one of them (256 MB, see kafkapy/_speedups/codec.pyx) and not by the number
-of connections. The garbage collector rests while one is served: looking through a million objects that are all alive
+that one of them bounds their memory (256 MB, see kafkapy/_speedups/protocol/codec.pyx), and not the number of
+connections. The garbage collector rests while one is served: looking through a million objects that are all alive
 takes longer than anything else here, and nothing of it is garbage.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from kafkapy._speedups.discard import discard
+from kafkapy._speedups.protocol.discard import discard
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.network_request import NetworkRequest
+    from kafkapy._speedups.network.network_request import NetworkRequest
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kafkapy._speedups.codec import DecodeError
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.request_log import LAYOUT
+from kafkapy._speedups.network.request_log import LAYOUT
+from kafkapy._speedups.protocol.codec import DecodeError
+from kafkapy._speedups.requests.data_plane import DataPlane
 from kafkapy.broker import loggers
 from kafkapy.protocol.registry import api
 

@@ -25,10 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy._speedups import memory_reserve
-from kafkapy._speedups.connection import LOGGER_NAMES
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import (
+from kafkapy._speedups.base import memory_reserve
+from kafkapy._speedups.base.event_queue import (
     APPENDED,
     CONNECTION_CLOSED,
     FLUSH_WANTED,
@@ -39,9 +37,11 @@ from kafkapy._speedups.event_queue import (
     SEGMENT_WANTED,
     EventQueue,
 )
-from kafkapy._speedups.fetch_session import FetchSessionCache
-from kafkapy._speedups.log_appender import LogAppender
-from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy._speedups.log.appender import LogAppender
+from kafkapy._speedups.network.connection import LOGGER_NAMES
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
+from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.broker import descriptors
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.auto_topics import AutoTopicCreation

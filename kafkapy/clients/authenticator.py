@@ -1,6 +1,6 @@
 """What a client does on a new connection before its first request: the place of SASL.
 
-The bytes below (plaintext, TLS) are the TransportLayer's business (`_speedups/transport.pxd`).
+The bytes below (plaintext, TLS) are the TransportLayer's business (`_speedups/base/transport.pxd`).
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from kafkapy._speedups.client_frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
-from kafkapy._speedups.client_io import ClientIo
-from kafkapy._speedups.encoder import encode_message
+from kafkapy._speedups.clients.io.client_io import ClientIo
+from kafkapy._speedups.clients.io.frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
+from kafkapy._speedups.protocol.encoder import encode_message
 from kafkapy.clients.authenticator import authenticator_for
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.cluster import BrokerNode

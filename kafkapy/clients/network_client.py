@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from kafkapy._speedups.client_frames import RequestFrame, ResponseFrame
+from kafkapy._speedups.clients.io.frames import RequestFrame, ResponseFrame
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.broker_version import broker_version
 from kafkapy.clients.cluster import BrokerNode, ClusterMetadata

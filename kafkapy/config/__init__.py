@@ -1,1 +1,1 @@
-"""Configuration: the keys (`config_def`, `broker`, `topic`, `clients`), and how files are read (`properties`)."""
+"""Configuration keys (`config_def`, `broker`, `topic`, `clients`) and files (`properties`)."""

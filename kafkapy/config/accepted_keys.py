@@ -1,5 +1,7 @@
-"""Broker keys that Apache Kafka 4.4 has for what this broker does not do: streams groups, share groups, the KRaft log,
-tiered storage, assertions of OAUTHBEARER. They load, are described, and have no effect.
+"""Broker keys of Apache Kafka 4.4 without effect in this broker.
+
+They belong to streams groups, share groups, the KRaft log, tiered storage and assertions of OAUTHBEARER. The broker
+loads and describes them.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ ADMIN: Final = COMMON.with_keys(
             60000,
             at_least(0),
             Importance.MEDIUM,
-            "Most ms for a call to a method that is given no timeout_ms of its own, with all its retries.",
+            "Time in ms for a call without timeout_ms, including its retries.",
         ),
         K(
             "retries",
@@ -29,7 +29,7 @@ ADMIN: Final = COMMON.with_keys(
             MAX_INT,
             at_least(0),
             Importance.LOW,
-            "How often a request is sent again at most within the time of its call.",
+            "Largest number of retries of a request within the time of its call.",
         ),
     ],
     without_effect=("max_in_flight_requests_per_connection", "max.in.flight.requests.per.connection"),

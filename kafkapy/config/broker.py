@@ -1,4 +1,4 @@
-"""The broker's configuration: all keys, and `BrokerConfig`, one immutable reading of them.
+"""The broker's configuration: all keys, and `BrokerConfig`.
 
 Source: kafka.server.KafkaConfig.
 
@@ -6,7 +6,7 @@ Source: kafka.server.KafkaConfig.
     config.get_int("num.network.threads"), config.listeners, config.log_dirs
 
 A value comes from the first of: the broker's dynamic configuration, the cluster-wide dynamic configuration, the
-properties file, the default. A dynamic change makes a new `BrokerConfig` (`with_dynamic`); nobody's is ever changed.
+properties file, the default. A dynamic change creates a new `BrokerConfig` (`with_dynamic`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KEY_GROUPS: Final[Mapping[str, tuple[ConfigKey, ...]]] = {
     "KRaft": KRAFT_KEYS,
     "Keys of Apache Kafka 4.4 without effect": ACCEPTED_KEYS,
 }
-"""The keys in the order of the reference page."""
+"""The keys, in the order of the reference page."""
 
 BROKER_CONFIG_DEF: Final = ConfigDef(key for group in KEY_GROUPS.values() for key in group)
 """Kafka's and kafkapy's own broker keys. Keys of plugins are in `PluginManager.broker_config_def()`."""
@@ -60,25 +60,25 @@ SYNONYM_CHAINS: Final = (
     ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
-"""Keys that say the same thing in other units, the strongest first."""
+"""Keys with the same meaning in other units, the strongest first."""
 
 _CHAIN_OF: Final = {
     name: chain for chain in SYNONYM_CHAINS for name in chain if name != "log.flush.scheduler.interval.ms"
 }
-"""What each key may take its value from; the pause between checks of the scheduler is a key by itself as well."""
+"""The sources of each key's value; the pause between checks of the scheduler is also a separate key."""
 NEAR: Final = 0.82
-"""How much an unknown key in a file is like a key (1.0: equal) for it to be taken as misspelt. Keys that are one letter
-or one word off reach 0.85 and more, those of plugins for Kafka stay below 0.8."""
+"""Least similarity of an unknown key in a file to a known key (1.0: equal) to count as misspelt. Keys with one wrong
+letter or word reach 0.85 and more; keys of plugins for Kafka stay below 0.8."""
 MS_PER_MINUTE: Final = 60_000
 MS_PER_HOUR: Final = 3_600_000
 
 
 class BrokerConfig:
-    """One reading of the broker's configuration, checked key by key and across keys. Immutable; any thread may read it.
+    """An immutable, checked configuration of the broker.
 
-    Made by the server at start (from the properties file) and by the dynamic configuration (`with_dynamic`).
-    ConfigError when a key is misspelt, a value is not allowed, or two keys contradict each other. A key in the file
-    that is like no other is left alone: `unknown_keys`.
+    The server creates it at the start (from the properties file), and the dynamic configuration creates later ones
+    (`with_dynamic`). Any thread may read it. ConfigError when a key is misspelt, a value is not allowed, or two keys
+    contradict each other. `unknown_keys` are keys in the file that resemble no known key.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class BrokerConfig:
 
     @classmethod
     def load(cls, path: str, overrides: Iterable[str] = (), definition: ConfigDef = BROKER_CONFIG_DEF) -> BrokerConfig:
-        """Read a properties file with ``key=value`` overrides applied over it."""
+        """Read a properties file, and apply ``key=value`` overrides."""
         return cls(load_properties(path).override(overrides), definition=definition)
 
     def with_dynamic(
         self, dynamic: Mapping[str, str] | None = None, dynamic_default: Mapping[str, str] | None = None
     ) -> BrokerConfig:
-        """A new configuration with these dynamic layers in place of this one's (None keeps a layer)."""
+        """A new configuration with these dynamic layers. None keeps a layer."""
         return BrokerConfig(
             self.static,
             self.dynamic if dynamic is None else dynamic,
@@ -128,59 +128,62 @@ class BrokerConfig:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Any:
-        """The effective value of a key. KeyError when there is no such key."""
+        """The effective value of a key. KeyError for an unknown key."""
         return self._values[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
 
     def get_int(self, name: str) -> int:
-        """An int, short or long that has a value."""
+        """The value of an int, short or long key."""
         return self._typed(name, int)
 
     def get_optional_int(self, name: str) -> int | None:
-        """An int, short or long, None when it is not set and has no default."""
+        """The value of an int, short or long key, or None."""
         return cast("int | None", self._values[name])
 
     def get_double(self, name: str) -> float:
-        """A double that has a value."""
+        """The value of a double key."""
         return self._typed(name, float)
 
     def get_bool(self, name: str) -> bool:
-        """A boolean that has a value."""
+        """The value of a boolean key."""
         return self._typed(name, bool)
 
     def get_str(self, name: str) -> str:
-        """A string or class that has a value."""
+        """The value of a string or class key."""
         return self._typed(name, str)
 
     def get_optional_str(self, name: str) -> str | None:
-        """A string or class, None when it is not set and has no default."""
+        """The value of a string or class key, or None."""
         return cast("str | None", self._values[name])
 
     def get_list(self, name: str) -> list[str]:
-        """A list; empty when it is not set."""
+        """The value of a list key; by default an empty list."""
         return list(self._values[name] or ())
 
     def get_password(self, name: str) -> Password | None:
-        """A secret, None when it is not set."""
+        """The value of a secret key, or None."""
         return cast("Password | None", self._values[name])
 
     def is_set(self, name: str) -> bool:
-        """Whether a file, a command line or a dynamic configuration gives the key a value."""
+        """Whether a file, command line or dynamic configuration sets the key."""
         return any(name in layer for _, layer in self._layers)
 
     @property
     def unknown_keys(self) -> list[str]:
-        """The keys of the file that are neither the broker's nor a plugin's, sorted; they are left alone."""
+        """The keys of the file that neither broker nor plugins know, sorted."""
         return sorted(name for name in self.static if self.key_for(name) is None and not self._of_a_plugin(name))
 
     def with_prefix(self, prefix: str) -> dict[str, Any]:
-        """All values whose key begins with the prefix, under the rest of their name."""
+        """All values with this key prefix, by the rest of the name."""
         return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
 
     def for_listener(self, listener_name: str, name: str, mechanism: str | None = None) -> Any:
-        """The value of a key for one listener (and SASL mechanism): the most specific prefix wins."""
+        """The value of a key for one listener (and SASL mechanism).
+
+        The most specific prefix wins.
+        """
         prefix = f"listener.name.{listener_name.lower()}."
         if mechanism is not None:
             specific = f"{prefix}{mechanism.lower()}.{name}"
@@ -189,14 +192,17 @@ class BrokerConfig:
         return self._values.get(prefix + name, self._values[name])
 
     def plain(self) -> dict[str, str | None]:
-        """Every value as text, secrets hidden: what is logged at start."""
+        """Every value as text, with hidden secrets, for the log."""
         return {name: self._shown(name, value) for name, value in sorted(self._values.items())}
 
     # --- derived values ---------------------------------------------------------------------------------------
 
     @property
     def broker_id(self) -> int:
-        """broker.id, or node.id where only that is set; -1 when the id is to be found in meta.properties or made."""
+        """broker.id, else node.id; -1 without a configured id.
+
+        With -1 the broker reads the id from meta.properties, or generates one.
+        """
         return self.get_int("broker.id") if self.get_int("broker.id") >= 0 else self.get_int("node.id")
 
     @property
@@ -207,7 +213,7 @@ class BrokerConfig:
 
     @property
     def keeps_nothing(self) -> bool:
-        """Whether the broker is without files: whatever it holds is gone when it stops."""
+        """Whether the broker writes no files and loses everything at its stop."""
         return self.metadata_store == "memory"
 
     @cached_property
@@ -230,7 +236,7 @@ class BrokerConfig:
         except ValueError as error:
             raise self._error(name, str(error)) from None
         if not self.is_set(name):
-            # As in KRaft clusters without TLS and SASL: controller listeners need no entry of their own.
+            # As in KRaft clusters without TLS and SASL: controller listeners need no entry.
             for controller in self.controller_listener_names:
                 protocols.setdefault(controller, SecurityProtocol.PLAINTEXT)
         return protocols
@@ -242,20 +248,26 @@ class BrokerConfig:
 
     @cached_property
     def listeners(self) -> tuple[Endpoint, ...]:
-        """The addresses to bind, in order. An empty host means all interfaces, port 0 a free port."""
+        """The addresses to bind, in order.
+
+        An empty host means all interfaces, port 0 a free port.
+        """
         return self._endpoints("listeners", distinct_ports=True)
 
     @cached_property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
-        """The addresses clients are told, as configured: ports may be 0 and hosts empty (see `advertise`)."""
+        """The configured addresses for clients.
+
+        Ports may be 0 and hosts empty (see `advertise`).
+        """
         if self.get_optional_str("advertised.listeners") is None:
             return self.listeners
         return self._endpoints("advertised.listeners", distinct_ports=False)
 
     def advertise(self, bound: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
-        """The addresses clients are told once the sockets are bound.
+        """The addresses for clients, after the sockets are bound.
 
-        A port of 0 becomes the port that was bound for that listener, an empty host this machine's name.
+        Port 0 becomes the bound port of that listener, and an empty host becomes this machine's name.
         """
         ports = {endpoint.listener_name: endpoint.port for endpoint in bound}
         return tuple(
@@ -270,7 +282,7 @@ class BrokerConfig:
 
     @cached_property
     def inter_broker_listener_name(self) -> str:
-        """The listener that brokers use among themselves (upper case)."""
+        """The listener for requests between brokers (upper case)."""
         name = self.get_optional_str("inter.broker.listener.name")
         if name is not None:
             return name.upper()
@@ -281,13 +293,13 @@ class BrokerConfig:
 
     @cached_property
     def control_plane_listener_name(self) -> str | None:
-        """The listener of requests from the controller (upper case), None when it has none of its own."""
+        """The listener for requests of the controller (upper case), or None."""
         name = self.get_optional_str("control.plane.listener.name")
         return None if name is None else name.upper()
 
     @cached_property
     def max_connections_per_ip_overrides(self) -> dict[str, int]:
-        """Limits of single hosts."""
+        """Connection limits by host."""
         name = "max.connections.per.ip.overrides"
         try:
             return {host: int(limit) for host, limit in parse_map(self.get_str(name)).items()}
@@ -296,25 +308,25 @@ class BrokerConfig:
 
     @property
     def log_roll_ms(self) -> int:
-        """Most age in ms of the active segment."""
+        """Largest age in ms of the active segment."""
         ms = self.get_optional_int("log.roll.ms")
         return self.get_int("log.roll.hours") * MS_PER_HOUR if ms is None else ms
 
     @property
     def log_roll_jitter_ms(self) -> int:
-        """Most ms taken off the roll time at random."""
+        """Largest random reduction of the roll time, in ms."""
         ms = self.get_optional_int("log.roll.jitter.ms")
         return self.get_int("log.roll.jitter.hours") * MS_PER_HOUR if ms is None else ms
 
     @property
     def log_flush_interval_ms(self) -> int:
-        """Most ms a message stays unflushed."""
+        """Largest time in ms that a message stays unflushed."""
         ms = self.get_optional_int("log.flush.interval.ms")
         return self.get_int("log.flush.scheduler.interval.ms") if ms is None else ms
 
     @property
     def log_retention_ms(self) -> int:
-        """Ms that records are kept; -1 for ever."""
+        """Retention of records in ms; -1 for ever."""
         ms = self.get_optional_int("log.retention.ms")
         if ms is None:
             minutes = self.get_optional_int("log.retention.minutes")
@@ -323,35 +335,35 @@ class BrokerConfig:
 
     @property
     def log_message_timestamp_before_max_ms(self) -> int:
-        """Most ms a timestamp may lie in the past."""
+        """Largest age in ms of a record's timestamp."""
         before = self.get_int("log.message.timestamp.before.max.ms")
         difference = self.get_int("log.message.timestamp.difference.max.ms")
         return before if self.is_set("log.message.timestamp.before.max.ms") else min(before, difference)
 
     @property
     def log_message_timestamp_after_max_ms(self) -> int:
-        """Most ms a timestamp may lie in the future."""
+        """Largest lead in ms of a record's timestamp over the clock."""
         after = self.get_int("log.message.timestamp.after.max.ms")
         difference = self.get_int("log.message.timestamp.difference.max.ms")
         return after if self.is_set("log.message.timestamp.after.max.ms") else min(after, difference)
 
     @property
     def super_users(self) -> frozenset[str]:
-        """Principals that may do everything, as Type:name."""
+        """Principals with all permissions, as Type:name."""
         return frozenset(item.strip() for item in self.get_str("super.users").split(";") if item.strip())
 
     # --- DescribeConfigs --------------------------------------------------------------------------------------
 
     def source_of(self, name: str) -> ConfigSource:
-        """Where the effective value of a key comes from."""
+        """The source of a key's effective value."""
         synonyms = self.synonyms(name)
         return synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """The places that give the key a value, or one that says the same in other units; the strongest first.
+        """The sources of a key's value, the strongest first.
 
-        As in Kafka (ConfigHelper.configSynonyms): what other units say before the key itself is left out, so that a key
-        whose value comes from another unit alone has none.
+        Sources include keys with the same meaning in other units. As in Kafka (ConfigHelper.configSynonyms), units that
+        come before the key itself are left out. A key whose value comes only from another unit therefore has none.
         """
         names: tuple[str, ...] = _CHAIN_OF.get(name, (name,))
         listener = LISTENER_KEY.fullmatch(name)
@@ -372,8 +384,10 @@ class BrokerConfig:
         return tuple(dropwhile(lambda each: each.name != name, found))
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The entries of these keys. None: all but internal and compatibility keys that nobody has set. Names that are
-        not keys are left out."""
+        """The entries of these keys for DescribeConfigs.
+
+        None: all keys, except unset internal and compatibility keys. Unknown names are left out.
+        """
         wanted = self._values if names is None else [name for name in names if name in self._values]
         entries = []
         for name in wanted:
@@ -397,7 +411,10 @@ class BrokerConfig:
         return entries
 
     def key_for(self, name: str) -> ConfigKey | None:
-        """The key a name stands for: itself, or the key behind a listener (and mechanism) prefix."""
+        """The key of a name.
+
+        The name may have a listener (and mechanism) prefix.
+        """
         key = self.definition.get(name)
         if key is None and (match := LISTENER_KEY.fullmatch(name)) is not None:
             base = match["base"]
@@ -424,7 +441,7 @@ class BrokerConfig:
             raise ConfigError(name, None if key.sensitive else raw, "cannot be changed while the broker runs")
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG and key.update_mode is UpdateMode.PER_BROKER:
             shown = None if key.sensitive else raw
-            raise ConfigError(name, shown, "can only be changed for each broker on its own")
+            raise ConfigError(name, shown, "can only be changed for single brokers")
         return key.parse(raw, line, where, name)
 
     def _of_a_plugin(self, name: str) -> bool:

@@ -1,11 +1,11 @@
-"""Configuration of the clients: the keys that all of them have, and `ClientConfig`, the values of one client.
+"""The keys of all clients, and `ClientConfig`, one client's values.
 
     config = ClientConfig(PRODUCER, {"bootstrap.servers": "a:9092,b:9092"}, linger_ms=5)
     config["linger.ms"]                 # 5
     "linger.ms" in config.given         # True
 
-Keys are written as Kafka writes them (``linger.ms``) or as kafka-python does (``linger_ms``). Text is parsed as Kafka
-parses it; other Python values stay what they are. Source: org.apache.kafka.clients.CommonClientConfigs (4.1).
+Names of keys are Kafka's (``linger.ms``) or kafka-python's (``linger_ms``). Text parses as in Kafka; other Python
+values stay unchanged. Source: org.apache.kafka.clients.CommonClientConfigs (4.1).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 K = ConfigKey
 
 MOST: Final = {SHORT: 2**15 - 1, INT: MAX_INT, LONG: MAX_LONG}
-"""What kafka-python's float("inf") stands for."""
+"""The meaning of kafka-python's float("inf")."""
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NOT_THERE_YET: Final = {"SSL": "TLS is", "SASL_PLAINTEXT": "SASL authentication is", "SASL_SSL": "TLS and SASL are"}
@@ -57,7 +57,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "sock_chunk_bytes",
     }
 )
-"""Keywords of kafka-python that choose between parts of its own; accepted, and without meaning here."""
+"""Keywords of kafka-python about its internal parts; accepted without effect."""
 KAFKA_WITHOUT_EFFECT: Final = frozenset(
     {
         "bootstrap.controllers",
@@ -74,17 +74,17 @@ KAFKA_WITHOUT_EFFECT: Final = frozenset(
         "transaction.two.phase.commit.enable",
     }
 )
-"""Keys of the Java clients of 4.4 that the clients here take and do nothing with; a warning says so."""
+"""Keys of the Java clients of 4.4 that these clients accept without effect, with a warning."""
 SECURITY_PREFIXES: Final = ("ssl.", "ssl_", "sasl.", "sasl_")
-"""Keys that say nothing while security.protocol is PLAINTEXT."""
+"""Keys without effect while security.protocol is PLAINTEXT."""
 PROXIES: Final = frozenset({"proxy_url", "socks5_proxy"})
 
 
 class ClientConfigDef(ConfigDef):
-    """The keys of one kind of client. Filled at import, then only read.
+    """The keys of one kind of client. Read-only after the import.
 
-    `aliases` gives the key for a name that is no spelling of it (kafka-python's ``partitioner``); `without_effect` are
-    names that are accepted and mean nothing.
+    `aliases` maps other names to a key (kafka-python's ``partitioner``). `without_effect` are names that the client
+    accepts and ignores.
     """
 
     def __init__(
@@ -103,16 +103,19 @@ class ClientConfigDef(ConfigDef):
         aliases: Mapping[str, str] | None = None,
         without_effect: Iterable[str] = (),
     ) -> ClientConfigDef:
-        """A new definition with more keys; a key of the same name (with another default) replaces the old one."""
+        """A new definition with more keys.
+
+        A key of the same name, with another default, replaces the old one.
+        """
         merged = {key.name: key for key in self} | {key.name: key for key in keys}
         return ClientConfigDef(
             merged.values(), self.aliases | dict(aliases or {}), self.without_effect | frozenset(without_effect)
         )
 
     def key_of(self, name: str) -> ConfigKey | None:
-        """The key a name stands for: dotted, in snake case, or an alias. None for a name without effect.
+        """The key of a dotted name, a snake-case name or an alias.
 
-        ConfigError for any other name, with the closest keys.
+        None for a name without effect. ConfigError for any other name, with the closest keys.
         """
         dotted = name.replace("_", ".")
         for candidate in (name, self.aliases.get(name, ""), dotted, self.aliases.get(dotted, "")):
@@ -127,65 +130,73 @@ class ClientConfigDef(ConfigDef):
 # fmt: off
 _KEYS: Final = [
     K("bootstrap.servers", LIST, ["localhost:9092"], non_empty(), HIGH,
-      "host:port of brokers to begin with; a few are enough, the others are learnt from them."),
+      "host:port of the first brokers; a few are enough, because they name the others."),
     K("client.id", STRING, "", None, MEDIUM, "Name of this client in the broker's logs, metrics and quotas."),
     K("client.dns.lookup", STRING, "use_all_dns_ips",
       one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), MEDIUM,
-      "use_all_dns_ips: every address of a name is tried. resolve_canonical_bootstrap_servers_only: bootstrap "
-      "names are also expanded to the canonical names behind them."),
+      "use_all_dns_ips: the client tries every address of a name. resolve_canonical_bootstrap_servers_only: it "
+      "also expands bootstrap names to their canonical names."),
     K("bootstrap.timeout.ms", INT, 30000, at_least(0), MEDIUM,
-      "Most ms until one of the bootstrap servers has answered (kafka-python's bootstrap_timeout_ms)."),
-    K("metadata.max.age.ms", LONG, 300000, at_least(0), LOW, "Most ms until metadata is asked for again."),
+      "Time in ms until one of the bootstrap servers must have answered (kafka-python's bootstrap_timeout_ms)."),
+    K("metadata.max.age.ms", LONG, 300000, at_least(0), LOW,
+      "Largest age in ms of metadata before the client refreshes it."),
     K("metadata.recovery.strategy", STRING, "rebootstrap", one_of_ignoring_case("none", "rebootstrap"), LOW,
-      "What to do when no known broker can be reached: begin again with bootstrap.servers, or nothing (KIP-899)."),
+      "Recovery when no known broker can be reached: start again with bootstrap.servers, or none (KIP-899)."),
     K("metadata.recovery.rebootstrap.trigger.ms", LONG, 300000, at_least(0), LOW,
-      "ms without fresh metadata from any known broker until the client begins again (KIP-1102)."),
+      "Time in ms without fresh metadata from any known broker until the client starts again (KIP-1102)."),
     K("reconnect.backoff.ms", LONG, 50, at_least(0), LOW,
-      "First wait in ms before a broker is connected to again; doubles with each failure."),
-    K("reconnect.backoff.max.ms", LONG, 1000, at_least(0), LOW, "Longest wait in ms before a reconnect."),
+      "First wait in ms before the next attempt to connect to a broker; doubles with each failure."),
+    K("reconnect.backoff.max.ms", LONG, 1000, at_least(0), LOW,
+      "Longest wait in ms before the next attempt to connect."),
     K("retry.backoff.ms", LONG, 100, at_least(0), LOW,
-      "First wait in ms before a failed request is sent again; doubles with each failure."),
-    K("retry.backoff.max.ms", LONG, 1000, at_least(0), LOW, "Longest wait in ms before a request is sent again."),
-    K("request.timeout.ms", INT, 30000, at_least(0), MEDIUM, "Most ms to wait for the response to a request."),
+      "First wait in ms before the client repeats a failed request; doubles with each failure."),
+    K("retry.backoff.max.ms", LONG, 1000, at_least(0), LOW, "Longest wait in ms before the client repeats a request."),
+    K("request.timeout.ms", INT, 30000, at_least(0), MEDIUM, "Time in ms to wait for the response to a request."),
     K("socket.connection.setup.timeout.ms", LONG, 10000, at_least(0), MEDIUM,
-      "Most ms for a connection to be made; doubles with each failure."),
+      "Time in ms to establish a connection; doubles with each failure."),
     K("socket.connection.setup.timeout.max.ms", LONG, 30000, at_least(0), MEDIUM,
-      "Most ms for a connection to be made after failures."),
+      "Largest time in ms to establish a connection after failures."),
     K("connections.max.idle.ms", LONG, 540000, None, MEDIUM,
-      "ms after which an unused connection is closed; -1: never."),
+      "The client closes a connection after this many idle ms; -1: never."),
     K("send.buffer.bytes", INT, -1, at_least(-1), MEDIUM, "SO_SNDBUF in bytes; -1: the system's choice."),
     K("receive.buffer.bytes", INT, -1, at_least(-1), MEDIUM,
       "SO_RCVBUF in bytes; -1: the system's choice, which grows with the connection."),
     K("receive.message.max.bytes", INT, 100_000_000, at_least(1024), LOW,
-      "Largest response in bytes; a broker that announces a larger one is disconnected."),
+      "Largest response in bytes; the client disconnects from a broker that announces a larger one."),
     K("socket.options", LIST, [], None, LOW,
       "(level, option, value) triples for setsockopt(), as in kafka-python."),
     K("security.protocol", STRING, "PLAINTEXT", one_of_ignoring_case(*SECURITY_PROTOCOLS), MEDIUM,
-      "What stands between the socket and Kafka's frames: only PLAINTEXT yet."),
-    K("enable.metrics.push", BOOLEAN, False, None, LOW, "Without effect: no metrics are pushed (KIP-714)."),
-    K("metric.reporters", LIST, [], None, LOW, "Without effect: read the client's metrics() instead."),
-    K("metrics.num.samples", INT, 2, at_least(1), LOW, "Sample windows a rate is computed over."),
+      "Security protocol of the connections: only PLAINTEXT so far."),
+    K("enable.metrics.push", BOOLEAN, False, None, LOW, "No effect: the client pushes no metrics (KIP-714)."),
+    K("metric.reporters", LIST, [], None, LOW, "No effect: read the client's metrics() instead."),
+    K("metrics.num.samples", INT, 2, at_least(1), LOW, "Number of sample windows of a rate."),
     K("metrics.sample.window.ms", LONG, 30000, at_least(0), LOW, "Length of a sample window in ms."),
     K("api.version", CLASS, None, None, LOW,
-      "Release of the brokers as a tuple, such as (3, 9) (kafka-python's api_version). A client that is given it is "
-      "made without waiting for the cluster; requests are negotiated with each broker all the same."),
+      "Release of the brokers as a tuple, such as (3, 9) (kafka-python's api_version). With it the constructor does "
+      "not  "
+      "wait for the cluster; the client still negotiates versions with each broker."),
     K("metrics.recording.level", STRING, "INFO", one_of_ignoring_case("INFO", "DEBUG", "TRACE"), LOW,
-      "Without effect: everything is counted at every level."),
+      "No effect: the client counts everything at every level."),
 ]
 # fmt: on
 
 COMMON: Final = ClientConfigDef(_KEYS, without_effect=WITHOUT_EFFECT)
-"""The keys of every client, with the defaults of Kafka 4; only the sizes of sockets' buffers are left to the system."""
+"""The keys of every client, with the defaults of Kafka 4, except for socket buffers: the system chooses their sizes."""
 
 
 class ClientConfig(Mapping[str, Any]):
-    """The values of one client by dotted key. Immutable; may be used by every thread."""
+    """The values of one client by dotted key.
+
+    Immutable; every thread may use it.
+    """
 
     def __init__(
         self, definition: ClientConfigDef, configs: Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
-        """ConfigError for a name that is no key (with the closest ones), a value that is not allowed, a key that is
-        given twice. None stands for the key's default.
+        """Parse and check the values. None stands for a key's default.
+
+        ConfigError for an unknown name (with the closest keys), a value that is not allowed, or a key that is set
+        twice.
         """
         self.definition = definition
         self._values = definition.defaults()
@@ -199,11 +210,11 @@ class ClientConfig(Mapping[str, Any]):
             if key is None or raw is None:
                 continue
             if key.name in given:
-                raise ConfigError(name, raw, f"given twice, as {given[key.name]} too")
+                raise ConfigError(name, raw, f"set twice, also as {given[key.name]}")
             given[key.name] = name
             self._values[key.name] = _parsed(key, name, raw)
         self.given = frozenset(given)
-        """The keys that were given a value, as opposed to those that have their default."""
+        """The keys that the user set."""
         self._settle()
 
     def _key_of(self, name: str, raw: object) -> ConfigKey | None:
@@ -214,11 +225,11 @@ class ClientConfig(Mapping[str, Any]):
             raise ConfigError(name, None if secret else raw, error.reason) from None
 
     def _settle(self) -> None:
-        """What follows from values together."""
+        """Apply rules between keys."""
         protocol = self._values.get("security.protocol", "PLAINTEXT").upper()
         if protocol != "PLAINTEXT":
             raise ConfigError(
-                "security.protocol", protocol, f"{NOT_THERE_YET[protocol]} not there yet, only PLAINTEXT works"
+                "security.protocol", protocol, f"{NOT_THERE_YET[protocol]} not supported yet; only PLAINTEXT works"
             )
         if isinstance(release := self._values.get("api.version"), str):
             self._values["api.version"] = _release(release)
@@ -227,7 +238,7 @@ class ClientConfig(Mapping[str, Any]):
             self._values["reconnect.backoff.max.ms"] = self._values["reconnect.backoff.ms"]
 
     def replaced(self, **keywords: object) -> ClientConfig:
-        """The same values but for those given here."""
+        """A copy with these values replaced."""
         values = {name: self._values[name] for name in self.given}
         for name, value in keywords.items():
             key = self._key_of(name, value)
@@ -236,12 +247,15 @@ class ClientConfig(Mapping[str, Any]):
         return type(self)(self.definition, values)
 
     def learn_api_version(self, release: tuple[int, ...]) -> None:
-        """What the brokers turned out to be, where api.version was not given. Called once, by the client."""
+        """Set the brokers' release, unless api.version was given.
+
+        The client calls it once.
+        """
         if self._values["api.version"] is None:
             self._values["api.version"] = release
 
     def __getitem__(self, name: str) -> Any:
-        """By any spelling of the key: dotted, in snake case, or an alias. KeyError."""
+        """The value of a key in any spelling. KeyError for another name."""
         try:
             return self._values[name]
         except KeyError:
@@ -274,7 +288,7 @@ def _release(text: str) -> tuple[int, ...] | None:
 
 
 def _parsed(key: ConfigKey, name: str, raw: object) -> Any:
-    """The value for what the user wrote: text as Kafka parses it, kafka-python's Python values as they are."""
+    """Convert a user's value: text as in Kafka, Python values unchanged."""
     if not isinstance(raw, str):
         if key.type is CLASS:
             return raw

@@ -1,7 +1,7 @@
-"""Keys of Apache Kafka 3.9 that Apache Kafka 4.4 does not list: a broker takes them, so that files and scripts of 3.x
-go on working.
+"""Keys of Apache Kafka 3.9 that Apache Kafka 4.4 does not have.
 
-DescribeConfigs shows such a key only where it is set, or asked for by its name, as it does with internal keys.
+The broker accepts them, so that files and scripts of 3.x continue to work. DescribeConfigs shows such a key, like an
+internal key, only when it is set or requested by name.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ LISTED_NOWHERE: Final = frozenset((
     "allow.everyone.if.no.acl.found", "follower.replication.throttled.rate", "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second", "super.users",
 ))  # fmt: skip
-"""Broker keys that Kafka has outside of its table of keys: an authorizer's, and those that are only dynamic."""
+"""Broker keys outside Kafka's table of keys: keys of an authorizer, and purely dynamic keys."""
 
 TOPIC_REMOVED: Final = frozenset((
     "message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms",
 ))  # fmt: skip
-"""Topic keys that Kafka 4 has no more."""
+"""Topic keys that Kafka 4 has removed."""
 
 
 def is_removed(name: str) -> bool:
-    """Whether Kafka 4.4 has no such broker key any more."""
+    """Whether Kafka 4.4 has removed the broker key."""
     return name in _REMOVED or name.startswith(_REMOVED_FAMILIES)
 
 
 def is_listed(name: str) -> bool:
-    """Whether Kafka 4.4 lists the broker key when nobody has set it."""
+    """Whether Kafka 4.4 lists the broker key when it is not set."""
     return name not in LISTED_NOWHERE and not is_removed(name)

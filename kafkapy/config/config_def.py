@@ -1,8 +1,8 @@
 """Configuration keys as data: name, type, default, validator, documentation.
 
-Source: org.apache.kafka.common.config.ConfigDef. A `ConfigDef` is filled once at import (plugins may add keys before
-the broker's configuration is read) and is read-only afterwards, so every thread may use it. Values are parsed from text
-as Kafka parses them, and errors are `ConfigError`: key, value, what is allowed, and the line of the file.
+Source: org.apache.kafka.common.config.ConfigDef. Import fills a `ConfigDef` once (plugins may add keys before the
+broker's configuration is read). It is read-only afterwards, so every thread may use it. Text parses as in Kafka, and
+errors are `ConfigError`: key, value, allowed values, and the line of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafkapy.errors import ConfigError
 from kafkapy.types import ConfigType
 
 HIDDEN: Final = "[hidden]"
-"""What stands in place of a secret wherever it could be shown."""
+"""The text in place of a secret."""
 
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
@@ -30,7 +30,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 
 
 class Importance(Enum):
-    """How likely a key is to need a value of one's own."""
+    """How often users need to set a key."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -38,7 +38,10 @@ class Importance(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether a broker key may change while the broker runs, and for one broker or for the whole cluster (KIP-226)."""
+    """Whether a broker key changes at run time, and for which brokers.
+
+    See KIP-226.
+    """
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -46,7 +49,10 @@ class UpdateMode(Enum):
 
 
 class Password(str):
-    """A secret. Compares and hashes as its text; `str()` and `repr()` show ``[hidden]``, `value` gives the text."""
+    """A secret text that `str()` and `repr()` hide.
+
+    It compares and hashes as its text; `value` is the text.
+    """
 
     __slots__ = ()
 
@@ -70,24 +76,27 @@ class Password(str):
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """A check on a parsed value, and the sentence that says what is allowed. `accepts` is never called with None."""
+    """A check of a parsed value, and its allowed values in words.
+
+    `accepts` is never called with None.
+    """
 
     accepts: Callable[[Any], bool]
     allowed: str
 
 
 def between(low: float, high: float) -> Validator:
-    """Numbers from low to high, both included."""
+    """Numbers from low to high, inclusive."""
     return Validator(lambda value: bool(low <= value <= high), f"between {low} and {high}")
 
 
 def at_least(low: float) -> Validator:
-    """Numbers from low up."""
+    """Numbers of at least low."""
     return Validator(lambda value: bool(value >= low), f"at least {low}")
 
 
 def one_of(*values: str) -> Validator:
-    """One of the given words, exactly as spelled; for a list, each item."""
+    """One of the given words; for a list, each item."""
 
     def accepts(value: str | list[str]) -> bool:
         return value in values if isinstance(value, str) else all(item in values for item in value)
@@ -96,7 +105,7 @@ def one_of(*values: str) -> Validator:
 
 
 def one_of_ignoring_case(*values: str) -> Validator:
-    """One of the given words in any mix of capitals; for a list, each item."""
+    """One of the given words in any case, or a list of them."""
     folded = frozenset(value.lower() for value in values)
 
     def accepts(value: str | list[str]) -> bool:
@@ -117,7 +126,7 @@ def non_empty() -> Validator:
 
 
 def matches(pattern: str, allowed: str) -> Validator:
-    """Text that matches the pattern from start to end; for a list, each item."""
+    """Text that matches the whole pattern; for a list, each item."""
     compiled = re.compile(pattern)
 
     def accepts(value: str | list[str]) -> bool:
@@ -127,7 +136,7 @@ def matches(pattern: str, allowed: str) -> Validator:
 
 
 def checked_by(check: Callable[[Any], bool], allowed: str) -> Validator:
-    """Values for which a function returns true; `allowed` says in words which those are."""
+    """Values that a function accepts; `allowed` describes them in words."""
     return Validator(check, allowed)
 
 
@@ -136,7 +145,7 @@ def checked_by(check: Callable[[Any], bool], allowed: str) -> Validator:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One key: what its value may be, what it is when nothing is said, and what it does. Immutable."""
+    """One key: type, default, allowed values and documentation. Immutable."""
 
     name: str
     type: ConfigType
@@ -146,22 +155,22 @@ class ConfigKey:
     doc: str
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     internal: bool = False
-    """Internal keys work but are left out of the reference page, as in Kafka."""
+    """Internal keys work, but are not on the reference page, as in Kafka."""
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value must never be shown."""
+        """Whether the value is a secret."""
         return self.type is ConfigType.PASSWORD
 
     @property
     def allowed(self) -> str:
-        """What values are allowed, in words."""
+        """The allowed values in words."""
         return self.validator.allowed if self.validator is not None else ""
 
     def parse(self, raw: object, line: int | None = None, source: str | None = None, name: str | None = None) -> Any:
-        """The value for a raw text (or an already typed value). ConfigError when it is not allowed.
+        """The value for a raw text, or for a typed value.
 
-        `name` is the key as it was written, where that has a listener prefix.
+        `name` is the name in the file, which may have a listener prefix. ConfigError for a value that is not allowed.
         """
         name = name or self.name
         shown = None if self.sensitive else raw
@@ -175,9 +184,9 @@ class ConfigKey:
 
 
 def parse_type(type_: ConfigType, raw: object) -> Any:
-    """Text to a value of the type, as Kafka does it: surrounding blanks are dropped, lists split at commas.
+    """Convert text to a value of the type, as Kafka does.
 
-    ValueError with a sentence that says what is allowed.
+    Surrounding blanks are dropped, and lists split at commas. ValueError with the allowed values.
     """
     if raw is None:
         return None
@@ -220,7 +229,10 @@ def parse_type(type_: ConfigType, raw: object) -> Any:
 
 
 def format_value(type_: ConfigType, value: Any) -> str | None:
-    """A value as Kafka writes it in DescribeConfigs and in config records; secrets come out as their text."""
+    """Format a value as in Kafka's DescribeConfigs and config records.
+
+    Secrets are formatted as their text.
+    """
     if value is None:
         return None
     if isinstance(value, bool):
@@ -248,9 +260,9 @@ def _java_double(value: float) -> str:
 
 
 class ConfigDef:
-    """An ordered set of keys. Filled at import and by plugins before the configuration is read, then only read.
+    """An ordered set of keys, read-only after the import.
 
-    `prefixes` are the beginnings of keys that a plugin reads by itself; their values stay text.
+    Plugins add keys before the configuration is read. `prefixes` are key prefixes of plugins, with text values.
     """
 
     def __init__(self, keys: Iterable[ConfigKey] = (), prefixes: Iterable[str] = ()) -> None:
@@ -269,18 +281,18 @@ class ConfigDef:
         update_mode: UpdateMode = UpdateMode.READ_ONLY,
         internal: bool = False,
     ) -> None:
-        """Add one key. ValueError when the name is taken or the default is not a value the key allows."""
+        """Add one key. ValueError for a taken name or a wrong default."""
         self.add([ConfigKey(name, type_, default, validator, importance, doc, update_mode, internal)])
 
     def add(self, keys: Iterable[ConfigKey]) -> None:
-        """Add keys. ValueError when a name is taken."""
+        """Add keys. ValueError for a taken name."""
         for key in keys:
             if key.name in self._keys:
                 raise ValueError(f"configuration key {key.name} is defined twice")
             self._keys[key.name] = key
 
     def extended(self, keys: Iterable[ConfigKey], prefixes: Iterable[str] = ()) -> ConfigDef:
-        """A new ConfigDef with more keys and prefixes; this one is unchanged."""
+        """A new ConfigDef with more keys and prefixes."""
         return ConfigDef([*self._keys.values(), *keys], [*self.prefixes, *prefixes])
 
     def __getitem__(self, name: str) -> ConfigKey:
@@ -309,13 +321,13 @@ class ConfigDef:
         return {name: key.default for name, key in self._keys.items()}
 
     def has_prefix(self, name: str) -> bool:
-        """Whether a plugin has claimed keys that begin like this one."""
+        """Whether a plugin's prefix matches this name."""
         return name.startswith(self.prefixes) if self.prefixes else False
 
     def parse(self, raw: Mapping[str, object], source: str | None = None) -> dict[str, Any]:
-        """Values for every key: parsed where `raw` has one, the default elsewhere.
+        """Values for every key: parsed from `raw`, else the default.
 
-        ConfigError for a key that is not defined, or a value that is not allowed.
+        ConfigError for an unknown key, or a value that is not allowed.
         """
         values = self.defaults()
         for name, text in raw.items():
@@ -329,13 +341,13 @@ class ConfigDef:
         return values
 
     def has_near(self, name: str, likeness: float) -> bool:
-        """Whether a defined name is that much like `name`; 1.0 is equal."""
+        """Whether a defined name is this similar to `name`; 1.0 is equal."""
         return bool(nearest(name, self._keys, likeness))
 
     def unknown_key(self, name: str, value: object, line: int | None = None, source: str | None = None) -> ConfigError:
-        """The error for a key that is not defined, with the closest defined names."""
+        """The error for an unknown key, with the closest known names."""
         question = did_you_mean(name, self._keys)
         hint = f"; {question}" if question else ""
-        # An unknown key may hold a misspelt password, so its value is shown only where that is out of the question.
+        # An unknown key may be a misspelt password, so its value is hidden when that is possible.
         secret = any(word in name.lower() for word in ("password", "secret", "jaas", ".key"))
         return ConfigError(name, None if secret else value, f"not a configuration key{hint}", line, source)

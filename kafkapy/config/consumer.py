@@ -1,5 +1,6 @@
-"""The keys of consumers. Source: org.apache.kafka.clients.consumer.ConsumerConfig (4.1), and kafka-python's for
-iteration.
+"""The keys of consumers.
+
+Source: org.apache.kafka.clients.consumer.ConsumerConfig (4.1), and kafka-python's keys for iteration.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _MS_PER: Final = (86_400_000, 3_600_000, 60_000, 1000)
 
 
 def duration_ms(text: str) -> int:
-    """ms of an ISO 8601 duration of days, hours, minutes and seconds: P1DT2H30M5.5S. ValueError when it is none."""
+    """ms of an ISO 8601 duration, such as P1DT2H30M5.5S.
+
+    It may have days, hours, minutes and seconds. ValueError for another text.
+    """
     match = _DURATION.match(text) if len(text) < 128 else None
     if match is None or not any(match.groups()) or text[-1] in "tT":
         raise ValueError(f"{text[:64]!r} is not an ISO 8601 duration such as P7D or PT1H30M")
@@ -59,59 +63,59 @@ def _is_reset(value: str) -> bool:
 # fmt: off
 _KEYS: Final = [
     K("group.id", STRING, None, non_empty(), HIGH,
-      "Name of the consumer group. Without one there is neither group membership nor committing; a subscription "
-      "then takes all partitions of its topics."),
+      "Name of the consumer group. Without a group the consumer commits nothing, and a subscription takes all "
+      "partitions of its topics."),
     K("group.instance.id", STRING, None, non_empty(), MEDIUM,
-      "Name of this member that outlives its process: a static member (KIP-345)."),
+      "Name of a static member, which outlives the process (KIP-345)."),
     K("group.protocol", STRING, "classic", one_of_ignoring_case("classic", "consumer"), HIGH,
-      "classic: members assign partitions among themselves. consumer: the broker does (KIP-848)."),
+      "classic: the members assign partitions. consumer: the broker assigns them (KIP-848)."),
     K("group.remote.assignor", STRING, None, non_empty(), MEDIUM,
-      "The broker's assignor to use where group.protocol is consumer; the broker chooses when it is not set."),
+      "The broker's assignor for group.protocol=consumer. Not set: the broker chooses."),
     K("session.timeout.ms", INT, 45000, at_least(1), HIGH,
-      "ms without a heartbeat after which the coordinator gives the member up."),
+      "Time in ms without a heartbeat until the coordinator removes the member."),
     K("heartbeat.interval.ms", INT, 3000, at_least(1), HIGH,
-      "ms between two heartbeats; below session.timeout.ms, at most a third of it as a rule."),
+      "Time in ms between two heartbeats; below session.timeout.ms, usually at most a third of it."),
     K("max.poll.interval.ms", INT, 300000, at_least(1), MEDIUM,
-      "Most ms between two polls; a member that takes longer leaves the group until it polls again."),
+      "Largest time in ms between two polls; a slower member leaves the group until its next poll."),
     K("partition.assignment.strategy", LIST, ["range", "cooperative-sticky"], non_empty(), MEDIUM,
       "Assignors of this member, the preferred first: names (range, roundrobin, sticky, cooperative-sticky, a "
       "plugin's), classes or objects."),
     K("enable.auto.commit", BOOLEAN, True, None, MEDIUM,
-      "Whether the positions of earlier polls are committed every auto.commit.interval.ms."),
-    K("auto.commit.interval.ms", INT, 5000, at_least(0), LOW, "ms between two automatic commits."),
+      "Whether the consumer commits the positions of earlier polls every auto.commit.interval.ms."),
+    K("auto.commit.interval.ms", INT, 5000, at_least(0), LOW, "Time in ms between two automatic commits."),
     K("default.offset.commit.callback", CLASS, None, None, LOW,
-      "Called with (offsets, None or the error) for each commit_async() without a callback of its own, and for "
-      "automatic commits."),
+      "Callback with (offsets, None or the error) of each commit_async() without a callback, and of automatic "
+      "commits."),
     K("auto.offset.reset", STRING, "latest",
       checked_by(_is_reset, "latest, earliest, none, or by_duration:<ISO 8601 duration>"), MEDIUM,
-      "Where to begin without a committed offset, or when the offset is no longer there: latest, earliest, "
+      "Start without a committed offset, or when the log no longer has the offset: latest, earliest, "
       "by_duration:PT1H (the records of the last hour, KIP-1106), or none (an error)."),
     K("isolation.level", STRING, "read_uncommitted", one_of_ignoring_case("read_uncommitted", "read_committed"),
-      MEDIUM, "read_committed: records of aborted and of open transactions are not returned."),
+      MEDIUM, "read_committed: the consumer returns no records of aborted and open transactions."),
     K("allow.auto.create.topics", BOOLEAN, True, None, MEDIUM,
-      "Whether asking for a topic may create it, where the broker allows it."),
+      "Whether a metadata request may create a topic, if the broker allows it."),
     K("exclude.internal.topics", BOOLEAN, True, None, MEDIUM,
-      "Whether a pattern leaves out internal topics."),
+      "Whether a pattern ignores internal topics."),
     K("client.rack", STRING, "", None, LOW,
-      "The rack this client is in: a broker may name a replica there to read from (KIP-392)."),
+      "Rack of this client: a broker may name a replica there to read from (KIP-392)."),
     K("fetch.min.bytes", INT, 1, at_least(0), HIGH,
-      "Bytes a broker waits for, at most fetch.max.wait.ms, before it answers."),
-    K("fetch.max.wait.ms", INT, 500, at_least(0), LOW, "Most ms a broker waits for fetch.min.bytes."),
+      "Bytes that a broker collects before it answers a fetch, for at most fetch.max.wait.ms."),
+    K("fetch.max.wait.ms", INT, 500, at_least(0), LOW, "Largest time in ms that a broker waits for fetch.min.bytes."),
     K("fetch.max.bytes", INT, 50 << 20, at_least(0), MEDIUM,
-      "Most bytes of one response; also what may wait in memory per broker before more is fetched."),
+      "Largest response in bytes; also the prefetched bytes in memory per broker."),
     K("max.partition.fetch.bytes", INT, 1 << 20, at_least(0), HIGH,
-      "Most bytes of one partition in one response. A larger first batch is returned all the same."),
+      "Largest number of bytes of one partition in one response. The broker still returns a larger first batch."),
     K("enable.incremental.fetch.sessions", BOOLEAN, True, None, LOW,
-      "Whether brokers keep the list of partitions between requests (KIP-227)."),
-    K("max.poll.records", INT, 500, at_least(1), MEDIUM, "Most records of one poll()."),
-    K("check.crcs", BOOLEAN, True, None, LOW, "Whether the CRC-32C of each batch is checked."),
+      "Whether brokers keep the list of partitions between fetches (KIP-227)."),
+    K("max.poll.records", INT, 500, at_least(1), MEDIUM, "Largest number of records of one poll()."),
+    K("check.crcs", BOOLEAN, True, None, LOW, "Whether the consumer checks the CRC-32C of each batch."),
     K("consumer.timeout.ms", LONG, MAX_LONG, None, LOW,
-      "ms without a record after which iteration ends; negative or infinite: never (kafka-python)."),
+      "Time in ms without a record until iteration ends; negative or infinite: never (kafka-python)."),
     K("default.api.timeout.ms", INT, 60000, at_least(0), MEDIUM,
-      "Most ms of calls that are given no timeout of their own."),
+      "Time in ms for calls without a timeout."),
     K("key.deserializer", CLASS, None, None, HIGH,
-      "Makes keys from bytes: a callable, or an object with deserialize(topic, headers, data). bytes if not set."),
-    K("value.deserializer", CLASS, None, None, HIGH, "Makes values from bytes, as key.deserializer."),
+      "Deserializer of keys: a callable, or an object with deserialize(topic, headers, data). Not set: bytes."),
+    K("value.deserializer", CLASS, None, None, HIGH, "Deserializer of values, like key.deserializer."),
     K("interceptor.classes", LIST, [], None, LOW,
       "Objects or classes with on_consume(records), on_commit(offsets), close() (KIP-42)."),
     K("internal.leave.group.on.close", BOOLEAN, True, None, LOW,

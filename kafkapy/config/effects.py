@@ -1,4 +1,4 @@
-"""Configuration keys that the broker accepts but does not act on. A broker that is given one logs a warning.
+"""Configuration keys without effect: the broker accepts them with a warning.
 
 `WITHOUT_EFFECT` and `TOPIC_WITHOUT_EFFECT` are the tables. tests/config/test_effects.py compares both with the code
 that reads the keys, so a key leaves its table in the change that makes it work.
@@ -55,7 +55,7 @@ WITHOUT_EFFECT: Final = (
     | {key.name for key in ACCEPTED_KEYS}
     | {key.name for key in BROKER_CONFIG_DEF if _in_families(key.name)}
 )
-"""Broker keys that nothing reads, or that are only checked."""
+"""Broker keys that no code reads, or only checks."""
 
 AUTHORIZER_KEYS: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
 ZOOKEEPER_KEYS: Final = frozenset(("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms"))
@@ -63,11 +63,11 @@ CONDITIONAL: Final[Mapping[str, Callable[[BrokerConfig], bool]]] = {
     **dict.fromkeys(AUTHORIZER_KEYS, lambda config: bool(config.get_str("authorizer.class.name"))),
     **dict.fromkeys(ZOOKEEPER_KEYS, lambda config: config.metadata_store == "zookeeper"),
 }
-"""Broker keys that need another key, and whether they have an effect in a configuration: an authorizer may read its
-own."""
+"""Broker keys that depend on another key, with a function that tells whether they have an effect. An authorizer may
+read its keys."""
 
 LISTENER_LIMITS: Final = frozenset(("max.connections", "max.connection.creation.rate"))
-"""Keys that may be set for one listener and are read there."""
+"""Keys that work for one listener."""
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((
     "errors.deadletterqueue.group.enable", "follower.replication.throttled.replicas",
@@ -75,14 +75,14 @@ TOPIC_WITHOUT_EFFECT: Final = frozenset((
     "max.decompressed.message.bytes", "message.format.version", "preallocate", "remote.copy.lag.bytes",
     "remote.copy.lag.ms", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
 ))  # fmt: skip
-"""Topic keys that nothing reads, or that are only checked."""
+"""Topic keys that no code reads, or only checks."""
 
 GROUP_WITHOUT_EFFECT: Final = frozenset(GROUP_CONFIG_DEF.names) - BROKER_KEYS.keys()
-"""Group keys that nothing reads: those of share groups and streams groups, and of what is fixed here."""
+"""Group keys that no code reads: keys of share groups and streams groups, and of constants."""
 
 
 def has_effect(config: BrokerConfig, name: str) -> bool:
-    """Whether a broker key that is set changes anything. A plugin's keys do: they are the plugin's."""
+    """Whether a set broker key changes the broker. Keys of plugins do."""
     key = config.key_for(name)
     if key is None:
         return config.definition.has_prefix(name)
@@ -93,17 +93,17 @@ def has_effect(config: BrokerConfig, name: str) -> bool:
 
 
 def ineffective_keys(config: BrokerConfig) -> list[str]:
-    """The known keys that a file, a command line or a stored configuration sets in vain, sorted."""
+    """The set keys without effect, from all layers, sorted."""
     layers = (config.static, config.dynamic_default, config.dynamic)
     unknown = set(config.unknown_keys)
     return sorted({name for layer in layers for name in layer if name not in unknown and not has_effect(config, name)})
 
 
 def ineffective_topic_keys(names: Iterable[str]) -> list[str]:
-    """Those of a topic's own keys that have no effect, sorted."""
+    """The topic keys without effect, sorted."""
     return sorted(TOPIC_WITHOUT_EFFECT.intersection(names))
 
 
 def ineffective_group_keys(names: Iterable[str]) -> list[str]:
-    """Those of a group's own keys that have no effect, sorted."""
+    """The group keys without effect, sorted."""
     return sorted(GROUP_WITHOUT_EFFECT.intersection(names))

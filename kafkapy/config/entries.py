@@ -1,4 +1,7 @@
-"""What DescribeConfigs tells about a key: value, source, synonyms. Source: KIP-226 and kafka.server.ConfigHelper."""
+"""Entries of DescribeConfigs: value, source, synonyms.
+
+Source: KIP-226 and kafka.server.ConfigHelper.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from kafkapy.types import ConfigSource, ConfigType
 
 
 class ConfigSynonym(NamedTuple):
-    """One place a value could come from. `value` is None where it is secret."""
+    """A possible source of a value. `value` is None for a secret."""
 
     name: str
     value: str | None
@@ -16,7 +19,10 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One key as DescribeConfigs reports it. `synonyms` run from the place that won to the weakest."""
+    """One key in DescribeConfigs.
+
+    `synonyms` begin with the winning source and end with the weakest.
+    """
 
     name: str
     value: str | None
@@ -29,5 +35,5 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set the key (the is_default field of version 0)."""
+        """Whether the key is not set (the is_default field of version 0)."""
         return self.source is ConfigSource.DEFAULT_CONFIG

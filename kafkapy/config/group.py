@@ -1,6 +1,6 @@
-"""The configuration of single groups (resource type GROUP): keys over those of the broker that say the same of all.
+"""Configuration of single groups (resource type GROUP).
 
-Source: org.apache.kafka.coordinator.group.GroupConfig.
+A group's key overrides the broker's key. Source: org.apache.kafka.coordinator.group.GroupConfig.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 
 
 class _BrokerKeys(NamedTuple):
-    """The broker's key that says the same of all groups, and those that say what a group may be given."""
+    """The broker's default of a group key, and its bounds."""
 
     default: str
     least: str
@@ -89,7 +89,7 @@ ACCEPTED: Final = (
     _accepted("streams.session.timeout.ms", INT, 45000, at_least(1)),
     _accepted("streams.task.offset.interval.ms", INT, 60000, at_least(1), internal=True),
 )
-"""Keys of Kafka 4.4 for what the group coordinator does not do."""
+"""Keys of Kafka 4.4 without effect in the group coordinator."""
 
 _OTHER_DEFAULTS: Final = {"streams.assignor.name": "streams.assignors"}
 
@@ -117,21 +117,22 @@ GROUP_CONFIG_DEF: Final = ConfigDef(
 
 
 def _broker_key(name: str, broker: BrokerConfig) -> str | None:
-    """The broker's key that gives a group's key its value; None for a key of groups alone."""
+    """The broker's key behind a group key, or None."""
     found = f"group.{_OTHER_DEFAULTS.get(name, name)}"
     return found if found in broker.definition else None
 
 
 def parse_group(overrides: Mapping[str, str]) -> dict[str, int]:
-    """The group's own keys that have an effect. ConfigError (INVALID_CONFIG) for an unknown key and for a value that is
-    not allowed.
+    """The group's keys with an effect, parsed.
+
+    ConfigError (INVALID_CONFIG) for an unknown key, and for a value that is not allowed.
     """
     values: dict[str, int] = {}
     for name, raw in overrides.items():
         key = GROUP_CONFIG_DEF.get(name)
         if key is None:
             question = did_you_mean(name, GROUP_CONFIG_DEF.names)
-            raise ConfigError(name, raw, "is not a configuration of groups" + (f"; {question}" if question else ""))
+            raise ConfigError(name, raw, "is not a group configuration key" + (f"; {question}" if question else ""))
         value = key.parse(raw)
         if name in BROKER_KEYS:
             values[name] = value
@@ -139,7 +140,7 @@ def parse_group(overrides: Mapping[str, str]) -> dict[str, int]:
 
 
 def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Check a group's whole configuration: each key, its bounds, and keys against each other. ConfigError."""
+    """Check a group's configuration: each key, its bounds, contradictions. ConfigError."""
     values: dict[str, Any] = {name: broker.get_int(keys.default) for name, keys in BROKER_KEYS.items()}
     values.update(parse_group(overrides))
     for name, keys in BROKER_KEYS.items():
@@ -155,8 +156,9 @@ def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
 def describe_group(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """A group's entries for DescribeConfigs (None: all keys but internal ones that it does not set), whether there is
-    such a group or not.
+    """A group's entries for DescribeConfigs, also for an unknown group.
+
+    None: all keys, except unset internal ones.
     """
     if names is None:
         wanted = [key.name for key in GROUP_CONFIG_DEF if not key.internal or key.name in overrides]

@@ -18,12 +18,15 @@ _MAX_PORT = 65535
 
 
 def split_list(text: str) -> list[str]:
-    """Items between commas, without blanks and without empty items."""
+    """Items between commas, without blanks and empty items."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def parse_map(text: str) -> dict[str, str]:
-    """``a:1,b:2`` as a dict; the value is what follows the last colon. ValueError when an item has none."""
+    """``a:1,b:2`` as a dict.
+
+    The value follows the last colon. ValueError for an item without a colon.
+    """
     out: dict[str, str] = {}
     for item in split_list(text):
         name, colon, value = item.rpartition(":")
@@ -34,7 +37,7 @@ def parse_map(text: str) -> dict[str, str]:
 
 
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
-    """listener.security.protocol.map. ValueError for a protocol that does not exist."""
+    """Parse listener.security.protocol.map. ValueError for an unknown protocol."""
     out: dict[str, SecurityProtocol] = {}
     for name, protocol in parse_map(text).items():
         if protocol not in SecurityProtocol.__members__:
@@ -46,9 +49,10 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
 def parse_listeners(
     text: str, protocols: Mapping[str, SecurityProtocol], distinct_ports: bool = True
 ) -> list[Endpoint]:
-    """listeners or advertised.listeners. ValueError with what is wrong.
+    """Parse listeners or advertised.listeners. ValueError with the reason.
 
-    Names must differ. With `distinct_ports`, ports other than 0 must differ too, but for one IPv4 and one IPv6 address.
+    Names must differ. With `distinct_ports`, ports other than 0 must differ too, except for one IPv4 and one IPv6
+    address.
     """
     endpoints = [_parse_listener(item, protocols) for item in split_list(text)]
     names = [endpoint.listener_name for endpoint in endpoints]

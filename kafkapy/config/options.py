@@ -1,7 +1,8 @@
-"""The keywords of the clients, for checkers of types: `KafkaConsumer(**keywords: Unpack[ConsumerOptions])`.
+"""The keywords of the clients, for type checkers.
 
-A misspelt keyword is an error of mypy, as it is one at run time. Values may be text as in a properties file, and None
-for the default. A test holds these and the definitions of the keys together.
+`KafkaConsumer(**keywords: Unpack[ConsumerOptions])` makes a misspelt keyword an error of mypy, as at run time. Values
+may be text as in a properties file, or None for the default. A test compares these types with the definitions of the
+keys.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Items = str | Iterable[Any] | None
 
 
 class ClientOptions(TypedDict, total=False):
-    """Of every client."""
+    """Keywords of every client."""
 
     api_version: tuple[int, ...] | str | None
     api_version_auto_timeout_ms: Any
@@ -80,7 +81,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class ConsumerOptions(ClientOptions, total=False):
-    """Of KafkaConsumer."""
+    """Keywords of KafkaConsumer."""
 
     allow_auto_create_topics: Switch
     auto_commit_interval_ms: Number
@@ -117,7 +118,7 @@ class ConsumerOptions(ClientOptions, total=False):
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """Of KafkaProducer."""
+    """Keywords of KafkaProducer."""
 
     acks: int | str | None
     allow_auto_create_topics: Switch
@@ -148,7 +149,7 @@ class ProducerOptions(ClientOptions, total=False):
 
 
 class AdminOptions(ClientOptions, total=False):
-    """Of KafkaAdminClient."""
+    """Keywords of KafkaAdminClient."""
 
     default_api_timeout_ms: Number
     max_in_flight_requests_per_connection: Any
@@ -156,26 +157,26 @@ class AdminOptions(ClientOptions, total=False):
 
 
 class AIOConsumerOptions(ConsumerOptions, total=False):
-    """Of AIOKafkaConsumer."""
+    """Keywords of AIOKafkaConsumer."""
 
     loop: Any
     rebalance_timeout_ms: Any
 
 
 class AIOProducerOptions(ProducerOptions, total=False):
-    """Of AIOKafkaProducer."""
+    """Keywords of AIOKafkaProducer."""
 
     loop: Any
     max_batch_size: Number
 
 
 class AIOAdminOptions(AdminOptions, total=False):
-    """Of AIOKafkaAdminClient."""
+    """Keywords of AIOKafkaAdminClient."""
 
     loop: Any
 
 
 class AIOClientOptions(ClientOptions, total=False):
-    """Of AIOKafkaClient."""
+    """Keywords of AIOKafkaClient."""
 
     loop: Any

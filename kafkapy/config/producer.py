@@ -1,6 +1,6 @@
-"""Configuration of the producer: its keys beside those of every client, and what follows from them together.
+"""The producer's keys, and the rules between them.
 
-Names, types, defaults and checks are those of Kafka 4.1's ProducerConfig; kafka-python's keywords are accepted too.
+Names, types, defaults and checks are those of Kafka 4.1's ProducerConfig; kafka-python's keywords work too.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ BOOLEAN, CLASS = ConfigType.BOOLEAN, ConfigType.CLASS
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 K = ConfigKey
 
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS: Final = CompressionType.config_names()
 MOST_IN_FLIGHT_IDEMPOTENT: Final = 5
-"""Batches of a producer whose sequence numbers a broker remembers."""
+"""Number of a producer's batches with sequence numbers in the broker's memory."""
 
 _ids = itertools.count(1)
 
 # fmt: off
 _KEYS: Final = [
     K("acks", STRING, "all", one_of("all", "-1", "0", "1"), LOW,
-      "What a record has to reach before it counts as sent: 0 the socket, 1 the leader, all (-1) all in sync."),
+      "Acknowledgement of a record: 0 by the socket, 1 by the leader, all (-1) by all in-sync replicas."),
     K("batch.size", INT, 16384, at_least(0), MEDIUM,
-      "Bytes before compression that a batch of a partition is sent at; larger records have one of their own."),
+      "Size of a batch in bytes before compression; a larger record gets a separate batch."),
     K("buffer.memory", LONG, 32 * 1024 * 1024, at_least(1), HIGH,
-      "Bytes of records that wait to be sent; when they are used up, send() waits (max.block.ms)."),
+      "Bytes of records that wait to be sent; send() waits when the buffer is full (max.block.ms)."),
     K("compression.type", STRING, "none", one_of(*CODECS), HIGH, "Codec of the batches."),
     K("compression.gzip.level", INT, -1,
       checked_by(lambda level: level == -1 or 1 <= level <= 9, "-1 (the codec's choice) or between 1 and 9"), MEDIUM,
@@ -45,44 +45,46 @@ _KEYS: Final = [
     K("compression.lz4.level", INT, 9, between(1, 17), MEDIUM, "Level of lz4, with compression.type=lz4."),
     K("compression.zstd.level", INT, 3, between(-131072, 22), MEDIUM, "Level of zstd, with compression.type=zstd."),
     K("delivery.timeout.ms", INT, 120000, at_least(0), MEDIUM,
-      "Most ms from send() until a record's result is known, retries included."),
+      "Largest time in ms from send() to a record's result, including retries."),
     K("enable.idempotence", BOOLEAN, True, None, LOW,
-      "Each record is written exactly once and in order, whatever is sent again. Needs acks=all, retries and at most "
+      "The brokers write each record exactly once and in order, despite retries. Needs acks=all, retries and at most "
       "5 requests in flight."),
     K("interceptor.classes", LIST, [], None, LOW,
       "Objects or classes with on_send(record), on_acknowledgement(metadata, exception) and close(), all optional."),
     K("key.serializer", CLASS, None, None, HIGH,
-      "Callable, or object with serialize(topic, headers, data), that makes bytes of a key; none: keys are bytes."),
+      "Serializer of keys: a callable, or an object with serialize(topic, headers, data). Not set: bytes."),
     K("linger.ms", LONG, 5, at_least(0), MEDIUM,
-      "ms that a batch which is not full waits for more records before it is sent."),
+      "Time in ms that a partial batch waits for more records."),
     K("max.block.ms", LONG, 60000, at_least(0), MEDIUM,
-      "Most ms that send(), partitions_for() and transactional methods wait for metadata, memory or a coordinator."),
+      "Largest time in ms that send(), partitions_for() and transactional methods wait for metadata, memory or a "
+      "coordinator."),
     K("max.in.flight.requests.per.connection", INT, 5, at_least(1), LOW,
-      "Requests of a connection that wait for their response at a time. Without idempotence, more than 1 lets a retry "
-      "change the order."),
+      "Largest number of requests in flight on a connection. Without idempotence, more than 1 lets a retry change the "
+      "order."),
     K("max.request.size", INT, 1024 * 1024, at_least(0), MEDIUM,
-      "Most bytes of a request, and so of a record, before compression."),
+      "Largest request in bytes, and so the largest record, before compression."),
     K("metadata.max.idle.ms", LONG, 300000, at_least(5000), LOW,
-      "ms without a record after which a topic's metadata is no longer kept."),
+      "Time in ms without a record until the producer forgets a topic's metadata."),
     K("partitioner.adaptive.partitioning.enable", BOOLEAN, True, None, LOW,
       "Records without a key go less to partitions whose broker is slow (KIP-794)."),
     K("partitioner.availability.timeout.ms", LONG, 0, at_least(0), LOW,
-      "ms for which a broker takes nothing after which records without a key avoid it; 0: never."),
+      "Time in ms without progress of a broker until records without a key avoid it; 0: never."),
     K("partitioner.class", CLASS, None, None, MEDIUM,
       "A partitioner: an object with partition(...), a callable, or a registered name (default, round_robin, "
       "uniform_sticky). None: murmur2 of the key, sticky without a key."),
     K("partitioner.ignore.keys", BOOLEAN, False, None, LOW,
-      "Records with a key are spread over the partitions like those without one."),
+      "Whether records with a key spread over the partitions like records without one."),
     K("retries", INT, MAX_INT, between(0, MAX_INT), HIGH,
-      "Most attempts after the first; better left alone and bounded by delivery.timeout.ms."),
+      "Largest number of retries; prefer delivery.timeout.ms as the bound."),
     K("transaction.timeout.ms", INT, 60000, at_least(1), LOW,
-      "ms after which the coordinator aborts a transaction that was not ended."),
+      "Time in ms until the coordinator aborts an open transaction."),
     K("transactional.id", STRING, None, non_empty(), LOW,
       "Name of the producer across restarts; with it the producer writes in transactions."),
     K("allow.auto.create.topics", BOOLEAN, True, None, LOW,
-      "Metadata requests may create topics, where the brokers do (kafka-python's allow_auto_create_topics)."),
+      "Whether metadata requests may create topics, if the brokers allow it (kafka-python's "
+      "allow_auto_create_topics)."),
     K("value.serializer", CLASS, None, None, HIGH,
-      "Callable, or object with serialize(topic, headers, data), that makes bytes of a value; none: values are bytes."),
+      "Serializer of values: a callable, or an object with serialize(topic, headers, data). Not set: bytes."),
 ]
 # fmt: on
 
@@ -91,8 +93,7 @@ PRODUCER: Final[ClientConfigDef] = COMMON.with_keys(_KEYS, aliases={"partitioner
 
 
 class ProducerConfig(ClientConfig):
-    """A producer's configuration: a ClientConfig whose acks are a number and whose idempotence is settled. Immutable.
-    """
+    """A producer's configuration, with numeric acks and settled idempotence. Immutable."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class ProducerConfig(ClientConfig):
         /,
         **keywords: object,
     ) -> None:
-        """ConfigError, also for values that do not go together."""
+        """Parse and check the values. ConfigError, also for contradictions."""
         super().__init__(definition, _plain(configs or {}), **_plain(keywords))
 
     def _settle(self) -> None:
@@ -124,7 +125,10 @@ class ProducerConfig(ClientConfig):
             values["client.id"] = f"producer-{values['transactional.id'] or next(_ids)}"
 
     def _settle_idempotence(self) -> None:
-        """Asked for, idempotence refuses what it cannot work with; as the default, it gives way to acks and retries."""
+        """Refuse contradictions with explicit idempotence.
+
+        Default idempotence gives way to acks and retries.
+        """
         values = self._values
         asked = "enable.idempotence" in self.given or values["transactional.id"] is not None
         if values["transactional.id"] is not None and not values["enable.idempotence"]:
@@ -150,18 +154,18 @@ class ProducerConfig(ClientConfig):
 
     @property
     def codec(self) -> int:
-        """The number of compression.type's codec, as in a batch's attributes."""
+        """The number of compression.type in a batch's attributes."""
         return CompressionType[self._values["compression.type"].upper()].value
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec in use; None for the codec's own choice, or where it has no levels."""
+        """The level of the codec, or None for the codec's default."""
         level: int | None = self._values.get(f"compression.{self._values['compression.type']}.level")
         return None if level == -1 and self._values["compression.type"] == "gzip" else level
 
 
 def _plain(configs: Mapping[str, object]) -> dict[str, object]:
-    """What kafka-python's users write that is no value of Kafka's: acks as a number, no compression as None."""
+    """Convert kafka-python's values, such as numeric acks, to Kafka's."""
     return {
         name: str(value) if name == "acks" and isinstance(value, int) and not isinstance(value, bool) else value
         for name, value in configs.items()

@@ -1,4 +1,4 @@
-"""Java .properties files, read with their line numbers. Source: java.util.Properties.load.
+"""Java .properties files with line numbers. Source: java.util.Properties.load.
 
     # comment              ! comment
     key=value              key: value            key value
@@ -24,9 +24,9 @@ OVERRIDE_SOURCE = "--override"
 
 
 class Properties(Mapping[str, str]):
-    """Keys and values of a properties file, each with the line it stands on. Used at start, on the main thread.
+    """Keys and values of a properties file, with their lines.
 
-    `set` puts a value over one from the file, for command-line overrides.
+    The main thread uses it at the start. `set` overrides a value of the file, for command-line overrides.
     """
 
     def __init__(self, source: str = "") -> None:
@@ -44,12 +44,12 @@ class Properties(Mapping[str, str]):
         return len(self._values)
 
     def set(self, key: str, value: str, line: int | None = None) -> None:
-        """Put a value; `line` is None for one that is not from the file."""
+        """Set a value; `line` is None for a value outside the file."""
         self._values[key] = value
         self._lines[key] = line
 
     def line_of(self, key: str) -> int | None:
-        """The line the key's value begins on, None when it is not from the file."""
+        """The first line of the key's value, or None outside the file."""
         return self._lines.get(key)
 
     def source_of(self, key: str) -> str:
@@ -57,7 +57,10 @@ class Properties(Mapping[str, str]):
         return OVERRIDE_SOURCE if key in self._lines and self._lines[key] is None else self.source
 
     def override(self, assignments: Iterable[str]) -> Properties:
-        """Apply ``key=value`` texts from the command line, the last one winning. ConfigError when one has no "="."""
+        """Apply ``key=value`` texts from the command line; the last wins.
+
+        ConfigError for a text without "=".
+        """
         for text in assignments:
             key, equals, value = text.partition("=")
             if not equals or not key.strip():
@@ -67,7 +70,7 @@ class Properties(Mapping[str, str]):
 
 
 def load_properties(path: str | Path) -> Properties:
-    """Read a file. ConfigError with one clear sentence when it cannot be read."""
+    """Read a file. ConfigError when it is unreadable."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -78,7 +81,10 @@ def load_properties(path: str | Path) -> Properties:
 
 
 def parse_properties(text: str, source: str = "") -> Properties:
-    """Parse the text of a file. ConfigError (with the line) for a malformed \\u escape."""
+    """Parse the text of a file.
+
+    ConfigError, with the line, for a malformed \\u escape.
+    """
     properties = Properties(source)
     for line, logical in _logical_lines(text):
         raw_key, raw_value = _split(logical)
@@ -88,7 +94,7 @@ def parse_properties(text: str, source: str = "") -> Properties:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with continuations joined, comments and blank lines left out, each with its first line's number."""
+    """Joined lines without comments and blank lines, with their numbers."""
     parts: list[str] = []
     first = 0
     for number, physical in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
@@ -108,7 +114,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value, still escaped: the key ends at the first unescaped "=", ":" or blank."""
+    """Key and value, still escaped.
+
+    The key ends at the first unescaped "=", ":" or blank.
+    """
     end = 0
     while end < len(line) and line[end] not in "=:" + _BLANKS:
         end += 2 if line[end] == "\\" else 1

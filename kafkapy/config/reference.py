@@ -1,4 +1,7 @@
-"""Writes docs/configuration.md from the keys themselves: `python -m kafkapy.config.reference [--check]`."""
+"""Writes docs/configuration.md from the keys.
+
+Run `python -m kafkapy.config.reference [--check]`.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,26 @@ _HEAD = """\
 
 <!-- Written by `make docs` from kafkapy/config; changes belong there. -->
 
-The keys are those of Apache Kafka 3.9 and 4.4, and a few of kafkapy's own (`kafkapy.*` and `metrics.listeners`). The
-broker reads them from a properties file; `--override key=value` goes over the file:
+The broker has the keys of Apache Kafka 3.9 and 4.4, and a few more (`kafkapy.*` and `metrics.listeners`). It reads them
+from a properties file; `--override key=value` overrides the file:
 
     kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override num.partitions=3
 
-Without a file it is a cluster by itself: it listens on 127.0.0.1:9092 only, keeps its data in `./data/kafkapy-logs`,
-its internal topics have one replica, and groups do not wait for more members (`group.initial.rebalance.delay.ms=0`).
+Without a file, the broker is a cluster of one broker. It listens on 127.0.0.1:9092 only, keeps its data in
+`./data/kafkapy-logs`, gives its internal topics one replica, and does not delay the first rebalance of a group
+(`group.initial.rebalance.delay.ms=0`).
 
-A misspelt key, or a value that is not allowed, stops the start with one sentence: key, value, what is allowed, and the
-line of the file. A key that is like no other is named in a warning and left alone: files for Apache Kafka have keys of
-its plugins. Keys of kafkapy's plugins are known once the plugin is installed. A key that exists but has no effect in
-this version is named in a warning at the start; so is an own key of a topic or a group.
+A misspelt key or a wrong value stops the start with one sentence: key, value, allowed values, and the line of the file.
+A key unlike any other causes only a warning, because files for Apache Kafka contain keys of its plugins. The broker
+knows the keys of an installed kafkapy plugin. At the start, the broker warns about keys without effect in this
+version, including the keys of topics and groups.
 
-*Compatibility* marks keys of Apache Kafka 3.9 that 4.4 does not have. They are taken as before, and shown by
-DescribeConfigs (`kafka-configs --describe --all`) only where they are set.
+*Compatibility* marks keys of Apache Kafka 3.9 that 4.4 does not have. The broker accepts them, and DescribeConfigs
+(`kafka-configs --describe --all`) shows them only when they are set.
 
-**Update** says whether a broker key may change while the broker runs: *read-only* (no), for one broker (*per-broker*),
-or for all of them (*cluster-wide*). Keys of TLS and SASL, and the connection limits, may be set for one listener:
-`listener.name.<listener>.<key>`.
+**Update** tells whether a broker key may change while the broker runs: *read-only* (no), for one broker (*per-broker*),
+or for all brokers (*cluster-wide*). `listener.name.<listener>.<key>` sets a key of TLS or SASL, or a connection limit,
+for one listener.
 """
 
 
@@ -49,7 +53,7 @@ def page() -> str:
         parts.append(f"\n## Broker: {title}\n")
         parts.extend(_section(keys, broker=True))
     parts.append("\n## Topics\n")
-    parts.append("Set with CreateTopics and AlterConfigs; a topic that sets nothing takes the broker's key.\n")
+    parts.append("CreateTopics and AlterConfigs set these keys. A topic without a key uses the broker's key.\n")
     parts.extend(_section(TOPIC_CONFIG_DEF, broker=False))
     return "\n".join(parts).rstrip() + "\n"
 
@@ -62,7 +66,7 @@ def _section(keys: Iterable[ConfigKey], broker: bool) -> Iterator[str]:
         yield f"### `{key.name}`\n"
         yield f"{key.doc}\n"
         if key.name in (WITHOUT_EFFECT if broker else TOPIC_WITHOUT_EFFECT) and "no effect" not in key.doc:
-            yield "Has no effect yet: the broker logs a warning when the key is set.\n"
+            yield "No effect yet: the broker logs a warning when the key is set.\n"
         if is_removed(key.name) if broker else key.name in TOPIC_REMOVED:
             yield "Compatibility: Apache Kafka 4.4 has no such key.\n"
         facts = [f"Type: {key.type.label}", f"Default: {_default(key)}"]
@@ -89,7 +93,7 @@ def _default(key: ConfigKey) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with --check say whether it is what would be written (exit code 1 when it is not)."""
+    """Write the page. With --check, exit code 1 when the page is out of date."""
     text = page()
     if "--check" in arguments:
         return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text else 1

@@ -1,4 +1,4 @@
-"""What a broker that is a cluster by itself needs; Kafka's defaults are those of three."""
+"""Configuration of a cluster of one broker; Kafka's defaults expect three."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ QUICK_START: Final[Mapping[str, str]] = {
     "log.dirs": "./data/kafkapy-logs",
     **SINGLE_NODE,
 }
-"""Of a broker that is started without a file: as in config/server.properties, which pip does not install."""
+"""The configuration of a broker without a file: as in config/server.properties, which pip does not install."""

@@ -1,4 +1,4 @@
-"""Names close to one that nobody knows: keys, options, commands, topics and groups that were misspelt."""
+"""Suggestions for misspelt keys, options, commands, topics and groups."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Iterable
 __all__ = ["did_you_mean", "nearest"]
 
 CLOSE = 0.75
-"""How alike two names are at least, 1 being equal."""
+"""Least similarity of two names; 1 is equal."""
 MOST = 3
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = CLOSE) -> list[str]:
-    """The known names that are closest to `name`, the best first, at most three; upper case counts as lower case."""
-    import difflib  # only when something is wrong: a start does not pay for it
+    """The closest known names, the best first, at most three.
+
+    Upper and lower case are equal.
+    """
+    import difflib  # only after an error: a start does not pay for it
 
     by_lower: dict[str, str] = {}
     for each in known:
@@ -22,6 +25,6 @@ def nearest(name: str, known: Iterable[str], likeness: float = CLOSE) -> list[st
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ "did you mean a or b?", or nothing where no known name is close."""
+    """The question "did you mean a or b?", or an empty text."""
     close = nearest(name, known)
     return f"did you mean {' or '.join(close)}?" if close else ""

@@ -1,4 +1,4 @@
-"""Topic configuration: every topic key, its broker keys, and `LogConfig`, a topic's effective values.
+"""Topic configuration: topic keys, their broker keys, and `LogConfig`.
 
     log_config = LogConfig.create(broker_config, {"retention.ms": "60000"})
     log_config.segment_bytes, log_config.retention_ms, log_config.compact
@@ -68,76 +68,77 @@ def _key(name: str, type_: ConfigType, default: Any, validator: Any, importance:
 TOPIC_CONFIG_DEF: Final = ConfigDef(
     [
         _key("cleanup.policy", LIST, ["delete"], CLEANUP_POLICIES, MEDIUM,
-             "What happens to old segments: delete (by time and size), compact (keep the last record of each key), or "
+             "Treatment of old segments: delete (by time and size), compact (keep the last record of each key), or "
              "both."),
         _key("compression.gzip.level", INT, -1, GZIP_LEVEL, MEDIUM,
              "Level for compression.type=gzip; -1 is the codec's default."),
         _key("compression.lz4.level", INT, 9, LZ4_LEVEL, MEDIUM, "Level for compression.type=lz4."),
         _key("compression.type", STRING, "producer", one_of(*CODECS), MEDIUM,
-             "Codec that batches are stored with; producer keeps the one they came with."),
+             "Codec of stored batches; producer keeps the producer's codec."),
         _key("compression.zstd.level", INT, 3, ZSTD_LEVEL, MEDIUM, "Level for compression.type=zstd."),
         _key("delete.retention.ms", LONG, 86400000, at_least(0), MEDIUM,
-             "How long in ms tombstones stay in a compacted log, so that a reader from the start still sees them."),
+             "Time in ms that tombstones stay in a compacted log, for readers that start at its beginning."),
         _key("file.delete.delay.ms", LONG, 60000, at_least(0), MEDIUM,
-             "Time in ms between taking a segment out of the log and deleting its file."),
+             "Time in ms between the removal of a segment from the log and the deletion of its file."),
         _key("errors.deadletterqueue.group.enable", BOOLEAN, False, None, MEDIUM, NO_EFFECT),
         _key("flush.messages", LONG, MAX_LONG, at_least(1), MEDIUM,
-             "Messages after which the log is flushed to disk. 1: after every batch."),
-        _key("flush.ms", LONG, MAX_LONG, at_least(0), MEDIUM, "Most ms a message stays unflushed."),
+             "Messages after which the broker flushes the log to disk. 1: after every batch."),
+        _key("flush.ms", LONG, MAX_LONG, at_least(0), MEDIUM, "Largest time in ms that a message stays unflushed."),
         _key("follower.replication.throttled.replicas", LIST, [], _THROTTLED_REPLICAS, MEDIUM,
-             "Follower replicas whose fetches are throttled: partition:broker pairs, or *."),
+             "Follower replicas with throttled fetches: partition:broker pairs, or *."),
         _key("index.interval.bytes", INT, 4096, at_least(0), MEDIUM, "Bytes of log between two index entries."),
         _key("leader.replication.throttled.replicas", LIST, [], _THROTTLED_REPLICAS, MEDIUM,
-             "Leader replicas whose sending is throttled: partition:broker pairs, or *."),
+             "Leader replicas with throttled sending: partition:broker pairs, or *."),
         _key("local.retention.bytes", LONG, -2, at_least(-2), MEDIUM,
-             "Bytes of a tiered log that stay on local disk. -2: as many as retention.bytes."),
+             "Bytes of a tiered log that stay on local disk. -2: the value of retention.bytes."),
         _key("local.retention.ms", LONG, -2, at_least(-2), MEDIUM,
-             "Ms that segments of a tiered log stay on local disk. -2: as long as retention.ms."),
+             "Time in ms that segments of a tiered log stay on local disk. -2: the value of retention.ms."),
         _key("max.compaction.lag.ms", LONG, MAX_LONG, at_least(1), MEDIUM,
-             "Most ms a record may stay uncompacted. Compacted topics only."),
+             "Largest time in ms that a record stays uncompacted. Compacted topics only."),
         _key("max.decompressed.message.bytes", INT, 2147483639, between(1, 2147483639), MEDIUM, NO_EFFECT),
         _key("max.message.bytes", INT, 1024 * 1024 + 12, at_least(0), MEDIUM,
-             "Largest record batch in bytes, after compression, that is accepted."),
+             "Largest record batch in bytes, after compression."),
         _key("message.downconversion.enable", BOOLEAN, True, None, LOW,
-             "Whether records are converted to an old format for clients that fetch with an old version."),
+             "Whether the broker converts records to an old format for clients that fetch with an old version."),
         _key("message.format.version", STRING, "3.0-IV1",
              matches(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a version, as in 3.0 or 3.0-IV1"), MEDIUM, NO_EFFECT),
         _key("message.timestamp.after.max.ms", LONG, TIMESTAMP_AFTER_MAX_MS, at_least(0), MEDIUM,
-             "Most ms a record's timestamp may lie ahead of the broker's clock (CreateTime only)."),
+             "Largest time in ms by which a record's timestamp may lie ahead of the broker's clock (CreateTime only)."),
         _key("message.timestamp.before.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
-             "Most ms a record's timestamp may lie behind the broker's clock (CreateTime only)."),
+             "Largest time in ms by which a record's timestamp may lie behind the broker's clock (CreateTime only)."),
         _key("message.timestamp.difference.max.ms", LONG, MAX_LONG, at_least(0), MEDIUM,
-             "Deprecated: both bounds above in one, where they are not set."),
+             "Deprecated: the value of both bounds above when they are not set."),
         _key("message.timestamp.type", STRING, "CreateTime", TIMESTAMP_TYPES, MEDIUM,
-             "Whether records keep the producer's timestamp or get the time they were appended."),
+             "Timestamp of records: the producer's (CreateTime) or the broker's at the append (LogAppendTime)."),
         _key("min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1), MEDIUM,
-             "Share of a log that must be uncleaned before it is compacted."),
+             "Share of uncleaned bytes in a log before the cleaner compacts it."),
         _key("min.compaction.lag.ms", LONG, 0, at_least(0), MEDIUM,
-             "Least age in ms of a record before it may be compacted away."),
+             "Least age in ms of a record before the cleaner may remove it."),
         _key("min.insync.replicas", INT, 1, at_least(1), MEDIUM,
-             "Replicas that must be in sync for a produce with acks=all to be taken."),
+             "In-sync replicas that a produce with acks=all needs."),
         _key("preallocate", BOOLEAN, False, None, MEDIUM,
-             "Whether the space of a segment is reserved at its creation."),
+             "Whether the broker reserves the space of a segment at its creation."),
         _key("remote.copy.lag.bytes", LONG, -1, at_least(-1), MEDIUM, NO_EFFECT),
         _key("remote.copy.lag.ms", LONG, 0, at_least(-1), MEDIUM, NO_EFFECT),
         _key("remote.log.copy.disable", BOOLEAN, False, None, MEDIUM,
              "Whether a tiered topic stops copying segments to remote storage."),
         _key("remote.log.delete.on.disable", BOOLEAN, False, None, MEDIUM,
-             "Whether the remote data is deleted when remote.storage.enable is turned off."),
+             "Whether turning remote.storage.enable off deletes the remote data."),
         _key("remote.storage.enable", BOOLEAN, False, None, MEDIUM, "Whether the topic uses tiered storage."),
-        _key("retention.bytes", LONG, -1, None, MEDIUM, "Size in bytes a partition is cut down to. -1: no limit."),
-        _key("retention.ms", LONG, 604800000, at_least(-1), MEDIUM, "How long in ms records are kept. -1: for ever."),
+        _key("retention.bytes", LONG, -1, None, MEDIUM,
+             "Largest size in bytes of a partition; retention deletes the oldest segments. -1: no limit."),
+        _key("retention.ms", LONG, 604800000, at_least(-1), MEDIUM, "Retention of records in ms. -1: for ever."),
         _key("segment.bytes", INT, 1024 * 1024 * 1024, SEGMENT_BYTES, MEDIUM, "Largest size in bytes of a segment."),
         _key("segment.index.bytes", INT, 10 * 1024 * 1024, at_least(4), MEDIUM, "Largest size in bytes of an index."),
         _key("segment.jitter.ms", LONG, 0, at_least(0), MEDIUM,
-             "Most ms that are taken off segment.ms at random, so that segments do not all roll at once."),
-        _key("segment.ms", LONG, 604800000, at_least(1), MEDIUM, "A segment older than this many ms is rolled."),
+             "Largest random reduction of segment.ms, in ms, so that segments do not all roll at once."),
+        _key("segment.ms", LONG, 604800000, at_least(1), MEDIUM, "The log rolls a segment older than this many ms."),
         _key("unclean.leader.election.enable", BOOLEAN, False, None, MEDIUM,
-             "Whether a replica that is not in sync may become leader as a last resort, at the price of lost records."),
+             "Whether an out-of-sync replica may become leader as a last resort, which loses records."),
         _key("kafkapy.storage.backend", STRING, "local", non_empty(), LOW,
              "Name of the registered storage backend that holds the topic's segments. Fixed at creation."),
         _key("kafkapy.validate.compressed", STRING, "full", one_of("header", "full"), LOW,
-             "How compressed batches are checked: full (every record) or header (batch header and CRC)."),
+             "Validation of compressed batches: full (every record) or header (batch header and CRC)."),
     ]
 )
 """Kafka's and kafkapy's own topic keys."""
@@ -184,14 +185,14 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "kafkapy.storage.backend": (("kafkapy.storage.backend", 1),),
     "kafkapy.validate.compressed": (("kafkapy.validate.compressed", 1),),
 }
-"""The broker keys behind each topic key, strongest first, with the factor that turns their unit into the topic's."""
+"""The broker keys of each topic key, the strongest first, with the factor from their unit to the topic's."""
 
 
 class LogConfig(NamedTuple):
-    """A topic's effective configuration, one field per key (dots become underscores).
+    """A topic's effective configuration, one field per key.
 
-    Immutable; any thread may read it. Made by the log manager when a log is loaded and whenever the topic's or the
-    broker's configuration changes.
+    Dots become underscores. The log manager creates it when it loads a log, and when the topic's or the broker's
+    configuration changes. Immutable; any thread may read it.
     """
 
     cleanup_policy: tuple[str, ...]
@@ -237,59 +238,68 @@ class LogConfig(NamedTuple):
     kafkapy_storage_backend: str
     kafkapy_validate_compressed: str
     overridden: frozenset[str] = frozenset()
-    """The keys that the topic itself sets."""
+    """The topic's own keys."""
 
     @classmethod
     def create(cls, broker: BrokerConfig | None = None, overrides: Mapping[str, str] | None = None) -> LogConfig:
-        """Effective values from the broker's configuration (None: Kafka's defaults) and the topic's own.
+        """Effective values from the broker's and the topic's configuration.
 
-        ConfigError when an override is unknown or not allowed.
+        None as broker: Kafka's defaults. ConfigError when an override is unknown or not allowed.
         """
         return _effective(broker, tuple(sorted((overrides or {}).items())))
 
     def get(self, name: str) -> Any:
-        """The value of a key by Kafka's name. KeyError when there is no such key."""
+        """The value of a key by Kafka's name.
+
+        KeyError for an unknown key.
+        """
         if name not in TOPIC_CONFIG_DEF:
             raise KeyError(name)
         return getattr(self, name.replace(".", "_"))
 
     @property
     def compact(self) -> bool:
-        """Whether the log is compacted."""
+        """Whether the cleaner compacts the log."""
         return "compact" in self.cleanup_policy
 
     @property
     def delete(self) -> bool:
-        """Whether old segments are deleted by time and size."""
+        """Whether retention deletes old segments by time and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who stamps records."""
+        """The source of record timestamps."""
         if self.message_timestamp_type == "LogAppendTime":
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """Most ms a timestamp may lie in the past, the deprecated key taken in."""
+        """Largest age in ms of a record's timestamp.
+
+        It includes the deprecated key.
+        """
         before = self.message_timestamp_before_max_ms
         return before if before != MAX_LONG else self._difference_or(before)
 
     @property
     def timestamp_after_max_ms(self) -> int:
-        """Most ms a timestamp may lie in the future, the deprecated key taken in."""
+        """Largest lead in ms of a record's timestamp over the clock.
+
+        It includes the deprecated key.
+        """
         after = self.message_timestamp_after_max_ms
         return after if after not in (MAX_LONG, TIMESTAMP_AFTER_MAX_MS) else self._difference_or(after)
 
     def _difference_or(self, default: int) -> int:
-        """The deprecated key where it is set."""
+        """The deprecated key when it is set, else the default."""
         difference = self.message_timestamp_difference_max_ms
         return difference if difference != MAX_LONG else default
 
     @property
     def effective_local_retention_ms(self) -> int:
-        """Ms that segments stay on local disk."""
+        """Time in ms that segments stay on local disk."""
         tiered = self.remote_storage_enable and self.local_retention_ms != -2
         return self.local_retention_ms if tiered else self.retention_ms
 
@@ -302,7 +312,10 @@ class LogConfig(NamedTuple):
 
 @lru_cache(maxsize=128)
 def _effective(broker: BrokerConfig | None, overrides: tuple[tuple[str, str], ...]) -> LogConfig:
-    """Most topics of a broker share one configuration: it is made once for them, not for each partition."""
+    """The configuration of topics with these overrides.
+
+    Most topics share one, so it is created once and not for each partition.
+    """
     values: dict[str, Any] = TOPIC_CONFIG_DEF.defaults() if broker is None else broker_defaults(broker)
     values.update(parse_overrides(dict(overrides)))
     arguments: dict[str, Any] = {
@@ -312,7 +325,10 @@ def _effective(broker: BrokerConfig | None, overrides: tuple[tuple[str, str], ..
 
 
 def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Any]:
-    """A topic's own configuration, parsed. ConfigError for an unknown key, None, or a value that is not allowed."""
+    """A topic's own configuration, parsed.
+
+    ConfigError for an unknown key, None, or a value that is not allowed.
+    """
     values: dict[str, Any] = {}
     for name, raw in overrides.items():
         key = TOPIC_CONFIG_DEF.get(name)
@@ -327,9 +343,10 @@ def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Any]:
 def validate_overrides(
     overrides: Mapping[str, str | None], broker: BrokerConfig | None = None, previous: Mapping[str, str] | None = None
 ) -> None:
-    """Check a topic's configuration as CreateTopics and AlterConfigs do: each key, and keys against each other.
+    """Check a topic's configuration as CreateTopics and AlterConfigs do.
 
-    `previous` is the topic's configuration before the change. ConfigError (INVALID_CONFIG) says what is wrong.
+    `previous` is the topic's configuration before the change. ConfigError (INVALID_CONFIG) for a wrong value, or for
+    keys that contradict each other.
     """
     parsed = parse_overrides(overrides)
     defaults = TOPIC_CONFIG_DEF.defaults() if broker is None else broker_defaults(broker)
@@ -369,7 +386,7 @@ def _require_tiered(values: Mapping[str, Any], broker: BrokerConfig | None, requ
 
 
 def broker_defaults(broker: BrokerConfig) -> dict[str, Any]:
-    """The value of every topic key for a topic that sets none itself."""
+    """The topic keys of a topic without own configuration."""
     values = TOPIC_CONFIG_DEF.defaults()
     for name, synonyms in BROKER_SYNONYMS.items():
         for broker_key, factor in synonyms:
@@ -384,8 +401,10 @@ def broker_defaults(broker: BrokerConfig) -> dict[str, Any]:
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """A topic's entries for DescribeConfigs, with sources and synonyms as Kafka reports them. None: all keys but those
-    that Kafka 4 has no more, which are there where the topic sets them."""
+    """A topic's entries for DescribeConfigs, with Kafka's sources and synonyms.
+
+    None: all keys, except unset keys that Kafka 4 has removed.
+    """
     config = LogConfig.create(broker, {name: raw for name, raw in overrides.items() if name in TOPIC_CONFIG_DEF})
     if names is None:
         wanted = [name for name in TOPIC_CONFIG_DEF.names if name not in TOPIC_REMOVED or name in overrides]

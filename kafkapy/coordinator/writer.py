@@ -16,8 +16,8 @@ from kafkapy.records.control import read_control_batch
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.log_appender import LogAppender
-    from kafkapy._speedups.partition_log import PartitionLog
+    from kafkapy._speedups.log.appender import LogAppender
+    from kafkapy._speedups.log.partition_log import PartitionLog
 
 logger = logging.getLogger("kafka.coordinator.PartitionLogWriter")
 

@@ -2,7 +2,7 @@
 
 `Cleaner` cleans one log: its dirty part is read into a map from key to last offset, and the log up to there is
 written again, segment by segment, with the records that the map does not know a newer one for. The bytes are worked
-on in Cython without the GIL (_speedups/log_cleaner.pyx). `LogCleaner` runs log.cleaner.threads of them.
+on in Cython without the GIL (_speedups/log/cleaner.pyx). `LogCleaner` runs log.cleaner.threads of them.
 
 Tombstones (records without a value) and markers of transactions that have no data left get a delete horizon when they
 are first met and go delete.retention.ms later, so that a reader that is not further behind than that still sees them.
@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkapy._speedups.cleaner_throttle import CleanerThrottle
-from kafkapy._speedups.log_cleaner import CleaningStopped, LogCleaning
-from kafkapy._speedups.offset_map import OffsetMap
-from kafkapy._speedups.open_files import open_limit
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.cleaner import CleaningStopped, LogCleaning
+from kafkapy._speedups.log.cleaner_throttle import CleanerThrottle
+from kafkapy._speedups.log.offset_map import OffsetMap
+from kafkapy._speedups.log.open_files import open_limit
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.errors import ConfigError
 from kafkapy.log.cleaned_files import CleanedFiles
 from kafkapy.log.cleaner_manager import LogCleanerManager, LogToClean
@@ -124,8 +124,8 @@ class Cleaner:
         stats = CleanerStats()
         log.seal_segments()
         if log.recovery_point < target.first_uncleanable_offset:
-            # The records that make older ones superfluous must be on the disk before those go. Not beside a LogCleaning,
-            # which holds every segment, so that none could be closed again.
+            # The newer records must be on the disk before the older ones go. Not beside a LogCleaning, which holds
+            # every segment, so that none could be closed again.
             log.flush()
         cleaning = LogCleaning(
             log, self._map, self._pace, compress=compress, decompress=decompress, upgrade=upgrade_message

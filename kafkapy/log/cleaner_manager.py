@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkapy._speedups.memory_records import iter_batches
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.records.memory_records import iter_batches
 from kafkapy.log.cleaner_checkpoint import CleanerCheckpoints
 from kafkapy.types import TopicPartition
 

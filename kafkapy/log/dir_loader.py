@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, drop_unused, finish_swaps, scan_directory

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkapy._speedups import future_log
-from kafkapy._speedups.cleaner_throttle import CleanerThrottle
-from kafkapy._speedups.future_log import FutureLogCopy
-from kafkapy._speedups.partition_log import NOT_THE_DISK, PartitionLog
+from kafkapy._speedups.log import future_log
+from kafkapy._speedups.log.cleaner_throttle import CleanerThrottle
+from kafkapy._speedups.log.future_log import FutureLogCopy
+from kafkapy._speedups.log.partition_log import NOT_THE_DISK, PartitionLog
 from kafkapy.errors import error_for
 from kafkapy.log.dir_scan import Place, deleted_name, future_name, swapped_name
 from kafkapy.log.loader import load_log, write_topic_id

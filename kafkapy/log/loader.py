@@ -1,6 +1,6 @@
 """Loading one partition's log from its directory: leftovers of a crash, recovery, leader epochs, producer state.
 
-Source: org.apache.kafka.storage.internals.log.LogLoader. The bytes are looked at by kafkapy/_speedups/log_loading.pyx
+Source: org.apache.kafka.storage.internals.log.LogLoader. The bytes are looked at by kafkapy/_speedups/log/loading.pyx
 without the GIL; Python only lists
 files and decides. Runs on the recovery threads of LogManager; the log is known to nobody else until `load_log` returns.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.file_records import walk_batches
-from kafkapy._speedups.log_loading import load, load_aborted, rebuild_producers
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.log.loading import load, load_aborted, rebuild_producers
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.records.file_records import walk_batches
 from kafkapy.log.backends.base import LogStorage
 from kafkapy.log.epochs import LEADER_EPOCH_FILE, parse_leader_epochs
 from kafkapy.types import ZERO_UUID, TopicPartition, uuid_from_string, uuid_to_string

@@ -19,8 +19,8 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import error_for
 from kafkapy.log.backends.base import StorageBackend

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.partition_log import PartitionLog
+    from kafkapy._speedups.log.partition_log import PartitionLog
 
 __all__ = ["apply_retention"]
 

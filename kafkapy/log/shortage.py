@@ -12,8 +12,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final, ParamSpec, TypeVar
 
-from kafkapy._speedups.open_files import close_idle
-from kafkapy._speedups.partition_log import NOT_THE_DISK
+from kafkapy._speedups.log.open_files import close_idle
+from kafkapy._speedups.log.partition_log import NOT_THE_DISK
 
 __all__ = ["insist", "is_shortage", "warn_of_shortage"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkapy._speedups.memory_records import Record
+from kafkapy._speedups.records.memory_records import Record
 from kafkapy.records.batches import iter_records
 from kafkapy.records.legacy import decode_message_set
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.partition_log import PartitionLog
+    from kafkapy._speedups.log.partition_log import PartitionLog
 
 __all__ = ["TimestampOffset", "offset_for_timestamp", "offset_of_max_timestamp"]
 

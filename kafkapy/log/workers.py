@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkapy._speedups.log_workers import LogWorkers
+from kafkapy._speedups.log.workers import LogWorkers
 
 __all__ = ["DirWorkers"]
 

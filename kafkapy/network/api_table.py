@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kafkapy._speedups.protocol.data_plane_versions import FETCH, PRODUCE
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import VersionRange
 
@@ -28,8 +29,8 @@ class ServedApi(NamedTuple):
 
 
 DATA_PLANE_APIS: Final[Mapping[int, ServedApi]] = {
-    ApiKeys.PRODUCE: ServedApi(0, 13, 9),
-    ApiKeys.FETCH: ServedApi(0, 18, 12),
+    ApiKeys.PRODUCE: ServedApi(*PRODUCE),
+    ApiKeys.FETCH: ServedApi(*FETCH),
 }
 """The versions of Produce and Fetch that the data plane decodes."""
 

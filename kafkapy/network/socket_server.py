@@ -23,16 +23,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from kafkapy._speedups.acceptor import Acceptor
-from kafkapy._speedups.connection import ConnectionRegistry
-from kafkapy._speedups.connection_quotas import ConnectionQuotas
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.memory_pool import MemoryPool
-from kafkapy._speedups.processor import Processor
-from kafkapy._speedups.request_channel import RequestChannel
-from kafkapy._speedups.request_header import ApiTable
-from kafkapy._speedups.worker_pool import WorkerPool
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.network.acceptor import Acceptor
+from kafkapy._speedups.network.connection import ConnectionRegistry
+from kafkapy._speedups.network.connection_quotas import ConnectionQuotas
+from kafkapy._speedups.network.memory_pool import MemoryPool
+from kafkapy._speedups.network.processor import Processor
+from kafkapy._speedups.network.request_channel import RequestChannel
+from kafkapy._speedups.network.worker_pool import WorkerPool
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.request_header import ApiTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.config_def import MAX_INT
 from kafkapy.errors import ConfigError

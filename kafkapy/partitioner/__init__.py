@@ -1,6 +1,6 @@
 """kafka-python's `kafka.partitioner`: partitioners for `KafkaProducer(partitioner=...)`, and a base for one's own."""
 
-from kafkapy._speedups.murmur2 import murmur2
+from kafkapy._speedups.base.murmur2 import murmur2
 from kafkapy.clients.producer.kafka_python_partitioners import DefaultPartitioner, Partitioner, StickyPartitioner
 
 __all__ = ["DefaultPartitioner", "Partitioner", "StickyPartitioner", "murmur2"]

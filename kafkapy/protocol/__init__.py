@@ -2,7 +2,7 @@
 the table of APIs.
 """
 
-from kafkapy._speedups.codec import DecodeError
-from kafkapy._speedups.encoder import EncodeError
+from kafkapy._speedups.protocol.codec import DecodeError
+from kafkapy._speedups.protocol.encoder import EncodeError
 
 __all__ = ["DecodeError", "EncodeError"]

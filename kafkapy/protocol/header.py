@@ -7,7 +7,7 @@ header version 0, because a client that does not know the broker's versions yet 
 
 from __future__ import annotations
 
-from kafkapy._speedups.encoder import encode_message
+from kafkapy._speedups.protocol.encoder import encode_message
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.registry import ApiKeys, api
 from kafkapy.protocol.schema import DecodeError, Message, Request, Response, int16, int32, string

@@ -28,7 +28,7 @@ Tagged fields that a declaration does not know survive in `_unknown_tags` ({tag:
 well. `records` decodes to a memoryview over the input, not a copy: it is good as long as the input is not reused.
 Every other value is a copy.
 
-A class compiles on first use to one flat plan per version, run by `kafkapy._speedups.codec`.
+A class compiles on first use to one flat plan per version, run by `kafkapy._speedups.protocol.codec`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, dataclass_transform
 from uuid import UUID
 
-from kafkapy._speedups.codec import DecodeError, decode_message, decode_message_from
-from kafkapy._speedups.encoder import EncodeError, encode_message
-from kafkapy._speedups.message_plan import KINDS, Plan, min_size_of
-from kafkapy._speedups.struct_base import Layout, StructBase
+from kafkapy._speedups.protocol.codec import DecodeError, decode_message, decode_message_from
+from kafkapy._speedups.protocol.encoder import EncodeError, encode_message
+from kafkapy._speedups.protocol.message_plan import KINDS, Plan, min_size_of
+from kafkapy._speedups.protocol.struct_base import Layout, StructBase
 from kafkapy.types import ZERO_UUID
 
 __all__ = [

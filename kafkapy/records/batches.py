@@ -8,7 +8,7 @@
     builder.append(timestamp_ms, b"key", b"value", [("trace", b"1")])
     data = builder.build(CompressionType.ZSTD)
 
-The bytes are walked and written by compiled kernels (_speedups/memory_records.pyx and batch_builder.pyx). Nothing here
+Compiled kernels walk and write the bytes (memory_records.pyx and batch_builder.pyx in _speedups/records). Nothing here
 is shared between threads.
 """
 
@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kafkapy._speedups import batch_builder
-from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
+from kafkapy._speedups.records import batch_builder
+from kafkapy._speedups.records.memory_records import BatchView, Record, iter_batches
 from kafkapy.errors import InvalidRecordError
 from kafkapy.records import legacy
 from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress

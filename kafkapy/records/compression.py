@@ -7,15 +7,15 @@
             message format v0 the frame's header checksum is wrong by design (KAFKA-3160): pass `magic=0`.
     zstd    Zstandard frame
 
-The work is done by kafkapy._speedups.compression, without the GIL. Functions here keep no state and may run on any
-thread.
+The kernel kafkapy._speedups.records.compression does the work, without the GIL. Functions here keep no state and may
+run on any thread.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkapy._speedups import compression as _kernel
+from kafkapy._speedups.records import compression as _kernel
 from kafkapy.errors import CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError
 from kafkapy.types import CompressionType
 

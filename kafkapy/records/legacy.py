@@ -1,7 +1,7 @@
 """Message formats v0 and v1, as clients before Kafka 0.11 speak them: read, build, convert to v2 and back.
 
 Reading and building, message by message, is for what is on disk and for tools; the conversions are for what clients
-send and fetch, and let the GIL go (kafkapy._speedups.message_set).
+send and fetch, and let the GIL go (kafkapy._speedups.records.message_set).
 
     offset int64, size int32 (bytes that follow), CRC-32 uint32 (of what follows it), magic int8, attributes int8,
     timestamp int64 (v1 only, ms), key int32 length + bytes, value int32 length + bytes (-1 is null)
@@ -21,8 +21,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkapy._speedups import message_set, record_batch
-from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
+from kafkapy._speedups.records import message_set, record_batch
+from kafkapy._speedups.records.memory_records import BatchView, Record, iter_batches
 from kafkapy.errors import (
     CorruptMessageError,
     InvalidRecordError,

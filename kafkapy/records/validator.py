@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.batch_builder import replace_payload
-from kafkapy._speedups.memory_records import BatchView, iter_batches
+from kafkapy._speedups.records import record_batch
+from kafkapy._speedups.records.batch_builder import replace_payload
+from kafkapy._speedups.records.memory_records import BatchView, iter_batches
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.records import legacy
 from kafkapy.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress

@@ -10,7 +10,7 @@ from kafkapy.log.log_dir import UNKNOWN_BYTES, LogDir
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.partition_log import PartitionLog
+    from kafkapy._speedups.log.partition_log import PartitionLog
 
 
 class LogDirPartition(NamedTuple):

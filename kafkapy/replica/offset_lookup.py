@@ -13,7 +13,7 @@ from kafkapy.log.timestamps import offset_for_timestamp, offset_of_max_timestamp
 from kafkapy.types import IsolationLevel, ListOffsetsTimestamp
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.partition_log import PartitionLog
+    from kafkapy._speedups.log.partition_log import PartitionLog
 
 NO_TIMESTAMP: Final = -1
 

@@ -44,8 +44,8 @@ from kafkapy.slices import in_slices
 from kafkapy.types import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.partition_log import PartitionLog
-    from kafkapy._speedups.partition_table import PartitionTable
+    from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.topic import LogConfig
     from kafkapy.log.log_manager import LogManager

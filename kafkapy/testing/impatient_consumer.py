@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkapy._speedups.consumer_record import ConsumerRecord
+from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy.clients.consumer.consumer import KafkaConsumer
 from kafkapy.types import TopicPartition
 

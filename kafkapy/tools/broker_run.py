@@ -1,4 +1,7 @@
-"""A broker in this process, from its configuration to the exit code. See kafkapy/tools/server.py."""
+"""Runs a broker in this process, from configuration to exit code.
+
+See kafkapy/tools/server.py.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ GARBAGE_LOOK: Final = 10_000
 
 
 def run_broker(properties: str | None, overrides: Sequence[str], logging_file: str | None) -> NoReturn:
-    """Run a broker until it is told to stop. SystemExit with the exit code."""
+    """Run a broker until a signal stops it.
+
+    SystemExit with the exit code.
+    """
     try:
         configure_logging(logging_file)
         raw = load_properties(properties) if properties is not None else _quick_start()
@@ -49,7 +55,7 @@ def _quick_start() -> Properties:
 
 
 def _started() -> None:
-    """Garbage is collected from here on; what is there now, modules and partitions, is not looked at any more."""
+    """Freeze existing objects, and switch the garbage collection on."""
     gc.freeze()
     # What a request makes is gone when it is answered, without any collection; the fewer find it alive, the better.
     gc.set_threshold(GARBAGE_LOOK, 20, 20)

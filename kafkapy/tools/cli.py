@@ -1,5 +1,7 @@
-"""`kafkapy`: the command-line tools, one sub-command each. A command's module is imported when the command is used, so
-that help and completion start fast; plugins may add commands of their own (`register_commands`).
+"""`kafkapy`: the command-line tools, one sub-command each.
+
+The group imports a command's module at the first use of the command, so that help and completion start fast. Plugins
+may add commands (`register_commands`).
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "produce": ("kafkapy.tools.produce:produce", "Send records from stdin or files."),
     "consume": ("kafkapy.tools.consume:consume", "Print records."),
     "log-dirs": ("kafkapy.tools.log_dirs:log_dirs", "Show log directories, and move partitions between them."),
-    "dump-log": ("kafkapy.tools.dump_log:dump_log", "Show what is in the files of a log."),
+    "dump-log": ("kafkapy.tools.dump_log:dump_log", "Print log segments, indexes, snapshots and checkpoints."),
     "completion": ("kafkapy.tools.completion:completion", "Print the completion script of a shell."),
 }
-"""Name: (where its command is, its line in the help)."""
+"""Name: (location of the command, its line in the help)."""
 
 
 PREFIX = "Error: "
@@ -50,7 +52,7 @@ def _errors_between_words() -> Iterator[None]:
 
 
 class _GroupWithPlugins(LazyGroup):
-    """Asks plugins only for names that are not its own."""
+    """A group that asks plugins only for unknown names."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """The options before the command's name."""
@@ -69,13 +71,16 @@ class _GroupWithPlugins(LazyGroup):
         return super().get_command(ctx, cmd_name) or _plugin_commands().get(cmd_name)
 
     def command_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """Plugins' commands come last."""
+        """The lines of the help; commands of plugins come last."""
         plugins = _listed_plugin_commands()
         return [*super().command_lines(ctx), *((name, plugins[name].get_short_help_str()) for name in sorted(plugins))]
 
 
 def _plugin_commands() -> Mapping[str, click.Command]:
-    """Commands of installed plugins; the plugin manager is imported only where there are plugins."""
+    """Commands of installed plugins.
+
+    Without plugins, this does not import the plugin manager.
+    """
     from kafkapy.errors import PluginError
     from kafkapy.installed_plugins import installed_plugins
 
@@ -90,7 +95,10 @@ def _plugin_commands() -> Mapping[str, click.Command]:
 
 
 def _listed_plugin_commands() -> Mapping[str, click.Command]:
-    """The same for lists: a plugin that cannot be loaded is said on stderr, and does not hide the other commands."""
+    """Commands of plugins, for lists.
+
+    A plugin that does not load is a warning on stderr and hides no other command.
+    """
     try:
         return _plugin_commands()
     except click.ClickException as error:

@@ -1,5 +1,7 @@
-"""`kafkapy cluster`: the cluster's id, brokers, features, quorum and served versions. Counterpart of kafka-cluster.sh,
-kafka-features.sh, kafka-metadata-quorum.sh and kafka-broker-api-versions.sh."""
+"""`kafkapy cluster`: id, brokers, features, quorum and served versions.
+
+Counterpart of kafka-cluster.sh, kafka-features.sh, kafka-metadata-quorum.sh and kafka-broker-api-versions.sh.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def brokers(settings: dict[str, object], as_json: bool) -> None:
 @json_option
 @cluster_options
 def features(settings: dict[str, object], as_json: bool) -> None:
-    """List the features, the levels that brokers support, and the level that is finalized."""
+    """List the features with their supported and finalized levels."""
     with connected(settings) as admin:
         found = admin.describe_features()
     rows = [
@@ -87,21 +89,21 @@ def features(settings: dict[str, object], as_json: bool) -> None:
 
 @cluster.command("update-features")
 @click.argument("updates", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
-@click.option("--downgrade", is_flag=True, help="Levels may go down where that is safe.")
-@click.option("--unsafe", is_flag=True, help="Levels may go down even where that loses metadata.")
-@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@click.option("--downgrade", is_flag=True, help="Allow lower levels when the change is safe.")
+@click.option("--unsafe", is_flag=True, help="Allow lower levels even when metadata is lost.")
+@click.option("--dry-run", is_flag=True, help="Check the change without making it.")
 @json_option
 @cluster_options
 def update_features(
     settings: dict[str, object], updates: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Finalize levels of features; level 0 takes a feature away."""
+    """Finalize levels of features; level 0 removes a feature."""
     kind = "unsafe_downgrade" if unsafe else "safe_downgrade" if downgrade else "upgrade"
     wanted: dict[str, tuple[str, int]] = {}
     for text in updates:
         name, equals, level = text.partition("=")
         if not equals or not level.isdecimal():
-            raise click.UsageError(f"{text!r} is no FEATURE=LEVEL.")
+            raise click.UsageError(f"{text!r} is not FEATURE=LEVEL.")
         wanted[name] = (kind, int(level))
     with connected(settings) as admin:
         results = admin.update_features(wanted, validate_only=dry_run)
@@ -156,7 +158,7 @@ def quorum(settings: dict[str, object], as_json: bool) -> None:
 
 
 @cluster.command("api-versions")
-@click.option("--broker", type=int, help="Of that broker; any when left out.")
+@click.option("--broker", type=int, help="Ask this broker; default: any broker.")
 @json_option
 @cluster_options
 def api_versions(settings: dict[str, object], broker: int | None, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`kafkapy completion`: the script that makes a shell complete commands, options, and names of topics and groups."""
+"""`kafkapy completion`: the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HOW = {
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
-    Commands, options, and the names of topics and groups of the cluster (--bootstrap-server on the line, or
-    $KAFKAPY_BOOTSTRAP_SERVER) are completed.
+    The script completes commands, options, and the names of topics and groups. The names come from the cluster of
+    --bootstrap-server on the line, or of $KAFKAPY_BOOTSTRAP_SERVER.
     """
     made = get_completion_class(shell)
     assert made is not None

@@ -25,15 +25,15 @@ __all__ = ["configs"]
 
 TYPES = ("topic", "broker", "broker-logger", "group", "client-metrics")
 ALL_BROKERS = "default"
-"""Stands for the dynamic configuration of all brokers in place of a broker's id."""
+"""Name of the dynamic configuration of all brokers, in place of a broker's id."""
 MISSING_NAMES = {
-    "topic": "The name of a topic is expected: kafkapy topics list shows them.",
-    "broker": f"The id of a broker is expected, or {ALL_BROKERS} for all: kafkapy cluster brokers shows them.",
-    "broker-logger": "The id of a broker is expected: kafkapy cluster brokers shows them.",
-    "group": "The name of a group is expected: kafkapy groups list shows them.",
-    "client-metrics": "The name of a subscription is expected.",
+    "topic": "Give the name of a topic; kafkapy topics list shows them.",
+    "broker": f"Give the id of a broker, or {ALL_BROKERS} for all; kafkapy cluster brokers shows them.",
+    "broker-logger": "Give the id of a broker; kafkapy cluster brokers shows them.",
+    "group": "Give the name of a group; kafkapy groups list shows them.",
+    "client-metrics": "Give the name of a subscription.",
 }
-"""What stands behind each type."""
+"""The error for a missing NAME, by TYPE."""
 OPERATIONS = {"+=": "append", "-=": "subtract", "=": "set"}
 
 
@@ -49,7 +49,7 @@ class _Type(click.Choice[str]):
 
 
 class _ResourceName(click.ParamType[str]):
-    """A resource's name: completed from the cluster by the type that stands before it."""
+    """A resource's name, completed by the type before it."""
 
     name = "name"
 
@@ -82,9 +82,9 @@ def configs() -> None:
 @type_argument
 @name_argument
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@click.option("--all", "everything", is_flag=True, help="All keys, not only those that were given a value.")
-@click.option("--synonyms", is_flag=True, help="Where else the value could come from.")
-@click.option("--documentation", is_flag=True, help="What each key does.")
+@click.option("--all", "everything", is_flag=True, help="Show all keys, including keys with default values.")
+@click.option("--synonyms", is_flag=True, help="Show the other sources of each value.")
+@click.option("--documentation", is_flag=True, help="Show the documentation of each key.")
 @json_option
 @cluster_options
 def describe(
@@ -97,7 +97,10 @@ def describe(
     documentation: bool,
     as_json: bool,
 ) -> None:
-    """Show the configuration of one resource: what it was given, the KEYs named, or --all."""
+    """Show the configuration of one resource.
+
+    Without KEYs it shows the keys that were set; --all shows every key.
+    """
     shown = "all" if everything or keys else "modified"
     with connected(settings) as admin, _topic_known(admin, kind, name):
         found = admin.describe_configs(
@@ -129,7 +132,7 @@ def describe(
     Output(as_json).rows(rows, columns, empty)
 
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Check the change without making it.")
 
 
 @configs.command("set")
@@ -140,7 +143,9 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether 
 @json_option
 @cluster_options
 def set_(changes: tuple[str, ...], **where: Any) -> None:
-    """Give keys a value: KEY=VALUE. KEY+=VALUE and KEY-=VALUE add to and take from a list.
+    """Set keys of one resource.
+
+    KEY=VALUE sets a key; KEY+=VALUE and KEY-=VALUE add to and remove from a list.
 
     Example: kafkapy configs set topic orders retention.ms=3600000 cleanup.policy+=compact
     """
@@ -155,7 +160,7 @@ def set_(changes: tuple[str, ...], **where: Any) -> None:
 @json_option
 @cluster_options
 def delete(keys: tuple[str, ...], **where: Any) -> None:
-    """Take keys back to their defaults."""
+    """Reset keys to their defaults."""
     _alter(dict.fromkeys(keys, ("delete", None)), **where)
 
 
@@ -185,7 +190,7 @@ def _change(text: str) -> tuple[str, tuple[str, str | None]]:
     sign = key[-1:] if key[-1:] in ("+", "-") else ""
     key = key.removesuffix(sign) if sign else key
     if not equals or not key.strip():
-        raise click.UsageError(f"{text!r} is no KEY=VALUE.")
+        raise click.UsageError(f"{text!r} is not KEY=VALUE.")
     return key.strip(), (OPERATIONS[sign + "="], value)
 
 
@@ -195,13 +200,13 @@ def _resource(kind: str, name: str, keys: Any) -> ConfigResource:
     if kind == "broker" and name == ALL_BROKERS:
         name = ""
     if kind.startswith("broker") and name and not name.isdecimal():
-        raise click.UsageError(f"{name!r} is no broker: its id, or {ALL_BROKERS} for all brokers, is expected.")
+        raise click.UsageError(f"{name!r} is not a broker: give its id, or {ALL_BROKERS} for all brokers.")
     return ConfigResource(kind, name, keys)
 
 
 @contextmanager
 def _topic_known(admin: KafkaAdminClient, kind: str, name: str) -> Iterator[None]:
-    """A topic that is not there, or that the client may not see, is an error that says so."""
+    """Raise an error for an unknown topic or a denied one."""
     try:
         yield
     except UnknownTopicOrPartitionError:

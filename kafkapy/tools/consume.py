@@ -1,5 +1,7 @@
-"""`kafkapy consume`: print records, from one place to another or as they come. Counterpart of
-kafka-console-consumer.sh and kcat -C."""
+"""`kafkapy consume`: print records.
+
+Counterpart of kafka-console-consumer.sh and kcat -C.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ AT_ONCE = 5000
 """Records per poll."""
 POLL_MS = 200
 RESETS = {"beginning": "earliest", "end": "latest"}
-"""auto.offset.reset of a group's member by --from."""
+"""auto.offset.reset of a group member, by --from."""
 Lines = Callable[[Any], bytes]
 Offsets = dict[TopicPartition, int]
 Polled = dict[TopicPartition, list[Any]]
@@ -40,20 +42,18 @@ Polled = dict[TopicPartition, list[Any]]
     default="beginning",
     show_default=True,
     metavar="PLACE",
-    help="Where to begin: beginning, end, an offset, -N (N records before the end), @TIME (ISO 8601, or ms).",
+    help="First place: beginning, end, an offset, -N (N records before the end), @TIME (ISO 8601, or ms).",
 )
-@click.option("--until", "-u", "last", metavar="PLACE", help="Where to end: a place as above; end when left out.")
-@click.option("--follow", "-F", is_flag=True, help="Go on with new records as they come.")
-@click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="At most so many records.")
-@click.option(
-    "--group", "-G", metavar="GROUP", type=GROUP, help="As a member of a group, from its offsets, which move on."
-)
-@click.option("--format", "-f", "format_", metavar="FORMAT", help=r"As kcat: '%p %o %k %s\n'; see above.")
+@click.option("--until", "-u", "last", metavar="PLACE", help="Last place, in the same form; default: end.")
+@click.option("--follow", "-F", is_flag=True, help="Continue with new records until Ctrl-C.")
+@click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="Largest number of records.")
+@click.option("--group", "-G", metavar="GROUP", type=GROUP, help="Join this group, start at its offsets and commit.")
+@click.option("--format", "-f", "format_", metavar="FORMAT", help=r"kcat's format, such as '%p %o %k %s\n'; see above.")
 @click.option("--json", "-J", "as_json", is_flag=True, help="One JSON object per line.")
-@click.option("--null", "-Z", "null", default="", metavar="TEXT", help="What stands for keys and values that are null.")
-@click.option("--committed", is_flag=True, help="Leave out records of transactions that are open or aborted.")
-@click.option("--raw", is_flag=True, help="Bytes as they are on a terminal, too: it obeys escape sequences in records.")
-@click.option("--output", type=click.File("wb", lazy=True), default="-", metavar="FILE", help="Write into a file.")
+@click.option("--null", "-Z", "null", default="", metavar="TEXT", help="Text for keys and values that are null.")
+@click.option("--committed", is_flag=True, help="Skip records of open and aborted transactions.")
+@click.option("--raw", is_flag=True, help="Print raw bytes on a terminal, which obeys escape sequences in them.")
+@click.option("--output", type=click.File("wb", lazy=True), default="-", metavar="FILE", help="Write to this file.")
 @cluster_options
 def consume(
     settings: dict[str, object],
@@ -70,7 +70,9 @@ def consume(
     raw: bool,
     output: BinaryIO,
 ) -> None:
-    """Print the records of topics: what is there, or with --follow what comes as well.
+    """Print the records of topics.
+
+    The command ends at the end of the topics; with --follow it waits for new records.
 
     \b
     Formats:  %t topic    %p partition    %o offset    %T timestamp in ms
@@ -84,12 +86,10 @@ def consume(
     if follow and last is not None:
         raise click.UsageError("--follow and --until exclude each other.")
     if group is not None and (last is not None or any(":" in place for place in places)):
-        raise click.UsageError(
-            "A group's members get their partitions: --until and TOPIC:PARTITIONS do not go with it."
-        )
+        raise click.UsageError("The group assigns partitions: --until and TOPIC:PARTITIONS do not work with --group.")
     if group is not None and first not in RESETS:
         raise click.UsageError(
-            "With --group, --from is beginning or end: where to begin without an offset of the group."
+            "With --group, --from is beginning or end: the start of partitions without a committed offset."
         )
     try:
         clean = not raw and output.isatty()
@@ -191,10 +191,12 @@ def _copy(
     printed: Offsets,
     early: Polled | None = None,
 ) -> None:
-    """Until every partition is at its end, or so many records are written. `early`: records that were polled before.
-    `printed` is kept up: the offset up to which nothing is left to write of each partition.
+    """Write records until the ends of all partitions, or until a count.
 
-    A partition at its end is paused. Without records it may be there as well: what is left are transactions' markers.
+    `early` are records that were polled before. `printed` has, for each partition, the offset up to which every record
+    is written.
+
+    A partition at its end is paused. It may be at its end without records, when only transaction markers are left.
     """
     written = 0
     polled: Polled = early or {}
@@ -245,7 +247,7 @@ def _before(records: list[Any], end: int) -> list[Any]:
 
 
 def _positions(consumer: KafkaConsumer) -> Offsets:
-    """Those that are known."""
+    """The known positions."""
     found: Offsets = {}
     for partition in consumer.assignment():
         with suppress(KafkaTimeoutError):
@@ -254,7 +256,7 @@ def _positions(consumer: KafkaConsumer) -> Offsets:
 
 
 def _at_the_end(consumer: KafkaConsumer, polled: Polled, ends: Offsets) -> set[TopicPartition]:
-    """The partitions that have nothing more before their ends, and those that another member has got."""
+    """The partitions without records before their ends, and lost partitions."""
     if polled:
         return {
             partition
@@ -268,7 +270,7 @@ def _at_the_end(consumer: KafkaConsumer, polled: Polled, ends: Offsets) -> set[T
 
 
 def _until_interrupted(follows: bool, bar: Progress, copy: Callable[[], None]) -> None:
-    """Ctrl-C is how to end what goes on for ever; otherwise it is an interruption, with exit code 130."""
+    """Ctrl-C ends an endless command; otherwise it gives exit code 130."""
     if follows:
         tell("Waiting for records; Ctrl-C ends.")
     try:
@@ -282,7 +284,7 @@ def _until_interrupted(follows: bool, bar: Progress, copy: Callable[[], None]) -
 
 @contextmanager
 def _shown(total: int | None, output: BinaryIO) -> Iterator[Progress]:
-    """A bar where neither the records nor the other end of a pipe write to the terminal."""
+    """A progress bar, unless other output may use the terminal."""
     with progress("consumed", total, shown=is_regular_file(output)) as bar:
         yield bar
 
@@ -293,7 +295,7 @@ def _shown(total: int | None, output: BinaryIO) -> Iterator[Progress]:
 def _range(
     admin: KafkaAdminClient, partitions: list[TopicPartition], first: str, last: str | None, committed: bool
 ) -> tuple[Offsets, Offsets]:
-    """(where to begin, the offset to end before) of each partition. KafkaError; click.UsageError."""
+    """(first offset, end offset) of each partition. KafkaError; click.UsageError."""
     level = "read_committed" if committed else "read_uncommitted"
     earliest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.EARLIEST), level)
     latest = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.LATEST), level)
@@ -318,7 +320,7 @@ def _places(admin: KafkaAdminClient, text: str, option: str, lows: Offsets, high
         number = int(text)
     except ValueError:
         raise click.UsageError(
-            f"{option} {text!r} is no place: beginning, end, an offset, -N or @TIME is expected."
+            f"{option} {text!r} is not a place: give beginning, end, an offset, -N or @TIME."
         ) from None
     wanted = {partition: highs[partition] + number if number < 0 else number for partition in lows}
     return {partition: min(max(offset, lows[partition]), highs[partition]) for partition, offset in wanted.items()}

@@ -1,13 +1,15 @@
-"""`kafkapy dump-log`: what is in the files of a partition directory. Counterpart of kafka-dump-log (DumpLogSegments).
+"""`kafkapy dump-log`: prints the files of a partition directory.
 
-    .log                        batches, with --deep-iteration their records; those of __consumer_offsets and
-                                __transaction_state are decoded, and control records
+Counterpart of kafka-dump-log (DumpLogSegments).
+
+    .log                        batches, with --deep-iteration their records; records of __consumer_offsets and
+                                __transaction_state, and control records, are decoded
     .index .timeindex .txnindex entries
     .snapshot                   the producers known at that offset
     leader-epoch-checkpoint     and every *-offset-checkpoint
 
-Also under their names with .deleted, .cleaned and .swap behind. Each file gives rows (dicts) and problems (sentences).
-`--verify` compares indexes with the data file beside them. Exit code 1 when there was a problem.
+Names may end with .deleted, .cleaned or .swap. Each file gives rows (dicts) and problems (sentences). `--verify`
+compares indexes with their data file. Exit code 1 after a problem.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kafkapy._speedups.memory_records import BatchView, Record, iter_batches
-from kafkapy._speedups.producer_state import read_snapshot
-from kafkapy._speedups.record_batch import check_crc
+from kafkapy._speedups.log.producer_state import read_snapshot
+from kafkapy._speedups.records.memory_records import BatchView, Record, iter_batches
+from kafkapy._speedups.records.record_batch import check_crc
 from kafkapy.errors import KafkaError
 from kafkapy.protocol.messages import consumer_group_records as consumer_groups
 from kafkapy.protocol.messages import group_metadata_records as groups
@@ -50,10 +52,10 @@ OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 ABORTED_ENTRY = struct.Struct(">hqqqq")
 LEGACY_HEADER = struct.Struct(">Ibbq")
-"""Of a message of format v0 or v1, behind offset and size: checksum, magic, attributes, and in v1 the timestamp."""
+"""A message of format v0 or v1, after offset and size: checksum, magic, attributes, and in v1 the timestamp."""
 LEGACY_HEADER_AT = 12
 LEGACY_MAGIC_AT = 16
-"""The checksum covers what is from here on."""
+"""The checksum covers the bytes from here on."""
 TIMESTAMP_TYPES = {
     TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
     TimestampType.CREATE_TIME: "CreateTime",
@@ -89,7 +91,10 @@ DECODERS = {"__consumer_offsets": GROUP_RECORDS, "__transaction_state": TRANSACT
 
 @dataclass(slots=True)
 class Dump:
-    """One file: `rows` may be walked once, and `problems` is complete when it was. Made by dump_file, one thread."""
+    """The rows and problems of one file. One thread uses it.
+
+    `rows` may be iterated once, and `problems` is complete afterwards. dump_file creates it.
+    """
 
     path: Path
     kind: str
@@ -98,7 +103,10 @@ class Dump:
 
 
 def dump_file(path: Path, *, deep: bool = False, verify: bool = False, topic: str | None = None) -> Dump:
-    """What is in a file. `topic`: whose records it holds; by default the name of its directory says so. OSError."""
+    """The content of a file. OSError.
+
+    `topic` selects the decoder of records; the default is the topic in the directory's name.
+    """
     name = path.name
     for suffix in MOVED:
         name = name.removesuffix(suffix)
@@ -121,12 +129,12 @@ def dump_file(path: Path, *, deep: bool = False, verify: bool = False, topic: st
     elif name.endswith("-checkpoint"):
         dump.rows = _checkpoint(dump, ("topic", "partition", "offset"))
     else:
-        dump.problems.append("is no file of a log that can be shown")
+        dump.problems.append("is not a readable file of a log")
     return dump
 
 
 def _walk(dump: Dump, path: Path) -> Iterator[BatchView]:
-    """The batches of a data file; what stops the walk is noted as a problem."""
+    """The batches of a data file; a broken batch becomes a problem."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         if size == 0:
@@ -141,7 +149,7 @@ def _walk(dump: Dump, path: Path) -> Iterator[BatchView]:
             dump.problems.append(f"position {end}: {error}")
             return
         if end < size:
-            dump.problems.append(f"{size - end} bytes behind position {end} are no whole batch")
+            dump.problems.append(f"{size - end} bytes behind position {end} are not a whole batch")
 
 
 def _batches(dump: Dump, *, deep: bool, records: dict[int, tuple[Any, Any]], show: bool) -> Iterator[Row]:
@@ -151,7 +159,7 @@ def _batches(dump: Dump, *, deep: bool, records: dict[int, tuple[Any, Any]], sho
         if not valid:
             dump.problems.append(f"position {batch.position}: the checksum of the batch does not match")
         if batch.base_offset < expected:
-            dump.problems.append(f"position {batch.position}: offset {batch.base_offset} where {expected} is the least")
+            dump.problems.append(f"position {batch.position}: offset {batch.base_offset} is below {expected}")
         expected = batch.last_offset + 1
         row = {
             "base_offset": batch.base_offset, "last_offset": batch.last_offset, "count": batch.record_count,
@@ -196,7 +204,10 @@ def _is_valid(batch: BatchView) -> bool:
 
 
 def _legacy(batch: BatchView) -> Row:
-    """What a message of format v0 or v1 says, and -1 for what it does not. Its offset is the last one inside."""
+    """The fields of a message of format v0 or v1.
+
+    Missing fields are -1. The offset is the last one inside.
+    """
     checksum, magic, attributes, timestamp = LEGACY_HEADER.unpack_from(batch.to_bytes(), LEGACY_HEADER_AT)
     kind = TimestampType.NO_TIMESTAMP_TYPE if magic == 0 else TimestampType(attributes >> 3 & 1)
     return {
@@ -207,12 +218,15 @@ def _legacy(batch: BatchView) -> Row:
 
 
 def _newest(batch: BatchView) -> int:
-    """The timestamp of the newest record inside (ms), -1 where there is none."""
+    """The timestamp in ms of the newest record inside, or -1."""
     return batch.max_timestamp if batch.magic == 2 else int(_legacy(batch)["max_timestamp"])
 
 
 def _record(batch: BatchView, record: Record) -> Row:
-    """A record with what its batch says of it. Sizes in bytes, -1 for null; a header's name may come twice."""
+    """A record with fields of its batch.
+
+    Sizes are in bytes, -1 for null; a header's name may repeat.
+    """
     sequence = batch.base_sequence if batch.magic == 2 else -1
     if sequence >= 0:
         sequence = (sequence + record.offset - batch.base_offset) % (1 << 31)
@@ -244,7 +258,7 @@ def _internal(record: Record, kinds: dict[int, tuple[Any, Any]]) -> Row:
 
 
 def _open_members(value: Row) -> None:
-    """What the members of a classic consumer group told each other, in place of its bytes."""
+    """The decoded metadata of a classic group's members."""
     for member in value["members"]:
         for name, kind in (("subscription", ConsumerProtocolSubscription), ("assignment", ConsumerProtocolAssignment)):
             raw = bytes.fromhex(member[name].removeprefix("0x")) if member[name].startswith("0x") else b""
@@ -267,7 +281,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(data: bytes | None) -> str | None:
-    """Text where the bytes are text, else 0x and hexadecimal digits."""
+    """UTF-8 text, else 0x and hexadecimal digits."""
     if data is None:
         return None
     try:
@@ -291,7 +305,7 @@ def _entries(dump: Dump, entry: struct.Struct, drop_zeros: bool) -> Iterator[tup
         if used < len(data):
             data = data[: -(-used // entry.size) * entry.size]
     if len(data) % entry.size:
-        dump.problems.append(f"{len(data)} bytes are no whole number of entries of {entry.size} bytes")
+        dump.problems.append(f"{len(data)} bytes are not a whole number of entries of {entry.size} bytes")
     for number in range(len(data) // entry.size):
         yield number, entry.unpack_from(data, number * entry.size)
 
@@ -330,10 +344,10 @@ def _time_index(dump: Dump, base: int, verify: bool) -> Iterator[Row]:
 
 
 def _beside(dump: Dump) -> dict[int, BatchView]:
-    """The batches of the segment that an index belongs to, by position."""
+    """The batches of an index's segment, by position."""
     path = _data_file(dump.path)
     if not path.exists():
-        dump.problems.append(f"{path.name} is not beside it, so it cannot be verified")
+        dump.problems.append(f"{path.name} is missing, so the index cannot be verified")
         return {}
     return {batch.position: batch for batch in _walk(dump, path)}
 
@@ -348,18 +362,18 @@ def _transaction_index(dump: Dump) -> Iterator[Row]:
 def _snapshot(dump: Dump) -> Iterator[Row]:
     producers = read_snapshot(dump.path.read_bytes())
     if producers is None:
-        dump.problems.append("is no sound snapshot")
+        dump.problems.append("is not a valid snapshot")
     yield from producers or ()
 
 
 def _checkpoint(dump: Dump, columns: tuple[str, ...]) -> Iterator[Row]:
     lines = dump.path.read_text(errors="replace").splitlines()
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
-        dump.problems.append("has another version or number of entries than it says")
+        dump.problems.append("has an unknown version or a wrong number of entries")
     for line in lines[2:]:
         values = line.split(" ")
         if len(values) != len(columns):
-            dump.problems.append(f"{line!r} is no entry")
+            dump.problems.append(f"{line!r} is not an entry")
             continue
         yield {name: value if name == "topic" else int(value) for name, value in zip(columns, values, strict=True)}
 
@@ -369,12 +383,15 @@ def _checkpoint(dump: Dump, columns: tuple[str, ...]) -> Iterator[Row]:
 
 @click.command("dump-log")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--verify", is_flag=True, help="Compare indexes with the data files beside them; show problems only.")
-@click.option("--deep-iteration", "deep", is_flag=True, help="Show each record, not only batches.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per row, and one for each problem.")
-@click.option("--topic", help="Decode records as that topic's; default: what the directory is named after.")
+@click.option("--verify", is_flag=True, help="Compare indexes with their data files; print only problems.")
+@click.option("--deep-iteration", "deep", is_flag=True, help="Print each record, not only batches.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row and per problem.")
+@click.option("--topic", help="Decode records as this topic's; default: the topic in the directory's name.")
 def dump_log(files: tuple[Path, ...], verify: bool, deep: bool, as_json: bool, topic: str | None) -> None:
-    """Show what is in log segments, indexes, snapshots and checkpoints. A directory stands for its files."""
+    """Print log segments, indexes, snapshots and checkpoints.
+
+    A directory stands for its files.
+    """
     console = Console()
     problems = 0
     for path in _expanded(files):

@@ -1,5 +1,7 @@
-"""`kafkapy groups`: list and describe groups, reset and delete their offsets, remove members, delete groups.
-Counterpart of kafka-groups.sh and kafka-consumer-groups.sh."""
+"""`kafkapy groups`: list, describe, reset and delete groups.
+
+Counterpart of kafka-groups.sh and kafka-consumer-groups.sh.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["groups"]
 
 Row = dict[str, Any]
-NO_GROUPS = "There are no groups of consumers. kafkapy consume TOPIC --group NAME makes one."
+NO_GROUPS = "The cluster has no consumer groups. kafkapy consume TOPIC --group NAME creates one."
 
 LIST_COLUMNS = (Column("group"), Column("type"), Column("protocol"), Column("state"))
 OFFSET_COLUMNS = (
@@ -68,9 +70,13 @@ groups.add_command(reset_offsets)
 
 
 @groups.command("list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state, such as Empty.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only groups of this type: classic, consumer ...")
-@click.option("--quiet", "-q", is_flag=True, help="Only the names, one per line.")
+@click.option(
+    "--state", "states", multiple=True, metavar="STATE", help="Show only groups in this state, such as Empty."
+)
+@click.option(
+    "--type", "types", multiple=True, metavar="TYPE", help="Show only groups of this type: classic, consumer ..."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print only the names, one per line.")
 @json_option
 @cluster_options
 def list_(
@@ -92,16 +98,16 @@ def list_(
     if quiet:
         output.names([row["group"] for row in rows])
     else:
-        empty = "No group has members or offsets. kafkapy consume TOPIC --group NAME makes one."
+        empty = "No group has members or offsets. kafkapy consume TOPIC --group NAME creates one."
         if states or types:
-            empty = "No group is of these states and types. kafkapy groups list shows all groups."
+            empty = "No group has these states and types. kafkapy groups list shows all groups."
         output.rows(rows, LIST_COLUMNS, empty)
 
 
 @groups.command("describe")
 @click.argument("names", nargs=-1, metavar="[GROUP]...", type=GROUP)
-@click.option("--members", "shown", flag_value="members", help="Members and what they are assigned.")
-@click.option("--state", "shown", flag_value="state", help="One line per group.")
+@click.option("--members", "shown", flag_value="members", help="Show members and their assignments.")
+@click.option("--state", "shown", flag_value="state", help="Show one line per group.")
 @click.option("--all", "everything", is_flag=True, help="All groups of consumers.")
 @json_option
 @cluster_options
@@ -110,17 +116,18 @@ def describe(
 ) -> None:
     """Show the offsets and the lag of groups.
 
-    Every partition with its member, or --members with what they are assigned, or --state with one line per group.
+    The command shows every partition with its member. --members shows members with their assignments, and --state
+    shows one line per group.
     """
     if not names and not everything:
-        raise click.UsageError("Name groups, or say --all.")
+        raise click.UsageError("Name groups, or give --all.")
     with connected(settings) as admin:
         described = _described(admin, names, everything)
         lags = {} if shown == "members" else _lag_rows(admin, described)
     output = Output(as_json)
     if shown == "members":
         rows = [row for group in described.values() for row in _member_rows(group)]
-        output.rows(rows, MEMBER_COLUMNS, "No member is in the group now." if described else NO_GROUPS)
+        output.rows(rows, MEMBER_COLUMNS, "The group has no members now." if described else NO_GROUPS)
     elif shown == "state":
         output.rows([_state_row(group, lags[name]) for name, group in described.items()], STATE_COLUMNS, NO_GROUPS)
     elif as_json:
@@ -144,7 +151,7 @@ def describe(
 def delete(settings: dict[str, object], names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete groups that have no members.
 
-    Their offsets go with them. Asks first on a terminal.
+    The command deletes their offsets too. It asks first on a terminal.
     """
     with connected(settings) as admin:
         check_groups(admin, names)
@@ -163,7 +170,7 @@ def delete(settings: dict[str, object], names: tuple[str, ...], yes: bool, as_js
 def delete_offsets(settings: dict[str, object], name: str, places: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete offsets of a group.
 
-    Only of topics that none of its members subscribes to. Asks first on a terminal.
+    The broker refuses topics that a member of the group subscribes to. The command asks first on a terminal.
     """
     from kafkapy.tools.topics import partitions_of
 
@@ -182,7 +189,7 @@ def delete_offsets(settings: dict[str, object], name: str, places: tuple[str, ..
 @click.option("--member", "members", multiple=True, metavar="ID", help="A member id.")
 @click.option("--instance", "instances", multiple=True, metavar="ID", help="A group.instance.id.")
 @click.option("--all", "everyone", is_flag=True, help="All members.")
-@click.option("--reason", help="What the broker's log is to say.")
+@click.option("--reason", help="Reason for the broker's log.")
 @json_option
 @cluster_options
 def remove_members(
@@ -196,12 +203,12 @@ def remove_members(
 ) -> None:
     """Remove members from a group.
 
-    Those that still run join again.
+    Members that still run join again.
     """
     from kafkapy.clients.admin.groups import MemberToRemove
 
     if bool(members or instances) == everyone:
-        raise click.UsageError("Say which: --member and --instance, or --all.")
+        raise click.UsageError("Give --member and --instance, or --all.")
     with connected(settings) as admin:
         wanted = [MemberToRemove(member_id=each, reason=reason) for each in members]
         wanted += [MemberToRemove(group_instance_id=each, reason=reason) for each in instances]
@@ -218,7 +225,7 @@ def remove_members(
 
 
 def _described(admin: KafkaAdminClient, names: Iterable[str], everything: bool) -> dict[str, ConsumerGroupDescription]:
-    """KafkaError for a group that is not there."""
+    """The descriptions of groups. KafkaError for an unknown group."""
     wanted = list(names)
     if everything:
         consumers = ("consumer", "")
@@ -233,7 +240,7 @@ def _described(admin: KafkaAdminClient, names: Iterable[str], everything: bool) 
 
 
 def _lag_rows(admin: KafkaAdminClient, described: Mapping[str, ConsumerGroupDescription]) -> dict[str, list[Row]]:
-    """Every group's partitions: those with an offset, and those that a member has."""
+    """Every group's partitions with an offset or a member."""
     if not described:
         return {}
     committed = admin.list_group_offsets(list(described))
@@ -260,7 +267,7 @@ def _lag_rows(admin: KafkaAdminClient, described: Mapping[str, ConsumerGroupDesc
 
 
 def _log_ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The next offset of each partition that still is there and has a leader."""
+    """The end offset of each existing partition with a leader."""
     wanted = set(partitions)
     if not wanted:
         return {}
@@ -339,7 +346,10 @@ def _error_name(error: type[KafkaError]) -> str | None:
 
 
 def _report(kind: str, outcomes: Mapping[str, str | None], done: str, as_json: bool) -> None:
-    """One line per name; exit code 1 and one sentence when one of them failed."""
+    """Print one line per name.
+
+    One sentence and exit code 1 after a failure.
+    """
     output = Output(as_json)
     if as_json:
         output.json([{kind.split()[0]: name, "error": error} for name, error in outcomes.items()])
@@ -353,7 +363,7 @@ def _report(kind: str, outcomes: Mapping[str, str | None], done: str, as_json: b
 
 
 def _explained(name: str) -> str:
-    """An error's own sentence, from its class's name."""
+    """An error's sentence, by its class's name."""
     from kafkapy import errors
 
     if name in ("GroupAuthorizationFailedError", "TopicAuthorizationFailedError"):

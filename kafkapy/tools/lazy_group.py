@@ -1,5 +1,7 @@
-"""Groups of commands: a misspelt command is answered with the closest one, and with `LazyGroup` a command's module is
-imported when the command is used, so that help and completion start fast."""
+"""Groups of commands with suggestions for misspelt names.
+
+`LazyGroup` imports a command's module at the first use of the command, so that help and completion start fast.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +17,28 @@ __all__ = ["CommandGroup", "LazyGroup"]
 
 
 WHOLE = 200
-"""Characters of a command's first sentence in the list of commands: lines are wrapped, not cut."""
+"""Longest first sentence in the list of commands, in characters: lines are wrapped, not cut."""
 
 
 class CommandGroup(click.Group):
-    """Names the closest command for one that does not exist."""
+    """A group that suggests the closest command for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """click.UsageError with the closest commands, or with where the list of them is."""
+        """Find the command. click.UsageError with the closest commands."""
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             question = did_you_mean(name, self.list_commands(ctx))
             rest = question[:1].upper() + question[1:] or f"{ctx.command_path} --help lists the commands."
-            raise click.UsageError(f"There is no command {ctx.command_path} {name}. {rest}", ctx)
+            raise click.UsageError(f"{ctx.command_path} has no command {name}. {rest}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands' section of the help, in the order of definition, with whole sentences."""
+        """Write the commands' section of the help.
+
+        Commands come in the order of definition, with whole sentences.
+        """
         with formatter.section("Commands"):
             formatter.write_dl(self.command_lines(ctx))
 
@@ -44,18 +49,21 @@ class CommandGroup(click.Group):
 
 
 class LazyGroup(CommandGroup):
-    """Knows its commands by name. `places`: {name: ("module:attribute", line in the help)}."""
+    """A group that imports its commands at their first use.
+
+    `places`: {name: ("module:attribute", line in the help)}.
+    """
 
     def __init__(self, *args: Any, places: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self._places = places
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
+        """The names, in the order of the table."""
         return [*self._places]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports it."""
+        """Import and return a command."""
         place = self._places.get(cmd_name)
         if place is None:
             return None

@@ -1,7 +1,7 @@
-"""`kafkapy log-dirs`: what lies in the log directories of brokers, and moves between them. Counterpart of
-kafka-log-dirs.sh, which cannot move, and of the log_dirs of kafka-reassign-partitions.sh, which can.
+"""`kafkapy log-dirs`: show log directories, and move partitions between them.
 
-Works with any Kafka broker that has DescribeLogDirs and AlterReplicaLogDirs (1.0 and newer).
+Counterpart of kafka-log-dirs.sh, which cannot move, and of the log_dirs of kafka-reassign-partitions.sh. Works with any
+Kafka broker that has DescribeLogDirs and AlterReplicaLogDirs (1.0 and newer).
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ MOVE_COLUMNS = (Column("partition"), Column("broker", right=True), Column("log_d
 
 @click.group("log-dirs", cls=CommandGroup)
 def log_dirs() -> None:
-    """Show the log directories of brokers, and move partitions between those of one broker."""
+    """Show log directories, and move partitions between them."""
 
 
 @log_dirs.command("describe")
-@click.option("--broker-list", metavar="ID[,...]", help="Only these brokers.")
-@click.option("--topic-list", metavar="TOPIC[,...]", help="Only partitions of these topics.")
+@click.option("--broker-list", metavar="ID[,...]", help="Show only these brokers.")
+@click.option("--topic-list", metavar="TOPIC[,...]", help="Show only partitions of these topics.")
 @json_option
 @cluster_options
 def describe(settings: dict[str, object], broker_list: str | None, topic_list: str | None, as_json: bool) -> None:
-    """Show every log directory with its space and partitions; partitions on their way are marked as future.
+    """Show every log directory with its space and partitions.
 
-    --json prints what kafka-log-dirs.sh does.
+    Moving partitions are marked as future. --json prints the output of kafka-log-dirs.sh.
     """
     topics = set(topic_list.split(",")) if topic_list else None
     with connected(settings) as admin:
@@ -78,9 +78,9 @@ def describe(settings: dict[str, object], broker_list: str | None, topic_list: s
 
 @log_dirs.command("move")
 @click.argument("partitions", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
-@click.option("--to", "directory", required=True, metavar="DIR", help="The directory, as `describe` shows it.")
-@click.option("--broker", type=int, help="Which broker's replicas; may be left out when there is only one broker.")
-@click.option("--wait", is_flag=True, help="Return when the partitions have moved, not when the moves have begun.")
+@click.option("--to", "directory", required=True, metavar="DIR", help="Target directory, as `describe` prints it.")
+@click.option("--broker", type=int, help="Broker of the replicas; optional in a cluster of one broker.")
+@click.option("--wait", is_flag=True, help="Wait until the partitions have moved.")
 @json_option
 @cluster_options
 def move(
@@ -91,17 +91,17 @@ def move(
     wait: bool,
     as_json: bool,
 ) -> None:
-    """Move partitions of one broker to another of its log directories.
+    """Move partitions to another log directory of their broker.
 
-    A partition is TOPIC-NUMBER, or TOPIC:PARTITIONS as elsewhere. A move to the directory where a partition is ends a
-    move that is under way. Example: kafkapy log-dirs move orders-0 orders-1 --to /disk2/kafka
+    A partition is TOPIC-NUMBER, or TOPIC:PARTITIONS as in other commands. A move to the current directory of a
+    partition cancels its move. Example: kafkapy log-dirs move orders-0 orders-1 --to /disk2/kafka
     """
     wanted = sorted({partition for text in partitions for partition in _parse_partitions(text)})
     with connected(settings) as admin:
         if broker is None:
             brokers = _brokers(admin, None)
             if len(brokers) != 1:
-                raise KafkaError(f"The cluster has the brokers {_listed(brokers)}: --broker has to say which one.")
+                raise KafkaError(f"The cluster has the brokers {_listed(brokers)}: name one with --broker.")
             broker = brokers[0]
         else:
             _brokers(admin, str(broker))
@@ -182,14 +182,17 @@ def _report(
 
 
 def _brokers(admin: KafkaAdminClient, listed: str | None) -> list[int]:
-    """The brokers of a list, all when there is none. KafkaError for one that the cluster does not have."""
+    """The broker ids of a list, by default all.
+
+    KafkaError for an unknown id.
+    """
     known = sorted(each["broker_id"] for each in admin.describe_cluster()["brokers"] if not each.get("is_fenced"))
     if listed is None:
         return known
     try:
         wanted = sorted({int(each) for each in listed.split(",")})
     except ValueError:
-        raise click.UsageError(f"{listed!r} is no list of broker ids, such as 1,2,3.") from None
+        raise click.UsageError(f"{listed!r} is not a list of broker ids, such as 1,2,3.") from None
     missing = [broker for broker in wanted if broker not in known]
     if missing:
         raise KafkaError(f"The cluster has no broker {_listed(missing)}; it has {_listed(known)}.")
@@ -201,8 +204,7 @@ def _listed(brokers: Collection[int]) -> str:
 
 
 def _directories(admin: KafkaAdminClient, broker: int, topics: set[str] | None) -> list[Row]:
-    """The directories with their partitions, under the names that Kafka's tool uses, and their space where it is
-    told."""
+    """The directories with partitions and space, under Kafka's names."""
     directories = []
     for result in admin.describe_log_dirs(brokers=[broker])[0]["log_dirs"]:
         error = ErrorCode.of(result["error_code"])
@@ -232,7 +234,10 @@ def _directories(admin: KafkaAdminClient, broker: int, topics: set[str] | None) 
 
 
 def _wait(admin: KafkaAdminClient, broker: int, directory: str, moving: list[TopicPartition]) -> Outcomes:
-    """NONE for each once it is in the directory and on its way no more; KAFKA_STORAGE_ERROR when it will not come."""
+    """Wait until the moves end.
+
+    NONE for a partition in the directory, KAFKA_STORAGE_ERROR for a failed move.
+    """
     outcomes: Outcomes = {}
     topics = {partition.topic for partition in moving}
     while len(outcomes) < len(moving):
@@ -258,7 +263,7 @@ def _parse_partitions(text: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in numbers]
     topic, dash, number = text.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdecimal() or int(number) >= 1 << 31:
-        raise click.UsageError(f"{text!r} is no partition: TOPIC-NUMBER is expected, such as orders-0.")
+        raise click.UsageError(f"{text!r} is not a partition: give TOPIC-NUMBER, such as orders-0.")
     return [TopicPartition(topic, int(number))]
 
 
@@ -285,7 +290,10 @@ def _print_directory(output: Output, broker: int, directory: Row) -> None:
 
 
 def _rows(broker: int, directory: Row) -> list[Row]:
-    """One per partition; one without a partition for a directory that has none or is offline."""
+    """One row per partition.
+
+    An empty or offline directory has one row without a partition.
+    """
     about = {"broker": broker, "log_dir": directory["logDir"]}
     if not directory["partitions"]:
         return [about | {"partition": None, "error": directory["error"]}]

@@ -1,5 +1,6 @@
-"""Where log lines are written: so that neither a disk that takes none nor a client that provokes many disturbs the
-broker.
+"""The destination of log lines, with a limit of repeated lines.
+
+Neither a full disk nor a client that provokes many lines disturbs the broker.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from pathlib import Path
 from typing import Final
 
 REPEATED: Final = 1000
-"""Lines of one kind that are written at once, where a logging file says nothing else."""
+"""Lines of one kind at once, by default."""
 PER_SECOND: Final = 1.0
-"""Lines of one kind that are written after those."""
+"""Further lines of one kind per second."""
 EXAMPLE_SIZE: Final = 200
 NOTE_EVERY_S: Final = 10.0
-"""Between two lines that say how many of a kind were left out."""
+"""Seconds between two lines with the number of dropped lines of a kind."""
 
 
 class _Kind:
-    """How many lines of a kind may be written, and how many were left out."""
+    """The remaining lines of a kind, and the number of dropped ones."""
 
     __slots__ = ("asked_s", "example", "left_out", "note_s", "tokens")
 
@@ -32,15 +33,14 @@ class _Kind:
         self.left_out = 0
         self.note_s = 0.0
         self.example = ""
-        """What the first line that was left out says. (A record would keep what a traceback refers to.)"""
+        """The text of the first dropped line. (A record would keep the objects of a traceback alive.)"""
 
 
 class LineLimit:
-    """Counts the lines of each kind: one place in the code, one logger, one level. There are as many kinds as the code
-    has places, whatever clients do.
+    """Limits the lines of each kind.
 
-    Lines below INFO are not counted: who turned them on wants each of them. Owned by a LogOutput and used under its
-    lock.
+    A kind is one place in the code, one logger and one level, so clients cannot create kinds. Lines below INFO have no
+    limit. A LogOutput owns it and uses it under its lock.
     """
 
     def __init__(self, repeated: int = REPEATED) -> None:
@@ -49,7 +49,7 @@ class LineLimit:
         self._next_note_s = float("inf")
 
     def allows(self, record: logging.LogRecord, now_s: float) -> bool:
-        """Whether a line is to be written. `now_s` is a monotonic clock's time."""
+        """Whether to write a line. `now_s` is a monotonic clock's time."""
         if not self._repeated or record.levelno < logging.INFO:
             return True
         key = (record.name, record.levelno, record.pathname, record.lineno)
@@ -69,7 +69,7 @@ class LineLimit:
         return False
 
     def notes(self, now_s: float) -> Iterator[logging.LogRecord]:
-        """For each kind that has left out lines long enough ago, a line that says how many."""
+        """A line for each kind with older dropped lines, with their number."""
         if now_s < self._next_note_s:
             return
         self._next_note_s = float("inf")
@@ -85,11 +85,11 @@ class LineLimit:
 
 
 class LogOutput(logging.Handler):
-    """Writes each line to a file descriptor at once. A line that cannot be written (no space, a file of the largest
-    size allowed, a reader that has gone) is dropped; the next one that can be written comes behind a line that says how
-    many were.
+    """Writes each line to a file descriptor at once.
 
-    Used by every thread that logs; the Handler's lock is held meanwhile.
+    It drops a line that cannot be written (no space, a file of the largest allowed size, a closed reader). The next
+    written line follows a line with the number of dropped ones. Every thread that logs uses it, under the Handler's
+    lock.
     """
 
     def __init__(self, descriptor: int, limit: LineLimit, *, owned: bool = False) -> None:
@@ -100,28 +100,28 @@ class LogOutput(logging.Handler):
         self._dropped = 0
         self._reason = ""
         self._torn = False
-        """A part of a line was written, and is to be ended before the next one."""
+        """A line was written partly, and needs an end before the next one."""
 
     @classmethod
     def to_file(cls, path: str, limit: LineLimit) -> LogOutput:
-        """At the end of a file, which is made with its directory. OSError when it cannot be opened."""
+        """Append to a file, and create its directory. OSError."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         return cls(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666), limit, owned=True)
 
     @classmethod
     def to_standard(cls, name: str, limit: LineLimit) -> logging.Handler:
-        """To "stderr" or "stdout"; nowhere when the process was started without it."""
+        """Write to "stderr" or "stdout", or to nothing when it is closed."""
         stream = sys.stderr if name == "stderr" else sys.stdout
         # Its number may be a partition's file by now where it was closed at the start.
         return logging.NullHandler() if stream is None else cls(stream.fileno(), limit)
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person reads the lines as they come."""
+        """Whether the destination is a terminal."""
         return self._descriptor >= 0 and os.isatty(self._descriptor)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record's line, when its kind is not too frequent."""
+        """Write the record's line, unless its kind exceeds the limit."""
         if self._descriptor < 0:
             return
         try:
@@ -134,7 +134,7 @@ class LogOutput(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """Say what was left out last, and close a file."""
+        """Write the last count of dropped lines, and close a file."""
         self.acquire()
         try:
             if self._descriptor >= 0:

@@ -1,12 +1,13 @@
-"""Where the broker's log goes and how a line looks: `ts=... level=... logger=... key=value ... msg="..."` on stderr.
+"""The broker's log: its destination and the format of its lines.
 
-A logging file is a properties file (config/logging.properties shows all keys):
+The default is `ts=... level=... logger=... key=value ... msg="..."` on stderr. A logging file is a properties file
+(config/logging.properties shows all keys):
 
-    root=INFO                              level of every logger that is not named
+    root=INFO                              level of every logger without a level here
     logger.kafka.request.logger=DEBUG      level of one logger and those below it; the names are Kafka's
-    output=stderr                          stderr, stdout, or the path of a file that is appended to
+    output=stderr                          stderr, stdout, or the path of a file to append to
     format=auto                            auto (short lines on a terminal, keyvalue elsewhere), keyvalue or json
-    repeated=1000                          lines of a kind (INFO and above) that are written at once; then one a second
+    repeated=1000                          lines of a kind (INFO and above) written at once; then one a second
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kafkapy.tools.log_output import REPEATED, LineLimit, LogOutput
 from kafkapy.tools.terminal import json_without_controls, printable
 
 LOGGING_ENVIRONMENT: Final = "KAFKAPY_LOGGING"
-"""The environment variable that names a logging file where --logging is not given."""
+"""The environment variable with a logging file, without --logging."""
 
 SERVER_LOGGER: Final = "kafka.server.KafkaServer"
 
@@ -45,7 +46,7 @@ _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What was passed as `extra=`: the key=value part of a line."""
+    """The `extra=` of a log call: the key=value part of a line."""
     return {key: value for key, value in vars(record).items() if key not in _PLAIN}
 
 
@@ -63,7 +64,10 @@ def _quoted(value: object) -> str:
 
 
 class KeyValueFormatter(logging.Formatter):
-    """One line of key=value for each record; a traceback follows on lines of its own. Used by the handler's thread."""
+    """One line of key=value for each record.
+
+    The lines of a traceback follow. Used by the handler's thread.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -82,8 +86,10 @@ class KeyValueFormatter(logging.Formatter):
 
 
 class TerminalFormatter(logging.Formatter):
-    """Short lines for a person: time of day, level where it is not INFO, message, key=value; the start is a block of
-    its own. Used by the handler's thread."""
+    """Short lines for a person: time, level, message, key=value.
+
+    It omits the level INFO, and prints the start as a separate block. Used by the handler's thread.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, or the block."""
@@ -101,7 +107,7 @@ class TerminalFormatter(logging.Formatter):
 
 
 class _StartInOneBlock(logging.Filter):
-    """Leaves out the steps of a start, which are in its block; warnings and errors are shown."""
+    """Drops the steps of a start, except warnings and errors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +133,10 @@ def _start_block(fields: Mapping[str, Any]) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each record, tracebacks inside. Used by the handler's thread."""
+    """One JSON object for each record, including tracebacks.
+
+    Used by the handler's thread.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -146,9 +155,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(path: str | None = None, environment: Mapping[str, str] | None = None) -> None:
-    """Set up the root logger from a logging file (`path`, else the one the environment names), or INFO on stderr.
+    """Set up the root logger from a logging file.
 
-    ConfigError for an unreadable file, an unknown key, level, format or output.
+    The file is `path`, else the one in the environment; without either, INFO goes to stderr. ConfigError for an
+    unreadable file, an unknown key, level, format or output.
     """
     path = path or (os.environ if environment is None else environment).get(LOGGING_ENVIRONMENT)
     levels: dict[str, int] = {"": logging.INFO}

@@ -1,5 +1,4 @@
-"""Topics and groups that the cluster does not have or does not show: the sentence says which name was meant perhaps,
-or what to do next."""
+"""Errors about unknown topics and groups, with a suggestion."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ NOT_AUTHORIZED = "not authorized, the client's principal needs an ACL that allow
 
 
 def topics_by_name(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-    """The description of each topic. KafkaError for one that is not there, or that the client may not see."""
+    """The description of each topic. KafkaError for an unknown or denied topic."""
     wanted = list(dict.fromkeys(names))
     found = {topic["name"]: topic for topic in admin.describe_topics(wanted)}
     missing = [name for name in wanted if found[name]["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -43,36 +42,36 @@ def topics_by_name(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, M
 
 
 def topic_problem(name: str, code: int, message: str | None = None) -> str:
-    """What is wrong with a topic, in a sentence."""
+    """A sentence about a topic's error."""
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return f"Topic {name}: {NOT_AUTHORIZED}."
     return f"Topic {name}: {message or error_for(code)}"
 
 
 def no_topic(admin: KafkaAdminClient, *names: str) -> KafkaError:
-    """The error for topics that are not there."""
+    """The error for unknown topics."""
     if len(names) > 1:
         return KafkaError(
-            f"The cluster has none of the topics {', '.join(names)}. kafkapy topics list shows those that it has."
+            f"The cluster has none of the topics {', '.join(names)}. kafkapy topics list shows its topics."
         )
     known = [topic for topic in admin.list_topics() if not topic.startswith("__")]
     question = did_you_mean(names[0], known)
     if not question:
-        question = "kafkapy topics list shows those that it has, kafkapy topics create makes one."
+        question = "kafkapy topics list shows its topics, kafkapy topics create creates one."
         return KafkaError(f"The cluster has no topic {names[0]}. {question}")
     return KafkaError(f"The cluster has no topic {names[0]}; {question}")
 
 
 def no_group(admin: KafkaAdminClient, name: str) -> KafkaError:
-    """The error for a group that is not there."""
+    """The error for an unknown group."""
     question = did_you_mean(name, (group["group_id"] for group in admin.list_groups()))
     if not question:
-        return KafkaError(f"There is no group {name}. kafkapy groups list shows those that there are.")
-    return KafkaError(f"There is no group {name}; {question}")
+        return KafkaError(f"The cluster has no group {name}. kafkapy groups list shows its groups.")
+    return KafkaError(f"The cluster has no group {name}; {question}")
 
 
 def check_groups(admin: KafkaAdminClient, names: Iterable[str]) -> None:
-    """KafkaError for a group that is not there, of whatever type."""
+    """KafkaError for an unknown group of any type."""
     known = {group["group_id"] for group in admin.list_groups()}
     for name in names:
         if name in known:
@@ -107,7 +106,7 @@ def no_transactional_id(admin: KafkaAdminClient, names: Iterable[str]) -> KafkaE
 
 
 def group_problem(name: str, error: KafkaError) -> str:
-    """What is wrong with a group, in a sentence."""
+    """A sentence about a group's error."""
     if error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return f"Group {name}: {NOT_AUTHORIZED}."
     return f"Group {name}: {error}"

@@ -1,7 +1,7 @@
-"""What the commands that talk to a cluster share: their options, the admin client, errors as one sentence, and names
-from the cluster for shell completion.
+"""Shared parts of commands that connect to a cluster.
 
-The admin client is imported when a command runs, not before: help and completion of words start fast.
+These are options, the admin client, errors as one sentence, and completion of names. A command imports the admin client
+when it runs, so that help and completion start fast.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DEFAULTS: Settings = {
     "client.id": "kafkapy-cli",
     "bootstrap.timeout.ms": 5000,
 }
-"""A person is waiting: five seconds without any broker are enough."""
+"""A person waits: the command gives up after five seconds without a broker."""
 COMPLETION_TIMEOUT_MS = 1500
 NOT_AUTHORIZED = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -69,26 +69,30 @@ bootstrap_option = click.option(
     show_default=DEFAULT_BOOTSTRAP,
     show_envvar=True,
     metavar="HOST:PORT[,...]",
-    help="Where brokers of the cluster are.",
+    help="Addresses of brokers.",
 )
 command_config_option = click.option(
     "--command-config",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="A file with configuration of the client, one key=value per line.",
+    help="File with keys of the client, one key=value per line.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Skip the confirmation.")
 
 
 def cluster_options(command: F) -> F:
-    """Adds the options that say which cluster and how, which the command gets as `settings`; what fails with a
-    KafkaError, or ends for a wrong value, is one sentence and exit code 1."""
+    """Add the options that name and configure the cluster.
+
+    The command gets them as `settings`. A KafkaError, or a wrong value, becomes one sentence and exit code 1.
+    """
 
     @bootstrap_option
     @command_config_option
-    @click.option("-X", "properties", multiple=True, metavar="KEY=VALUE", help="One configuration key of the client.")
-    @click.option("--verbose", "-v", is_flag=True, help="The client's log on stderr.")
+    @click.option(
+        "-X", "properties", multiple=True, metavar="KEY=VALUE", help="Set one configuration key of the client."
+    )
+    @click.option("--verbose", "-v", is_flag=True, help="Print the client's log on stderr.")
     @wraps(command)
     def run(
         bootstrap: str | None, command_config: str | None, properties: tuple[str, ...], verbose: bool, **arguments: Any
@@ -104,7 +108,7 @@ def cluster_options(command: F) -> F:
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[KafkaAdminClient]:
-    """An admin client for the length of a block. KafkaError."""
+    """An admin client that closes at the end of the block. KafkaError."""
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
 
     with KafkaAdminClient(settings) as admin:
@@ -112,7 +116,10 @@ def connected(settings: Settings) -> Iterator[KafkaAdminClient]:
 
 
 def settings_of_admin(settings: Settings, definition: ClientConfigDef) -> Settings:
-    """What an admin client takes of the settings of another one. ConfigError for what is a key of neither."""
+    """The settings of another client that an admin client accepts.
+
+    ConfigError for a key that neither knows.
+    """
     from kafkapy.config.admin import ADMIN
     from kafkapy.config.clients import ClientConfig
 
@@ -131,14 +138,17 @@ def key_values(given: tuple[str, ...], option: str = "KEY=VALUE") -> dict[str, s
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise click.UsageError(f"{text!r} is no {option}.")
+            raise click.UsageError(f"{text!r} is not {option}.")
         found[key.strip()] = value
     return found
 
 
 def given_settings(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> dict[str, str]:
-    """A client's configuration as a command got it. `bootstrap` is what the line or the variable says, which goes
-    before bootstrap.servers of the others. click.UsageError, ConfigError."""
+    """A client's configuration from a command line.
+
+    `bootstrap` comes from the line or the variable, and wins over bootstrap.servers of the others. click.UsageError,
+    ConfigError.
+    """
     settings: dict[str, str] = {}
     if command_config is not None:
         from kafkapy.config.properties import load_properties
@@ -158,7 +168,7 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
         first, dash, last = part.partition("-")
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-            raise click.UsageError(f"{text!r} names no partitions: TOPIC, TOPIC:0 or TOPIC:0,3-5 is expected.")
+            raise click.UsageError(f"{text!r} is not TOPIC, TOPIC:0 or TOPIC:0,3-5.")
         partitions += range(int(first), int(last) + 1)
     return topic, partitions
 
@@ -168,8 +178,10 @@ def _settings(bootstrap: str | None, command_config: str | None, properties: tup
 
 
 def log_to_stderr(verbose: bool) -> None:
-    """The clients' log, or none of it: a client's warnings would stand beside the one sentence that says what is
-    wrong."""
+    """Print the clients' log, or nothing.
+
+    Without --verbose, a client's warnings would repeat the error.
+    """
     if verbose:
         handler = logging.StreamHandler()
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -179,15 +191,15 @@ def log_to_stderr(verbose: bool) -> None:
 
 
 def _remedy(error: Exception) -> str:
-    """What helps against errors whose own sentence does not say it."""
+    """A hint for errors whose text has none."""
     if isinstance(error, NoBrokersAvailableError):
-        return " --bootstrap-server (-b) says where brokers are."
+        return " Name brokers with --bootstrap-server (-b)."
     code = error.code if isinstance(error, KafkaError) else None
     return " The client's principal needs an ACL that allows this operation." if code in NOT_AUTHORIZED else ""
 
 
 def one_sentence(error: Exception | str) -> str:
-    """What went wrong, in a line that begins and ends as a sentence does."""
+    """The error as one line that begins and ends like a sentence."""
     text = printable(" ".join(str(error).split())) or type(error).__name__
     if text.partition(" ")[0].islower() and not text.startswith("kafkapy"):  # neither a name such as maxTasks, nor ours
         text = text[0].upper() + text[1:]
@@ -198,7 +210,7 @@ def one_sentence(error: Exception | str) -> str:
 
 
 class _Name(click.ParamType[str]):
-    """A name that the cluster knows: completed from the cluster, not checked."""
+    """A name of the cluster: completed, but not checked."""
 
     def __init__(self, name: str, known: Callable[[KafkaAdminClient], list[str]]) -> None:
         self.name = name

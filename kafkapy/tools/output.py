@@ -1,6 +1,6 @@
-"""What commands print: tables on a terminal, tab-separated lines where stdout is piped, JSON where that is asked.
+"""Output of commands: tables, tab-separated lines, or JSON.
 
-rich is imported only for a terminal, so that a command in a pipe starts fast.
+A terminal gets tables, a pipe gets lines. Only a terminal needs rich, so that a command in a pipe starts fast.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Column:
-    """One column: the key of its value in each row, its heading on a terminal, and how it looks there.
+    """A column: its key in the rows, its heading, its style.
 
-    A `quiet` one (long ids that matter to few) is left out on a terminal narrower than WIDE characters.
+    A terminal narrower than WIDE characters omits a `quiet` column (long ids that few readers need).
     """
 
     key: str
@@ -42,18 +42,21 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The heading, which is the key in words where none was given."""
+        """The heading; by default the key in words."""
         return self.heading or self.key.replace("_", " ")
 
 
 WIDE = 120
 GAP = 3
 NARROW_GAP = 2
-"""Characters between two columns, and where the headings have no room for that."""
+"""Characters between two columns, and the same for narrow terminals."""
 
 
 class Output:
-    """Where a command's results go. `console` is given by tests, and made from stdout otherwise."""
+    """The destination of a command's results.
+
+    Tests give a `console`; otherwise it is made from stdout.
+    """
 
     def __init__(self, as_json: bool = False, console: Console | None = None) -> None:
         self.as_json = as_json
@@ -76,9 +79,10 @@ class Output:
         print(json_without_controls(text))
 
     def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], empty: str = "") -> None:
-        """A table: JSON is an array of the rows with all their keys; lines begin with one that names the columns.
+        """Print a table.
 
-        `empty` is what a person reads in place of a table without rows: that there is nothing, and what to do next.
+        JSON is an array of the rows with all their keys; lines begin with one line of column names. `empty` is the text
+        for a person when there are no rows, with the next step.
         """
         if self.as_json:
             self.json(rows)
@@ -100,7 +104,7 @@ class Output:
                 echo(name)
 
     def say(self, text: str, style: str | None = None) -> None:
-        """A sentence for a person; nothing in JSON."""
+        """Print a sentence for a person; nothing in JSON."""
         if self.terminal:
             self.console.print(
                 fitted(printable(text), self.console.file), style=style, markup=False, highlight=False, soft_wrap=True
@@ -109,7 +113,10 @@ class Output:
             print(text)
 
     def heading(self, text: str, *details: str) -> None:
-        """What the next table is about, on a terminal only; a blank line sets it off from the table before."""
+        """Print the title of the next table, on a terminal only.
+
+        A blank line separates it from the table before.
+        """
         if self.terminal:
             from rich.text import Text
 
@@ -149,7 +156,10 @@ class Output:
         self.console.print(table)
 
     def _records(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        """Rows one below the other, a line per column: for a terminal that has no room for the headings."""
+        """Print rows one below the other, one line per column.
+
+        For a terminal that is too narrow for the headings.
+        """
         from rich.text import Text
 
         width = max(len(column.title) for column in columns)
@@ -163,9 +173,10 @@ class Output:
 
 
 def _fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> tuple[int, list[int]] | None:
-    """(gap, width of each column) of a table that is no wider than the terminal; None where there is no room.
+    """(gap, width of each column) of a table that fits the terminal.
 
-    Long values are folded, the widest columns first; a heading breaks between words only.
+    Long values are folded, the widest columns first; a heading breaks between words only. None when the headings do not
+    fit.
     """
     from rich.cells import cell_len
 
@@ -186,17 +197,17 @@ def _fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) 
 
 
 class Progress:
-    """How far long work is: counted, and shown where stderr is a terminal that nothing else is written to."""
+    """The progress of long work, shown on an otherwise unused terminal."""
 
     def __init__(self) -> None:
         self.done = 0
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Count finished items."""
         self.done += count
 
     def say_total(self, total: int) -> None:
-        """How many there will be, once that is known."""
+        """Set the number of items, once it is known."""
 
 
 class _Bar(Progress):
@@ -215,10 +226,10 @@ class _Bar(Progress):
 
 @contextmanager
 def progress(what: str, total: int | None = None, shown: bool = True) -> Iterator[Progress]:
-    """A bar with count and rate on stderr while the block runs; `total` None: it is not known how much there is.
+    """Show a bar on stderr while the block runs.
 
-    `shown`: that nothing else is written to the terminal meanwhile, neither by this program nor at the other end of a
-    pipe.
+    The bar has count and rate. `total` None: the amount is unknown. `shown`: no other output goes to the terminal
+    meanwhile, neither from this program nor from the other end of a pipe.
     """
     if not shown or not sys.stderr.isatty():
         yield Progress()
@@ -250,7 +261,10 @@ def progress(what: str, total: int | None = None, shown: bool = True) -> Iterato
 
 
 def is_regular_file(stream: Any) -> bool:
-    """Whether a stream is a file on disk, and neither a terminal nor a pipe, whose other end may have the terminal."""
+    """Whether a stream is a file on disk.
+
+    A terminal is none, and neither is a pipe, whose other end may write to the terminal.
+    """
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):  # closed, or no file at all
@@ -258,18 +272,18 @@ def is_regular_file(stream: Any) -> bool:
 
 
 def tell(text: str) -> None:
-    """A line on stderr for the person at the terminal; nothing where stderr is none."""
+    """Print a line on stderr when it is a terminal."""
     if sys.stderr.isatty():
         print(fitted(printable(text, one_line=True), sys.stderr), file=sys.stderr)
 
 
 def counted(count: int) -> str:
-    """1 record, 2,000 records."""
+    """A number with its noun: 1 record, 2,000 records."""
     return "1 record" if count == 1 else f"{count:,} records"
 
 
 def size_text(count: float | None) -> str:
-    """Bytes for people: 1.2 MB."""
+    """A size for people: 1.2 MB."""
     if count is None or count < 0:
         return NOTHING
     for unit in ("B", "kB", "MB", "GB"):
@@ -280,7 +294,10 @@ def size_text(count: float | None) -> str:
 
 
 def time_text(milliseconds: int | None) -> str | None:
-    """A time in ms since 1970 as ISO 8601 in UTC; None where there is none (-1)."""
+    """A time in ms since 1970 as ISO 8601 in UTC.
+
+    None for -1.
+    """
     if milliseconds is None or milliseconds < 0:
         return None
     from datetime import UTC, datetime

@@ -1,4 +1,7 @@
-"""`kafkapy produce`: send lines, files or JSON as records. Counterpart of kafka-console-producer.sh and kcat -P."""
+"""`kafkapy produce`: send lines, files or JSON as records.
+
+Counterpart of kafka-console-producer.sh and kcat -P.
+"""
 
 from __future__ import annotations
 
@@ -18,40 +21,43 @@ from kafkapy.tools.options import TOPIC, cluster_options, connected, settings_of
 from kafkapy.tools.output import INTERRUPTED, counted, is_regular_file, progress, tell
 from kafkapy.tools.record_format import FormatError, from_json_line, unescape
 from kafkapy.tools.topics import no_partition
+from kafkapy.types import CompressionType
 
 __all__ = ["produce"]
 
 Call = dict[str, Any]
 """Arguments of send (`value`) or of send_many (`values`)."""
 Placed = tuple[str, Call]
-"""A call, and where its records come from: of an error that one of them makes."""
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""A call, and the source of its records for errors."""
 READ_BYTES = 1 << 17
 LAST_WAIT_S: Final = 10
-"""After Ctrl-C, for the cluster to confirm what was sent."""
+"""Time after Ctrl-C for the confirmation of sent records."""
 THROUGHPUT: dict[str, object] = {"linger.ms": 20, "batch.size": 262144}
-"""For a pipe batches matter more than the milliseconds until the first one; -X says otherwise."""
+"""In a pipe, full batches matter more than the delay of the first one; -X overrides this."""
 
 
 @click.command("produce")
 @click.argument("topic", metavar="TOPIC", type=TOPIC)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--key-delimiter", "-K", metavar="TEXT", help=r"Separator of key and value in a line, such as : or \t.")
+@click.option("--delimiter", "-D", default=r"\n", show_default=True, metavar="TEXT", help="Separator of records.")
+@click.option("--key", "-k", metavar="TEXT", help="Key of every record without one.")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record.")
+@click.option("--partition", "-p", type=click.IntRange(0), help="Partition of every record without one.")
 @click.option(
-    "--key-delimiter", "-K", metavar="TEXT", help=r"What stands between key and value in a line, such as : or \t."
+    "--json", "-J", "as_json", is_flag=True, help="Read lines of JSON: key, value, headers, partition, timestamp."
 )
+@click.option("--whole", "-w", is_flag=True, help="Send each file as the value of one record.")
+@click.option("--null", "-Z", is_flag=True, help="Turn empty keys and values into null.")
 @click.option(
-    "--delimiter", "-D", default=r"\n", show_default=True, metavar="TEXT", help="What stands between records."
+    "--compression",
+    "-z",
+    type=click.Choice(CompressionType.config_names()),
+    default="none",
+    show_default=True,
+    help="Codec of batches.",
 )
-@click.option("--key", "-k", metavar="TEXT", help="The key of every record without one.")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
-@click.option("--partition", "-p", type=click.IntRange(0), help="The partition of every record that names none.")
-@click.option(
-    "--json", "-J", "as_json", is_flag=True, help="Lines are JSON: key, value, headers, partition, timestamp."
-)
-@click.option("--whole", "-w", is_flag=True, help="Every file is the value of one record.")
-@click.option("--null", "-Z", is_flag=True, help="Empty keys and values are null.")
-@click.option("--compression", "-z", type=click.Choice(CODECS), default="none", show_default=True, help="Of batches.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no count at the end.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no progress and no count.")
 @cluster_options
 def produce(
     settings: dict[str, object],
@@ -68,11 +74,11 @@ def produce(
     compression: str,
     quiet: bool,
 ) -> None:
-    """Send records to a topic: the lines of files, or of stdin.
+    """Send the lines of files, or of stdin, to a topic.
 
     \b
     kafkapy produce orders -K : < lines             key:value lines
-    kafkapy produce orders --json records.jsonl     what kafkapy consume --json prints
+    kafkapy produce orders --json records.jsonl     the output of kafkapy consume --json
     kafkapy produce pictures --whole *.png          one record per file
     """
     if sum((as_json, whole, key_delimiter is not None)) > 1:
@@ -111,8 +117,10 @@ def produce(
 
 
 class _Partitions:
-    """How many partitions the topic has. Nothing is created by a typing error, and no record waits for a partition that
-    does not exist."""
+    """The number of partitions of the topic.
+
+    The command creates no misspelt topic, and no record waits for a missing partition.
+    """
 
     def __init__(self, settings: dict[str, object], topic: str) -> None:
         self._settings = settings
@@ -120,7 +128,7 @@ class _Partitions:
         self._count = 0
 
     def check(self, partition: int) -> None:
-        """KafkaError where the topic or the partition is not there, as the cluster has it now."""
+        """KafkaError for a topic or partition that does not exist now."""
         if partition < self._count:
             return
         with connected(self._settings) as admin:
@@ -130,22 +138,22 @@ class _Partitions:
 
 
 class _Sent:
-    """What was handed to the producer, and how much of it the cluster has confirmed."""
+    """The sent records, and the number of confirmed ones."""
 
     def __init__(self) -> None:
         self.count = 0
         self.confirmed = 0
         self.all_counted = True
-        """Not while a call hands records over: some may be on their way."""
+        """False while a call passes records on: some may be unconfirmed."""
         self._futures: deque[tuple[Any, int]] = deque()
 
     def add(self, future: Any, count: int) -> None:
-        """These are on their way."""
+        """Add calls to the sent ones."""
         self._futures.append((future, count))
         self.count += count
 
     def collect(self) -> None:
-        """Count what is confirmed. KafkaError with the first failure."""
+        """Count confirmed records. KafkaError with the first failure."""
         while self._futures and self._futures[0][0].is_done:
             future, count = self._futures.popleft()
             if future.exception is not None:
@@ -154,8 +162,11 @@ class _Sent:
 
 
 def _send(configs: dict[str, object], topic: str, calls: Iterator[Placed], shown: bool) -> int:
-    """How many records were sent: each call is of one record (`value`) or of many (`values`). KafkaError with the first
-    failure. Ctrl-C ends the program with exit code 130 and says how many records arrived."""
+    """Send records, and return their number.
+
+    Each call has one record (`value`) or many (`values`). KafkaError with the first failure. Ctrl-C ends the program
+    with exit code 130 and prints the number of confirmed records.
+    """
     from kafkapy.clients.producer.producer import KafkaProducer
 
     sent = _Sent()
@@ -184,13 +195,13 @@ def _send(configs: dict[str, object], topic: str, calls: Iterator[Placed], shown
 
 
 def _interrupted(producer: Any, sent: _Sent) -> NoReturn:
-    """Waits for what is on its way; another Ctrl-C ends the wait. SystemExit."""
+    """Wait for unconfirmed records; another Ctrl-C ends the wait. SystemExit."""
     with suppress(KeyboardInterrupt, KafkaTimeoutError):
         producer.flush(LAST_WAIT_S)
     sent.collect()
     arrived = f"{'' if sent.all_counted else 'at least '}{counted(sent.confirmed)} arrived"
     if sent.confirmed < sent.count:
-        arrived += f"; whether the other {sent.count - sent.confirmed:,} did is not known"
+        arrived += f"; whether the other {sent.count - sent.confirmed:,} arrived is unknown"
     click.echo(f"Interrupted: {arrived}.", err=True)
     raise SystemExit(INTERRUPTED)
 
@@ -200,7 +211,7 @@ def _defaults(key: str | None, headers: tuple[str, ...], partition: int | None) 
     for text in headers:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{text!r} is no NAME=VALUE.")
+            raise click.UsageError(f"{text!r} is not NAME=VALUE.")
         pairs.append((name, value.encode()))
     return {"key": None if key is None else key.encode(), "headers": pairs, "partition": partition}
 
@@ -225,7 +236,7 @@ def _lines(files: tuple[str, ...], between: bytes, split: bytes | None, every: C
                 before, found, value = line.partition(split)
                 if not found:
                     shown = split.decode(errors="backslashreplace")
-                    raise KafkaError(f"Line {number} of {where}: there is no {shown!r} between a key and a value.")
+                    raise KafkaError(f"Line {number} of {where}: no {shown!r} separates a key from a value.")
                 keys.append(before)
                 values.append(value)
         if null:
@@ -258,8 +269,10 @@ def _json_lines(
 
 
 def _blocks(files: tuple[str, ...], between: bytes) -> Iterator[tuple[str, int, list[bytes]]]:
-    """(file, number of the first line, lines) as they are read: a slow pipe gives few lines at a time, and they go out
-    at once. An empty rest at the end is no record."""
+    """(file, first line number, lines), as they arrive.
+
+    A slow pipe gives few lines at a time, which are sent at once. An empty rest at the end is no record.
+    """
     overlap = len(between) - 1
     for name in files:
         where = "stdin" if name == "-" else name

@@ -1,11 +1,11 @@
-r"""Records as text: format strings as kcat has them, and JSON objects, one per line.
+r"""Records as text: kcat's format strings, and JSON lines.
 
     %t topic   %p partition   %o offset   %T timestamp (ms)   %h headers (name=value,...)
     %k key     %K its size    %s value    %S its size         %% a percent sign
     \n \r \t \0 \\ \xHH escapes
 
-Keys and values come out as the bytes they are, or for a terminal without control characters. In JSON they are text
-where they are UTF-8, else {"base64": "..."}.
+Keys and values are printed as bytes, or on a terminal without control characters. JSON has text for valid UTF-8, else
+{"base64": "..."}.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)?", re.DOTALL)
 NULL_SIZE = b"-1"
 RANGES: Final = {"partition": (0, 2**31 - 1), "timestamp": (0, 2**63 - 1)}
 NO_TIMESTAMP: Final = -1
-"""Of a record whose message has none; `kafkapy produce` takes the time of sending then."""
+"""Timestamp of a record without one; `kafkapy produce` then uses the time of sending."""
 FOREIGN = frozenset("tksh")
-"""The signs whose text is somebody else's."""
+"""The signs with foreign text."""
 FIELDS = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
-"""A text as JSON. Lines are put together from these: an encoder would look at every record as if it were unknown."""
+"""Encodes a text as JSON. Lines are concatenated, which is faster than an encoder for whole records."""
 
 
 class FormatError(ValueError):
-    """A format string or a line that cannot be read; the message says what is allowed."""
+    """A wrong format string or line; the message has the allowed forms."""
 
 
 def unescape(text: str) -> bytes:
@@ -48,16 +48,18 @@ def unescape(text: str) -> bytes:
         if code.startswith("x") and len(code) == 3:
             return chr(0xDC00 + int(code[1:], 16)) if int(code[1:], 16) >= 0x80 else chr(int(code[1:], 16))
         if code not in ESCAPES:
-            raise FormatError(rf"'\{code}' is no escape: \n \r \t \0 \\ and \xHH are.")
+            raise FormatError(rf"'\{code}' is not an escape: use \n \r \t \0 \\ or \xHH.")
         return ESCAPES[code]
 
     return ESCAPE.sub(replaced, text).encode("utf-8", "surrogateescape")
 
 
 def compile_format(text: str, null: bytes = b"", clean: bool = False) -> Callable[[Any], bytes]:
-    """A function from a record (key, value: bytes or None) to its line; `null` stands for keys and values that are
-    None. With `clean`, what comes from the record is printable; the format's own escapes stay. FormatError names a sign
-    that means nothing."""
+    """A function from a record to its line.
+
+    `null` is the text for a key or value of None. With `clean`, text from records is printable; the format's own
+    escapes stay. FormatError for an unknown sign.
+    """
     parts: list[bytes | Part] = []
     signs: dict[str, Part] = {
         "t": lambda record: record.topic.encode(errors="backslashreplace"),
@@ -76,7 +78,7 @@ def compile_format(text: str, null: bytes = b"", clean: bool = False) -> Callabl
             parts.append(unescape(literal))
         if sign:
             if sign[1:] not in signs:
-                raise FormatError(f"{sign!r} means nothing in a format: %t %p %o %T %k %K %s %S %h and %% do.")
+                raise FormatError(f"{sign!r} is not a format: use %t %p %o %T %k %K %s %S %h or %%.")
             parts.append(_cleaned(signs[sign[1:]]) if clean and sign[1:] in FOREIGN else signs[sign[1:]])
     # One formatting per record: for the usual formats that is most of what printing costs.
     template = b"".join(part.replace(b"%", b"%%") if isinstance(part, bytes) else b"%b" for part in parts)
@@ -102,19 +104,21 @@ def as_json_line(record: Any) -> bytes:
 
 
 def from_json_line(line: bytes) -> dict[str, Any]:
-    """{value, key, headers, partition, timestamp_ms} of a line as `as_json_line` writes it; only what it has, and topic
-    and offset are left out. FormatError."""
+    """{value, key, headers, partition, timestamp_ms} of a JSON line.
+
+    `as_json_line` writes such lines. Missing fields, topic and offset are left out. FormatError.
+    """
     try:
         given = json.loads(line)
     except RecursionError:
         raise FormatError("its values are nested too deeply") from None
     except ValueError as error:
-        raise FormatError(f"it is no JSON ({error})") from None
+        raise FormatError(f"it is not JSON ({error})") from None
     if not isinstance(given, dict):
-        raise FormatError("it is no JSON object")
+        raise FormatError("it is not a JSON object")
     if not given.keys() <= FIELDS:
         unknown = min(given.keys() - FIELDS)
-        raise FormatError(f"{unknown!r} is none of key, value, headers, partition and timestamp")
+        raise FormatError(f"{unknown!r} is not key, value, headers, partition or timestamp")
     record: dict[str, Any] = {"value": _bytes(given.get("value")), "key": _bytes(given.get("key"))}
     for name, argument in (("partition", "partition"), ("timestamp", "timestamp_ms")):
         number = given.get(name)
@@ -150,7 +154,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise FormatError("a text holds half of a surrogate pair, which UTF-8 cannot express") from None
+        raise FormatError("a text has half of a surrogate pair, which UTF-8 cannot express") from None
 
 
 def _headers(record: Any, null: bytes) -> bytes:
@@ -167,7 +171,10 @@ def _json(data: bytes | None) -> str:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """Text, null, {"base64": ...}; any other JSON value stands for its own JSON text."""
+    """The bytes of text, null or {"base64": ...}.
+
+    Any other JSON value gives its JSON text.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -176,7 +183,7 @@ def _bytes(value: Any) -> bytes | None:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (ValueError, TypeError):
-            raise FormatError("base64 holds what is no base64") from None
+            raise FormatError("the value of base64 is not base64") from None
     try:
         return _utf8(_encode(value))
     except RecursionError:

@@ -1,5 +1,6 @@
-"""`kafkapy groups reset-offsets`: where a group goes on reading. Shows what it would do unless --execute is given.
-Counterpart of kafka-consumer-groups.sh --reset-offsets.
+"""`kafkapy groups reset-offsets`: reset the committed offsets of a group.
+
+It only shows the new offsets, unless --execute is given. Counterpart of kafka-consumer-groups.sh --reset-offsets.
 """
 
 from __future__ import annotations
@@ -47,25 +48,29 @@ SHORT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @click.command("reset-offsets")
 @click.argument("group", metavar="GROUP", type=GROUP)
-@click.option("--topic", "-t", "places", multiple=True, metavar="TOPIC[:PARTITIONS]", type=TOPIC, help="Of these only.")
-@click.option("--all-topics", is_flag=True, help="Of all topics that the group has offsets of.")
-@click.option("--to-earliest", is_flag=True, help="To the first record.")
-@click.option("--to-latest", is_flag=True, help="To the end of the log.")
-@click.option("--to-current", is_flag=True, help="To where the group is (commits it again).")
-@click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="To that offset.")
-@click.option("--shift-by", type=int, metavar="N", help="By so many records; negative: back.")
 @click.option(
-    "--to-datetime", metavar="TIME", help="To the first record since then: 2024-05-01T12:00:00, UTC or +hh:mm."
+    "--topic", "-t", "places", multiple=True, metavar="TOPIC[:PARTITIONS]", type=TOPIC, help="Reset only this topic."
 )
-@click.option("--by-duration", metavar="DURATION", help="To the first record since so long ago: P1DT2H, 90m, 2h, 7d.")
+@click.option("--all-topics", is_flag=True, help="Reset all topics with offsets of the group.")
+@click.option("--to-earliest", is_flag=True, help="Reset to the first record.")
+@click.option("--to-latest", is_flag=True, help="Reset to the end of the log.")
+@click.option("--to-current", is_flag=True, help="Commit the group's current offsets again.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="Reset to this offset.")
+@click.option("--shift-by", type=int, metavar="N", help="Move by this number of records; negative: back.")
+@click.option(
+    "--to-datetime", metavar="TIME", help="Reset to the first record since then: 2024-05-01T12:00:00, UTC or +hh:mm."
+)
+@click.option(
+    "--by-duration", metavar="DURATION", help="Reset to the first record since so long ago: P1DT2H, 90m, 2h, 7d."
+)
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="To what a CSV file of topic,partition,offset says, as --export writes it.",
+    help="Reset to the topic,partition,offset lines of a file, as --export writes them.",
 )
-@click.option("--execute", is_flag=True, help="Do it; without this only what would be done is shown.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done; the default.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets; the default only shows them.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets; the default.")
 @click.option("--export", is_flag=True, help="Print topic,partition,offset lines.")
 @json_option
 @cluster_options
@@ -80,18 +85,19 @@ def reset_offsets(
     as_json: bool,
     **scenario: Any,
 ) -> None:
-    """Set where a group goes on reading. Shows what would be done; --execute does it, once its members are stopped.
+    """Reset the committed offsets of a group.
 
-    What lies outside of the log is taken to its nearer end. Example: kafkapy groups reset-offsets billing --topic
+    The command shows the new offsets; --execute commits them, while the group has no members. An offset outside the
+    log becomes the nearest end of the log. Example: kafkapy groups reset-offsets billing --topic
     orders --to-datetime 2024-05-01T00:00:00 --execute
     """
     target, value = _target(scenario)
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run exclude each other.")
     if target == "from_file" and (places or all_topics):
-        raise click.UsageError("--from-file says which partitions: --topic and --all-topics do not go with it.")
+        raise click.UsageError("--from-file names the partitions: --topic and --all-topics do not work with it.")
     if target != "from_file" and bool(places) == all_topics:
-        raise click.UsageError("Say which partitions: --topic, or --all-topics.")
+        raise click.UsageError("Name partitions: --topic, or --all-topics.")
     specs = _times(target, value)
     with connected(settings) as admin:
         current = {partition: each.offset for partition, each in admin.list_group_offsets(group)[group].items()}
@@ -124,16 +130,16 @@ def _without_offsets(admin: KafkaAdminClient, group: str) -> str:
 
 
 def _target(scenario: Mapping[str, Any]) -> tuple[str, Any]:
-    """The one target that was given. click.UsageError."""
+    """The one given target. click.UsageError."""
     given = [(name, value) for name, value in scenario.items() if value is not None and value is not False]
     if len(given) != 1:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in scenario)
-        raise click.UsageError(f"Say where to, by one of {options}.")
+        raise click.UsageError(f"Give one target: {options}.")
     return given[0]
 
 
 def _times(target: str, value: Any) -> int | None:
-    """The timestamp in ms that a target by time stands for. click.UsageError."""
+    """The timestamp in ms of a target by time. click.UsageError."""
     try:
         if target == "to_datetime":
             return parse_datetime(value)
@@ -145,23 +151,27 @@ def _times(target: str, value: Any) -> int | None:
 
 
 def parse_datetime(text: str) -> int:
-    """ms since 1970 of an ISO 8601 time, UTC unless it says otherwise. ValueError."""
+    """ms since 1970 of an ISO 8601 time, by default in UTC.
+
+    ValueError for another text.
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            f"{text!r} is no time: 2024-05-01T12:00:00 is expected, with Z or +hh:mm where wanted."
-        ) from None
+        raise ValueError(f"{text!r} is not a time: give 2024-05-01T12:00:00, optionally with Z or +hh:mm.") from None
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def parse_duration(text: str) -> int:
-    """ms of an ISO 8601 duration (P1DT2H30M) or of a number with ms, s, m, h or d. ValueError."""
+    """ms of an ISO 8601 duration, or of a short form: 90m.
+
+    Short forms end with ms, s, m, h or d. ValueError for another text.
+    """
     if short := SHORT.fullmatch(text):
         return int(short[1]) * SHORT_MS[short[2].lower()]
     iso = DURATION.fullmatch(text)
     if iso is None:
-        raise ValueError(f"{text!r} is no duration: P1DT2H30M, 90m, 2h or 7d is expected.")
+        raise ValueError(f"{text!r} is not a duration: give P1DT2H30M, 90m, 2h or 7d.")
     return round(sum(float(part) * SECONDS[name] for name, part in iso.groupdict().items() if part) * 1000)
 
 
@@ -173,12 +183,12 @@ def _partitions(
     all_topics: bool,
     path: str | None,
 ) -> dict[TopicPartition, int | None]:
-    """The partitions to reset, with the offset where a file says it."""
+    """The partitions to reset, with the offsets of a file."""
     if path is not None:
         return dict(_from_file(path))
     if all_topics:
         if not current:
-            raise KafkaError(f"Group {group} has no offsets: --topic has to say which topics.")
+            raise KafkaError(f"Group {group} has no offsets: name its topics with --topic.")
         return dict.fromkeys(current)
     from kafkapy.tools.topics import partitions_of
 
@@ -192,10 +202,10 @@ def _from_file(path: str) -> dict[TopicPartition, int]:
             if not row:
                 continue
             if len(row) != 3 or not row[1].strip().isdecimal() or not row[2].strip().isdecimal():
-                raise KafkaError(f"Line {number} of {path}: topic,partition,offset is expected.")
+                raise KafkaError(f"Line {number} of {path} is not topic,partition,offset.")
             found[TopicPartition(row[0].strip(), int(row[1]))] = int(row[2])
     if not found:
-        raise KafkaError(f"{path} holds no topic,partition,offset lines.")
+        raise KafkaError(f"{path} has no topic,partition,offset lines.")
     return found
 
 
@@ -206,7 +216,7 @@ def _specs(
     partitions: Mapping[TopicPartition, int | None],
     current: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """What reset_targets takes for each partition."""
+    """The argument of reset_targets for each partition."""
     from kafkapy.clients.admin.partitions import OffsetTimestamp
 
     if timestamp is not None:
@@ -222,7 +232,7 @@ def _specs(
     shift = int(value) if target == "shift_by" else 0
     missing = [str(partition) for partition in partitions if current.get(partition, -1) < 0]
     if missing and shift:
-        raise KafkaError(f"--shift-by needs an offset to begin at; there is none of {', '.join(missing)}.")
+        raise KafkaError(f"--shift-by needs a committed offset; the group has none for {', '.join(missing)}.")
     # As in Kafka's tool, a partition without an offset goes to the end of its log with --to-current.
     latest = ListOffsetsTimestamp.LATEST
     return {
@@ -244,7 +254,7 @@ def _row(partition: TopicPartition, current: int | None, new: int, end: int) -> 
 def _commit(admin: KafkaAdminClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     described = admin.describe_consumer_groups([group])[group]
     if not isinstance(described, KafkaError) and described.state in BUSY:
-        raise KafkaError(f"Group {group} has members ({described.state}): stop them before its offsets are reset.")
+        raise KafkaError(f"Group {group} has members ({described.state}): stop them before the reset.")
     results = admin.alter_group_offsets(
         group, {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
     )

@@ -1,7 +1,7 @@
-"""`kafkapy-server`: starts one broker in this process and runs it until SIGTERM or SIGINT.
+"""`kafkapy-server`: runs one broker until SIGTERM or SIGINT.
 
-Exit codes: 0 after a clean stop, 1 when the configuration is wrong or the broker cannot start (one sentence on stderr
-says why) or when all its log directories have failed, 2 for a command line that cannot be understood.
+Exit codes: 0 after a clean stop; 1 after a wrong configuration or a failed start (with one sentence on stderr), or when
+all log directories have failed; 2 for a wrong command line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkapy.tools.broker_run import run_broker
 
 
 class Arguments(NamedTuple):
-    """What a command line says."""
+    """The parsed command line."""
 
     properties: str | None
     overrides: tuple[str, ...]
@@ -34,10 +34,10 @@ def main() -> None:
 
 
 def plain_arguments(given: Sequence[str]) -> Arguments | None:
-    """What an ordinary command line says; None for anything else, which is click's to answer: help, the version,
-    mistakes.
+    """The arguments of an ordinary command line, else None.
 
-    A broker that is started as ever does without importing click, a twentieth of its start.
+    click handles help, the version and mistakes. A normal start does not import click, which saves a twentieth of its
+    time.
     """
     properties: str | None = None
     overrides: list[str] = []

@@ -1,5 +1,6 @@
-"""The command line of `kafkapy-server`, with its help, version and error messages. See kafkapy/tools/server.py, which
-imports this module only for what it does not understand itself.
+"""The command line of `kafkapy-server`: help, version, errors.
+
+kafkapy/tools/server.py imports this module only for a command line that it does not understand itself.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from kafkapy.version import __version__
     "overrides",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Set one configuration key, over the file. May be given any number of times; the last one wins.",
+    help="Set one configuration key, over the file. Repeat it for more keys; the last value wins.",
 )
 @click.option(
     "--logging",
     "logging_file",
     metavar="FILE",
-    help="A logging file, as config/logging.properties. Default: $KAFKAPY_LOGGING, else INFO on stderr.",
+    help="Logging file, such as config/logging.properties. Default: $KAFKAPY_LOGGING, else INFO on stderr.",
 )
 @click.version_option(__version__, prog_name="kafkapy-server")
 def command(properties: str | None, overrides: tuple[str, ...], logging_file: str | None) -> None:
     """Run a kafkapy broker.
 
-    PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties. Without one the broker is a
-    cluster by itself, listens on 127.0.0.1:9092 and keeps its data in ./data/kafkapy-logs. Port 0 in `listeners` takes
-    a free port, and the log says which one.
+    PROPERTIES is a file with Apache Kafka's broker keys, such as config/server.properties. Without a file,
+    the broker is a cluster of one broker, listens on 127.0.0.1:9092 and keeps its data in ./data/kafkapy-logs. Port 0
+    in `listeners` takes a free port, and the log names it.
 
     Example: kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override
     log.dirs=/tmp/data

@@ -1,7 +1,8 @@
-"""Foreign text on a terminal: record contents, client ids, names and messages of a broker, without control characters.
+"""Foreign text without control characters, for a terminal.
 
-A terminal takes control characters (C0 but tab and newline, DEL, C1) for commands: another title, another cursor, input
-that the user never typed. They are shown as escapes such as \\x1b.
+Foreign text is record contents, client ids, names and messages of a broker. A terminal obeys control characters (C0
+except tab and newline, DEL, C1): they change the title, move the cursor, or simulate input. The output shows them as
+escapes such as \\x1b.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def printable(text: str, one_line: bool = False) -> str:
-    """The text with control characters and lone surrogates as escapes; with `one_line` tabs and newlines, too."""
+    """The text with control characters and lone surrogates as escapes.
+
+    With `one_line`, tabs and newlines become escapes too.
+    """
     if one_line:
         for character, escape in SPACES.items():
             text = text.replace(character, escape)
@@ -34,14 +38,14 @@ def printable(text: str, one_line: bool = False) -> str:
 
 
 def printable_bytes(data: bytes) -> bytes:
-    """The same for bytes: what is no UTF-8 comes out as escapes as well."""
+    """Bytes as printable text; invalid UTF-8 becomes escapes too."""
     if SUSPECT_BYTES.search(data) is None:
         return data
     return printable(data.decode(errors="backslashreplace")).encode()
 
 
 def json_without_controls(text: str) -> str:
-    """The same JSON with \\u escapes for the control characters that JSON leaves as they are."""
+    """The same JSON, with \\u escapes for remaining control characters."""
     return RAW_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -63,13 +67,19 @@ def fitted(text: str, stream: Any) -> str:
 
 
 def echo(text: str) -> None:
-    """Print a line on stdout: as it is into a pipe or a file, printable on a terminal."""
+    """Print a line on stdout.
+
+    A pipe or a file gets it unchanged, a terminal without control characters.
+    """
     print(printable(text) if sys.stdout.isatty() else text)
 
 
 class PrintableFormatter(logging.Formatter):
-    """Lines of a log without control characters, whatever a peer has put into a name. Used by the handler's thread."""
+    """Formats log lines without control characters from peers.
+
+    Used by the handler's thread.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, with a traceback on lines of its own."""
+        """The line, followed by the lines of a traceback."""
         return printable(super().format(record))

@@ -1,5 +1,7 @@
-"""`kafkapy topics`: list, describe, create, alter and delete topics, and delete records. Counterpart of
-kafka-topics.sh and kafka-delete-records.sh."""
+"""`kafkapy topics`: list, describe, create, alter and delete topics, and delete records.
+
+Counterpart of kafka-topics.sh and kafka-delete-records.sh.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +61,8 @@ def topics() -> None:
 
 
 @topics.command("list")
-@click.option("--exclude-internal", is_flag=True, help="Leave out __consumer_offsets and its like.")
-@click.option("--quiet", "-q", is_flag=True, help="Only the names, one per line.")
+@click.option("--exclude-internal", is_flag=True, help="Hide internal topics, such as __consumer_offsets.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the names, one per line.")
 @json_option
 @cluster_options
 def list_(settings: dict[str, object], exclude_internal: bool, quiet: bool, as_json: bool) -> None:
@@ -72,15 +74,15 @@ def list_(settings: dict[str, object], exclude_internal: bool, quiet: bool, as_j
     if quiet:
         output.names([row["topic"] for row in rows])
     else:
-        empty = "There are no topics that you may see. kafkapy topics create NAME makes one."
+        empty = "The cluster shows no topics. kafkapy topics create NAME creates one."
         output.rows(rows, LIST_COLUMNS, empty)
 
 
 @topics.command("describe")
 @click.argument("names", nargs=-1, metavar="[TOPIC]...", type=TOPIC)
-@click.option("--offsets", is_flag=True, help="Also the first and the next offset of each partition.")
-@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
-@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
+@click.option("--offsets", is_flag=True, help="Show the first and the next offset of each partition.")
+@click.option("--under-replicated", is_flag=True, help="Show only under-replicated partitions.")
+@click.option("--unavailable", is_flag=True, help="Show only partitions without a leader.")
 @json_option
 @cluster_options
 def describe(
@@ -91,7 +93,10 @@ def describe(
     unavailable: bool,
     as_json: bool,
 ) -> None:
-    """Show topics with their partitions and configuration; all that are not internal when none is named."""
+    """Show topics with their partitions and configuration.
+
+    Without a name, the command shows all topics that are not internal.
+    """
     with connected(settings) as admin:
         found = _known_topics(admin, names)
         rows = [row for topic in found for row in _partition_rows(topic)]
@@ -108,7 +113,7 @@ def describe(
         output.json([_described(topic, configs, rows) for topic in found])
     elif output.terminal:
         if not found:
-            output.say("There are no topics that you may see. kafkapy topics create NAME makes one.")
+            output.say("The cluster shows no topics. kafkapy topics create NAME creates one.")
         elif filtered and not rows:
             asked = (("under-replicated", under_replicated), ("unavailable", unavailable))
             output.say(f"No partition is {' and '.join(word for word, given in asked if given)}.")
@@ -123,13 +128,11 @@ def describe(
 
 @topics.command("create")
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="How many; default: as the broker says.")
-@click.option(
-    "--replication-factor", "-r", type=click.IntRange(1), help="How many copies; default: as the broker says."
-)
-@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration of the topic.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
-@click.option("--dry-run", is_flag=True, help="Only say whether they could be created.")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="Number of partitions; default: the broker's.")
+@click.option("--replication-factor", "-r", type=click.IntRange(1), help="Number of replicas; default: the broker's.")
+@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="Configuration key of the topic.")
+@click.option("--if-not-exists", is_flag=True, help="Accept topics that exist already.")
+@click.option("--dry-run", is_flag=True, help="Check the creation without making it.")
 @json_option
 @cluster_options
 def create(
@@ -142,7 +145,10 @@ def create(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Create topics. Example: kafkapy topics create orders -p 6 -r 3 -c cleanup.policy=compact"""
+    """Create topics.
+
+    Example: kafkapy topics create orders -p 6 -r 3 -c cleanup.policy=compact
+    """
     wanted = {
         name: {
             "num_partitions": partitions or -1,
@@ -155,18 +161,23 @@ def create(
         created = admin.create_topics(wanted, validate_only=dry_run, raise_errors=False)["topics"]
     exists = ErrorCode.TOPIC_ALREADY_EXISTS if if_not_exists else ErrorCode.NONE
     done = "could be created" if dry_run else "created"
-    rows = [_outcome(topic, done, ignored=exists, ignored_text="is there already") for topic in created]
+    rows = [_outcome(topic, done, ignored=exists, ignored_text="exists already") for topic in created]
     _report(rows, as_json)
 
 
 @topics.command("alter")
 @click.argument("name", metavar="TOPIC", type=TOPIC)
-@click.option("--partitions", "-p", type=click.IntRange(1), required=True, help="How many it is to have; only more.")
-@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@click.option(
+    "--partitions", "-p", type=click.IntRange(1), required=True, help="New number of partitions, above the current one."
+)
+@click.option("--dry-run", is_flag=True, help="Check the change without making it.")
 @json_option
 @cluster_options
 def alter(settings: dict[str, object], name: str, partitions: int, dry_run: bool, as_json: bool) -> None:
-    """Give a topic more partitions. Its configuration: kafkapy configs set topic TOPIC KEY=VALUE."""
+    """Add partitions to a topic.
+
+    kafkapy configs set topic TOPIC KEY=VALUE changes its configuration.
+    """
     with connected(settings) as admin:
         results = admin.create_partitions({name: partitions}, validate_only=dry_run, raise_errors=False).results
         if any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in results):
@@ -180,12 +191,15 @@ def alter(settings: dict[str, object], name: str, partitions: int, dry_run: bool
 
 @topics.command("delete")
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", type=TOPIC)
-@click.option("--if-exists", is_flag=True, help="A topic that is not there is no error.")
+@click.option("--if-exists", is_flag=True, help="Accept topics that do not exist.")
 @yes_option
 @json_option
 @cluster_options
 def delete(settings: dict[str, object], names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool) -> None:
-    """Delete topics with all their records. Asks first on a terminal."""
+    """Delete topics with all their records.
+
+    The command asks first on a terminal.
+    """
     wanted = list(dict.fromkeys(names))
     with connected(settings) as admin:
         if not yes and sys.stdin.isatty():
@@ -196,19 +210,19 @@ def delete(settings: dict[str, object], names: tuple[str, ...], if_exists: bool,
         if not if_exists and [topic["error_code"] for topic in deleted] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]:
             raise no_topic(admin, *wanted)
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else ErrorCode.NONE
-    _report([_outcome(topic, "deleted", ignored=missing, ignored_text="is not there") for topic in deleted], as_json)
+    _report([_outcome(topic, "deleted", ignored=missing, ignored_text="does not exist") for topic in deleted], as_json)
 
 
 @topics.command("delete-records")
 @click.argument("places", nargs=-1, required=True, metavar="TOPIC[:PARTITIONS]...", type=TOPIC)
-@click.option("--before", required=True, metavar="OFFSET|end", help="The first offset to keep; end: delete all.")
+@click.option("--before", required=True, metavar="OFFSET|end", help="First offset to keep; end: delete all records.")
 @yes_option
 @json_option
 @cluster_options
 def delete_records(settings: dict[str, object], places: tuple[str, ...], before: str, yes: bool, as_json: bool) -> None:
     """Delete the records of partitions below an offset."""
     if before != "end" and not before.isdecimal():
-        raise click.UsageError(f"--before {before!r} is no offset: a number or end is expected.")
+        raise click.UsageError(f"--before {before!r} is not an offset: give a number or end.")
     offset = -1 if before == "end" else int(before)
     with connected(settings) as admin:
         partitions = partitions_of(admin, places)
@@ -231,7 +245,7 @@ def delete_records(settings: dict[str, object], places: tuple[str, ...], before:
 
 
 def partitions_of(admin: KafkaAdminClient, places: Iterable[str]) -> list[TopicPartition]:
-    """The partitions that TOPIC and TOPIC:0,3-5 name, in order. KafkaError for one that is not there."""
+    """The partitions of TOPIC and TOPIC:0,3-5, in order. KafkaError."""
     wanted: list[tuple[str, list[int] | None]] = [parse_partitions(place) for place in places]
     found = {topic["name"]: topic for topic in _known_topics(admin, dict.fromkeys(name for name, _ in wanted))}
     partitions: dict[TopicPartition, None] = {}
@@ -245,13 +259,16 @@ def partitions_of(admin: KafkaAdminClient, places: Iterable[str]) -> list[TopicP
 
 
 def no_partition(topic: str, number: int, count: int) -> str:
-    """The sentence about a partition that a topic of so many partitions does not have."""
+    """A sentence about a missing partition."""
     there = "only partition 0" if count == 1 else f"partitions 0 to {count - 1}"
     return f"Topic {topic} has no partition {number}: it has {there}."
 
 
 def _known_topics(admin: KafkaAdminClient, names: Iterable[str]) -> list[Mapping[str, Any]]:
-    """Topics in the order named, all that are not internal when none is. KafkaError for one that is not there."""
+    """The named topics in order, by default all that are not internal.
+
+    KafkaError for an unknown topic.
+    """
     wanted = list(names)
     if wanted:
         found = topics_by_name(admin, wanted)
@@ -261,7 +278,7 @@ def _known_topics(admin: KafkaAdminClient, names: Iterable[str]) -> list[Mapping
 
 
 def _there(admin: KafkaAdminClient, names: Sequence[str]) -> list[str]:
-    """Those of the topics that are there, or that the client may not see."""
+    """The existing topics, as far as the client may see them."""
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     codes = {topic["name"]: topic["error_code"] for topic in admin.describe_topics(names)}
     return [name for name in names if codes[name] != missing]
@@ -346,7 +363,7 @@ def _described(topic: Mapping[str, Any], configs: Mapping[str, Mapping[str, str]
 
 
 def _base64(topic_id: str) -> str:
-    """The text of an id as Kafka's tools show it."""
+    """The text of an id, as in Kafka's tools."""
     from uuid import UUID
 
     from kafkapy.types import uuid_to_string
@@ -371,7 +388,10 @@ def _outcome(answer: Mapping[str, Any], done: str, ignored: int = 0, ignored_tex
 
 
 def _report(rows: Sequence[Row], as_json: bool) -> None:
-    """One line per topic; exit code 1 and one sentence when one of them failed."""
+    """Print one line per topic.
+
+    One sentence and exit code 1 after a failure.
+    """
     output = Output(as_json)
     if as_json:
         output.json(rows)

@@ -1,5 +1,7 @@
-"""`kafkapy transactions`: list and describe transactions, find and abort those that hang. Counterpart of
-kafka-transactions.sh."""
+"""`kafkapy transactions`: list and describe transactions, find and abort hanging ones.
+
+Counterpart of kafka-transactions.sh.
+"""
 
 from __future__ import annotations
 
@@ -68,10 +70,16 @@ def transactions() -> None:
 
 
 @transactions.command("list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state, such as Ongoing.")
-@click.option("--producer-id", "producers", type=int, multiple=True, help="Only of this producer.")
-@click.option("--longer-than", metavar="DURATION", help="Only open for longer than that (90s, 15m, PT1H; Kafka 3.8).")
-@click.option("--pattern", metavar="RE2", help="Only ids that match (Kafka 4.1).")
+@click.option(
+    "--state", "states", multiple=True, metavar="STATE", help="Show only transactions in this state, such as Ongoing."
+)
+@click.option("--producer-id", "producers", type=int, multiple=True, help="Show only transactions of this producer.")
+@click.option(
+    "--longer-than",
+    metavar="DURATION",
+    help="Show only transactions open for longer than this (90s, 15m, PT1H; Kafka 3.8).",
+)
+@click.option("--pattern", metavar="RE2", help="Show only matching ids (Kafka 4.1).")
 @json_option
 @cluster_options
 def list_(
@@ -107,7 +115,7 @@ def list_(
         for each in listings
     ]
     filtered = bool(states or producers or duration or pattern)
-    other = "No transactional id is like that. kafkapy transactions list shows all."
+    other = "No transactional id matches. kafkapy transactions list shows all."
     empty = other if filtered else "No producer of the cluster uses transactions."
     Output(as_json).rows(sorted(rows, key=lambda row: str(row["transactional_id"])), LIST_COLUMNS, empty)
 
@@ -144,35 +152,35 @@ def describe(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -
 @transactions.command("describe-producers")
 @click.argument("topic", metavar="TOPIC", type=TOPIC)
 @click.argument("partition", type=click.IntRange(0))
-@click.option("--broker", type=int, help="As this replica has them; the leader when left out.")
+@click.option("--broker", type=int, help="Ask this replica; default: the leader.")
 @json_option
 @cluster_options
 def describe_producers(
     settings: dict[str, object], topic: str, partition: int, broker: int | None, as_json: bool
 ) -> None:
-    """Show the producers that a partition remembers."""
+    """Show the producers in a partition's state."""
     from kafkapy.tools.topics import partitions_of
 
     with connected(settings) as admin:
         (place,) = partitions_of(admin, [f"{topic}:{partition}"])
         found = admin.describe_producers([place], broker)[place].active_producers
     empty = (
-        f"Partition {place} remembers no producer: none that is idempotent or transactional has written to it lately."
+        f"Partition {place} has no producer state: no idempotent or transactional producer has written to it lately."
     )
     Output(as_json).rows([_producer_row(each) for each in sorted(found)], PRODUCER_COLUMNS, empty)
 
 
 @transactions.command("find-hanging")
-@click.option("--topic", metavar="TOPIC", type=TOPIC, help="Only in this topic.")
-@click.option("--partition", type=click.IntRange(0), help="Only in this partition of it.")
-@click.option("--broker", type=int, help="Only in partitions that this broker has, as it has them.")
+@click.option("--topic", metavar="TOPIC", type=TOPIC, help="Search only this topic.")
+@click.option("--partition", type=click.IntRange(0), help="Search only this partition of the topic.")
+@click.option("--broker", type=int, help="Search only the replicas of this broker.")
 @click.option(
     "--max-transaction-timeout",
     type=click.IntRange(0),
     default=15,
     show_default=True,
     metavar="MINUTES",
-    help="What transaction.max.timeout.ms of the brokers is.",
+    help="The brokers' transaction.max.timeout.ms.",
 )
 @json_option
 @cluster_options
@@ -184,9 +192,9 @@ def find_hanging(
     max_transaction_timeout: int,
     as_json: bool,
 ) -> None:
-    """Find transactions that nobody will end.
+    """Find hanging transactions.
 
-    They are open in a partition, but no coordinator is going to end them there.
+    A hanging transaction is open in a partition, but no coordinator will end it there.
     """
     from kafkapy.tools.topics import partitions_of
 
@@ -213,10 +221,10 @@ def find_hanging(
 @transactions.command("abort")
 @click.argument("topic", metavar="TOPIC", type=TOPIC)
 @click.argument("partition", type=click.IntRange(0))
-@click.option("--start-offset", type=click.IntRange(0), help="Of the transaction, as find-hanging shows it.")
-@click.option("--producer-id", type=int, help="Of its producer, with --producer-epoch, in place of --start-offset.")
-@click.option("--producer-epoch", type=int, help="Of its producer.")
-@click.option("--coordinator-epoch", type=int, default=-1, help="Of its coordinator; any when left out.")
+@click.option("--start-offset", type=click.IntRange(0), help="Start offset of the transaction, from find-hanging.")
+@click.option("--producer-id", type=int, help="Its producer id, with --producer-epoch, instead of --start-offset.")
+@click.option("--producer-epoch", type=int, help="Its producer epoch.")
+@click.option("--coordinator-epoch", type=int, default=-1, help="Its coordinator epoch; default: any.")
 @json_option
 @cluster_options
 def abort(
@@ -231,12 +239,12 @@ def abort(
 ) -> None:
     """Abort a transaction in one partition.
 
-    Only for those that hang: others are for their coordinator to end.
+    Abort only hanging transactions: a coordinator ends all others.
     """
     from kafkapy.clients.admin.transactions import AbortTransactionSpec
 
     if (start_offset is None) == (producer_id is None) or (producer_id is None) != (producer_epoch is None):
-        raise click.UsageError("Say which: --start-offset, or --producer-id and --producer-epoch.")
+        raise click.UsageError("Give --start-offset, or --producer-id and --producer-epoch.")
     from kafkapy.tools.topics import partitions_of
 
     with connected(settings) as admin:
@@ -257,7 +265,7 @@ def abort(
 @json_option
 @cluster_options
 def terminate(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -> None:
-    """Abort the open transaction of ids, and fence their producers."""
+    """Abort the open transactions of ids, and fence their producers."""
     with connected(settings) as admin:
         check_transactional_ids(admin, ids)  # one that is new would be made
         fenced = admin.fence_producers(ids)
@@ -295,5 +303,5 @@ def _spec_at(admin: KafkaAdminClient, place: TopicPartition, start_offset: int) 
             return AbortTransactionSpec(place, each.producer_id, each.producer_epoch, epoch)
     raise KafkaError(
         f"No open transaction begins at offset {start_offset} in {place}. kafkapy transactions find-hanging shows "
-        "those that hang, with their start offsets."
+        "hanging transactions with their start offsets."
     )

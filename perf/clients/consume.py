@@ -190,7 +190,7 @@ LZ4 = 3
 
 
 def fetch_request(options: argparse.Namespace, positions: dict[int, int]) -> bytes:
-    from kafkapy._speedups.encoder import encode_message
+    from kafkapy._speedups.protocol.encoder import encode_message
     from kafkapy.clients.network_client import request_header
     from kafkapy.protocol.messages.fetch import FetchRequest
 
@@ -253,7 +253,7 @@ def opened(records: memoryview) -> None:
 
 def work_limit(options: argparse.Namespace, count: int) -> dict[str, float]:
     """Finds out what has to be asked for, then asks for it again and does nothing with what comes, or opens it."""
-    from kafkapy._speedups.fetch_frame import FetchResponseFrame
+    from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
     from kafkapy.protocol.header import decode_response
 
     keep_freed_memory()

@@ -7,7 +7,9 @@ left out in silence.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ __all__ = ["ALL", "KAFKAPY", "LIMIT", "Peer", "PeerMissingError", "by_name"]
 SOON_DELETED = {"log.segment.delete.delay.ms": "100"}
 # While another one is measured; it is not to be fenced for it.
 STANDS_STILL = {"broker.session.timeout.ms": "60000"}
+OTHER_TREE = "KAFKAPY_OTHER_TREE"
+"""The environment variable that names a second work tree, whose broker is measured beside this one."""
 
 
 @dataclass(frozen=True)
@@ -76,17 +80,39 @@ def _never(_data_dir: Path, _overrides: dict[str, str]) -> Any:
     raise PeerMissingError("cannot be had here")
 
 
-def _kafkapy(data_dir: Path, overrides: dict[str, str]) -> Any:
-    # From this work tree, and with its modules compiled beforehand, as those of an installed package are.
+def _of_tree(tree: Path, data_dir: Path, overrides: dict[str, str]) -> Any:
+    # With its modules compiled beforehand, as those of an installed package are.
     environment = {
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(tree),
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPYCACHEPREFIX": str(measure.CACHE / "pycache"),
     }
     return BrokerProcess(data_dir, overrides, environment=environment)
 
 
+def _kafkapy(data_dir: Path, overrides: dict[str, str]) -> Any:
+    return _of_tree(Path(__file__).parents[2], data_dir, overrides)
+
+
+def _other_tree() -> Path:
+    tree = Path(os.environ.get(OTHER_TREE, "nowhere"))
+    if not (tree / "kafkapy").is_dir():
+        raise PeerMissingError(f"{OTHER_TREE} names no work tree of kafkapy with built kernels")
+    return tree
+
+
+def _other_version() -> str:
+    tree = _other_tree()
+    done = subprocess.run(["git", "-C", str(tree), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip() or str(tree)
+
+
+def _other(data_dir: Path, overrides: dict[str, str]) -> Any:
+    return _of_tree(_other_tree(), data_dir, overrides)
+
+
 KAFKAPY = Peer("kafkapy", "kafkapy", _kafkapy_version, _kafkapy)
+OTHER = Peer("kafkapy-other", "kafkapy of another commit", _other_version, _other)
 LIMIT = Peer("limit", "the machine's limit", limit.prepare, limit.Limit)
 ALL: list[Peer] = [
     KAFKAPY,
@@ -95,6 +121,7 @@ ALL: list[Peer] = [
     Peer("kfake", "kfake (franz-go)", kfake.prepare, kfake.KFake),
     Peer("tansu", "tansu", _tansu, _never),
     Peer("redpanda", "Redpanda", _redpanda, _never),
+    *([OTHER] if OTHER_TREE in os.environ else []),
     LIMIT,
 ]
 

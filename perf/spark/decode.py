@@ -21,7 +21,7 @@ from pathlib import Path
 from kafkapy_spark.executor_reader import BATCH_BYTES, BATCH_ROWS
 from kafkapy_spark.spark_batches import SparkBatches
 
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
 from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.types import CompressionType

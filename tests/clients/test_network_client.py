@@ -13,7 +13,7 @@ import uvloop
 from clients.connected import client, groups, list_groups
 from clients.fake_broker import Cut, FakeCluster, Silence, eventually
 
-from kafkapy._speedups.client_frames import BytesFrame, BytesResponse
+from kafkapy._speedups.clients.io.frames import BytesFrame, BytesResponse
 from kafkapy.clients.network_client import RequestOf, request_header
 from kafkapy.errors import (
     KafkaConnectionError,

@@ -54,7 +54,7 @@ def code() -> str:
     """Everything that may use an attribute: the kernels too, but not the readings of the configuration themselves."""
     own = {"config/topic.py"}
     files = [path for path in broker_sources() if str(path.relative_to(ROOT)) not in own]
-    return "\n".join(path.read_text() for path in [*files, *sorted((ROOT / "_speedups").glob("*.pyx"))])
+    return "\n".join(path.read_text() for path in [*files, *sorted((ROOT / "_speedups").rglob("*.pyx"))])
 
 
 def is_used(attribute: str) -> bool:

@@ -24,7 +24,7 @@ def broker(*keys: str) -> BrokerConfig:
         ({"consumer.session.timeout.ms": "1"}, "must be greater than or equal to group.consumer.min.session.timeout"),
         ({"consumer.heartbeat.interval.ms": "15001"}, "less than or equal to group.consumer.max.heartbeat.interval.ms"),
         ({"consumer.heartbeat.interval.ms": "x"}, "whole number"),
-        ({"retention.ms": "1"}, "is not a configuration of groups"),
+        ({"retention.ms": "1"}, "is not a group configuration key"),
     ],
 )
 def test_what_a_group_may_not_be_given(keys: dict[str, str], reason: str) -> None:

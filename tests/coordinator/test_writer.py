@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafkapy import errors
-from kafkapy._speedups.event_queue import HIGH_WATERMARK, EventQueue
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.base.event_queue import HIGH_WATERMARK, EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
 from kafkapy.coordinator.group.config import GroupConfig
 from kafkapy.coordinator.group.coordinator import GroupCoordinator

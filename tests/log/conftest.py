@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.records import record_batch
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.loader import LoadReport, load_log

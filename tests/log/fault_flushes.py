@@ -12,12 +12,12 @@ from conftest import TP, config, make_batch, make_marker
 from fault_scenarios import NOW, Context, Scenario
 from log_oracle import parse_batches
 
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.fetch_session import FetchSessionCache
-from kafkapy._speedups.partition_log import PartitionLog
-from kafkapy._speedups.partition_table import PartitionTable
-from kafkapy._speedups.request_driver import RequestDriver
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
+from kafkapy._speedups.requests.partition_table import PartitionTable
+from kafkapy._speedups.testing.request_driver import RequestDriver
 from kafkapy.errors import KafkaStorageError
 from kafkapy.protocol.messages.produce import ProduceRequest
 

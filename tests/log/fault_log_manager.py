@@ -12,7 +12,7 @@ from conftest import make_batch
 from fault_scenarios import Context, Scenario
 from log_oracle import read_all
 
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import KafkaStorageError
 from kafkapy.log.backends.local import LocalBackend

@@ -15,8 +15,8 @@ from conftest import TP, config, make_batch, make_marker
 from file_faults import Faults
 from log_oracle import Batch, check_derived, check_time, parse_batches, read_all
 
-from kafkapy._speedups.log_cleaner import CleaningStopped
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.cleaner import CleaningStopped
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.errors import KafkaStorageError
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import Cleaner

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.records import record_batch
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.future_logs import Progress

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.event_queue import LOG_OFFLINE, EventQueue
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.base.event_queue import LOG_OFFLINE, EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.records import record_batch
 from kafkapy.errors import (
     CorruptMessageError,
     FencedLeaderEpochError,

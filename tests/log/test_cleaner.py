@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups import open_files
-from kafkapy._speedups.cleaner_throttle import CleanerThrottle
-from kafkapy._speedups.log_cleaner import CleaningStopped
-from kafkapy._speedups.memory_records import Record
+from kafkapy._speedups.log import open_files
+from kafkapy._speedups.log.cleaner import CleaningStopped
+from kafkapy._speedups.log.cleaner_throttle import CleanerThrottle
+from kafkapy._speedups.records.memory_records import Record
 from kafkapy.errors import CorruptMessageError, InvalidRecordError
 from kafkapy.log.cleaner import Cleaner, group_segments
 from kafkapy.log.cleaner_manager import log_to_clean

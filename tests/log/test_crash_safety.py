@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.log_waiter import HIGH_WATERMARK, LogWaiter
-from kafkapy._speedups.memory_records import Record
+from kafkapy._speedups.records.memory_records import Record
+from kafkapy._speedups.testing.log_waiter import HIGH_WATERMARK, LogWaiter
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.backends.memory import MemoryBackend

@@ -26,9 +26,9 @@ from log.moving import (
     state,
 )
 
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.log_waiter import HIGH_WATERMARK, LogWaiter
-from kafkapy._speedups.memory_records import Record
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.records.memory_records import Record
+from kafkapy._speedups.testing.log_waiter import HIGH_WATERMARK, LogWaiter
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import KafkaStorageError, LogDirNotFoundError
 from kafkapy.log.cleaner import Cleaner

@@ -12,7 +12,7 @@ from log import conftest as helpers
 from log import log_oracle as oracle
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.partition_log import PartitionLog
+    from kafkapy._speedups.log.partition_log import PartitionLog
 
 INTERVAL = 300
 REMEMBERED = 64

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from reference.kafka_dump_log import Facts, complaints, from_kafka, from_kafkapy
 
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.local import LocalBackend

@@ -12,10 +12,10 @@ import pytest
 from log.conftest import config, make_batch
 
 from kafkapy import errors
-from kafkapy._speedups.event_queue import APPENDED, EventQueue
-from kafkapy._speedups.log_appender import LogAppender
-from kafkapy._speedups.log_workers import LogWorkers
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.base.event_queue import APPENDED, EventQueue
+from kafkapy._speedups.log.appender import LogAppender
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.log.workers import LogWorkers
 from kafkapy.log.backends.local import LocalLogStorage
 from kafkapy.log.loader import load_log
 from kafkapy.types import TopicPartition

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.event_queue import SEGMENT_ROLLED, SEGMENT_WANTED, EventQueue
+from kafkapy._speedups.base.event_queue import SEGMENT_ROLLED, SEGMENT_WANTED, EventQueue
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import InconsistentTopicIdError, KafkaStorageError, NotLeaderOrFollowerError

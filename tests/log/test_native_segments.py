@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from log.conftest import config, make_batch
 
-from kafkapy._speedups.event_queue import LOG_OFFLINE, SEGMENT_ROLLED, SEGMENT_WANTED, EventQueue
-from kafkapy._speedups.log_workers import LogWorkers
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.base.event_queue import LOG_OFFLINE, SEGMENT_ROLLED, SEGMENT_WANTED, EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.log.workers import LogWorkers
 from kafkapy.log.backends.local import LocalLogStorage
 from kafkapy.log.backends.memory import MemoryLogStorage
 from kafkapy.log.loader import load_log

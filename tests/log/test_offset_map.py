@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kafkapy._speedups.offset_map import OffsetMap, siphash128
+from kafkapy._speedups.log.offset_map import OffsetMap, siphash128
 
 SLOT = 24
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from log import conftest as helpers
 from log import log_oracle as oracle
 
-from kafkapy._speedups import record_batch
+from kafkapy._speedups.records import record_batch
 from kafkapy.errors import KafkaError, OffsetOutOfRangeError, OutOfOrderSequenceNumberError
 from kafkapy.log.cleaner import Cleaner
 from kafkapy.log.cleaner_manager import log_to_clean

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.crc32c import crc32c
-from kafkapy._speedups.producer_state import read_snapshot
+from kafkapy._speedups.base.crc32c import crc32c
+from kafkapy._speedups.log.producer_state import read_snapshot
 from kafkapy.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,

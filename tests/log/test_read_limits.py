@@ -16,7 +16,7 @@ from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.types import CompressionType
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.partition_log import PartitionLog
+    from kafkapy._speedups.log.partition_log import PartitionLog
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 MANY = 1500

@@ -17,7 +17,7 @@ import pytest
 from log.conftest import make_batch
 from log.file_faults import build
 
-from kafkapy._speedups import open_files
+from kafkapy._speedups.log import open_files
 from kafkapy.errors import KafkaError
 
 HERE = Path(__file__).parent

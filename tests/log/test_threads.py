@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.log_waiter import HIGH_WATERMARK, LOG_END, LogWaiter
+from kafkapy._speedups.records import record_batch
+from kafkapy._speedups.testing.log_waiter import HIGH_WATERMARK, LOG_END, LogWaiter
 from kafkapy.errors import KafkaError
 
 SECONDS = 3

@@ -20,8 +20,8 @@ import pytest
 from log import conftest as helpers
 from log import log_oracle as oracle
 
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.partition_log import PartitionLog
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.records import record_batch
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.loader import load_log
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import CONNECTION_CLOSED, LOG_LINE, REQUEST, SEGMENT_WANTED, EventQueue
-from kafkapy._speedups.fetch_session import FetchSessionCache
-from kafkapy._speedups.partition_log import PartitionLog
-from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy._speedups.base.event_queue import CONNECTION_CLOSED, LOG_LINE, REQUEST, SEGMENT_WANTED, EventQueue
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
+from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.log.backends.memory import MemoryLogStorage
 from kafkapy.network.socket_server import SocketServer, SocketServerConfig
 from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from kafkapy._speedups import record_batch
-from kafkapy._speedups.worker_pool import WorkerPool
+from kafkapy._speedups.network.worker_pool import WorkerPool
+from kafkapy._speedups.records import record_batch
 from kafkapy.errors import ErrorCode
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.records.compression import compress

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.data_plane import DataPlane
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.fetch_session import FetchSessionCache
-from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
+from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import ConfigError
 from kafkapy.network.socket_server import SEND_BUFFER, ListenerLimits, SocketServer, SocketServerConfig

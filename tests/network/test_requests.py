@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from kafkapy._speedups.network_request import NetworkRequest
+from kafkapy._speedups.network.network_request import NetworkRequest
 from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
 
 
@@ -486,7 +486,8 @@ def test_a_client_that_pipelines_shares_its_processor(network, eventually):
         order = net.logged_requests[:]
         net.logged_requests.clear()
         theirs = [index for index, each in enumerate(order) if each == id_of(greedy)]
-        return id_of(modest) in order[theirs[1] : theirs[-1]]
+        # Too few of them are logged where they were served before the log was on.
+        return len(theirs) > 1 and id_of(modest) in order[theirs[1] : theirs[-1]]
 
     id_of(greedy)
     assert any(round_of_requests() for _ in range(400))

@@ -16,7 +16,7 @@ import measure
 import pytest
 from work import coordinators
 
-from kafkapy._speedups.record_batch import check_crc
+from kafkapy._speedups.records.record_batch import check_crc
 from kafkapy.protocol.header import decode_request, encode_response
 from kafkapy.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -23,7 +23,7 @@ import pytest
 import report
 from work.session import Session
 
-from kafkapy._speedups.record_batch import check_crc
+from kafkapy._speedups.records.record_batch import check_crc
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the load generator is compiled with gcc")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkapy._speedups.codec import DecodeError, decode_request
-from kafkapy._speedups.encoder import EncodeError, encode_response
+from kafkapy._speedups.protocol.codec import DecodeError, decode_request
+from kafkapy._speedups.protocol.encoder import EncodeError, encode_response
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest

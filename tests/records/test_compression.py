@@ -9,7 +9,7 @@ import snappy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups.compression import xxh32
+from kafkapy._speedups.records.compression import xxh32
 from kafkapy.errors import CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError
 from kafkapy.records.compression import LEVEL_RANGES, codec_of, compress, decompress
 from kafkapy.types import CompressionType

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from kafkapy._speedups import record_batch
+from kafkapy._speedups.records import record_batch
 from kafkapy.errors import ErrorCode
 from kafkapy.records.batches import Record, RecordBatchBuilder, decode_records, iter_batches
 from kafkapy.records.legacy import build_message_set

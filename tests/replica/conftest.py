@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.event_queue import EventQueue
-from kafkapy._speedups.partition_table import PartitionTable
+from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
 from kafkapy.controller.broker_channel import LocalBrokerChannel

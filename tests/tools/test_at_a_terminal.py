@@ -200,16 +200,16 @@ def test_empty_results_say_so_and_what_to_do_next(at: At, topic: str, name: Name
     assert f"Group {group} has read all records." in at("consume", topic, "--group", group).end()
     assert "has only defaults. --all shows them" in at("configs", "describe", "topic", topic, columns=200).end()
     assert "No partition is under-replicated." in at("topics", "describe", "--under-replicated").end()
-    assert "No transactional id is like that." in at("transactions", "list", "--state", "Ongoing").end()
-    assert "No group is of these states" in at("groups", "list", "--state", "Dead", columns=200).end()
-    assert "No member is in the group now." in at("groups", "describe", group, "--members").end()
+    assert "No transactional id matches." in at("transactions", "list", "--state", "Ongoing").end()
+    assert "No group has these states" in at("groups", "list", "--state", "Dead", columns=200).end()
+    assert "The group has no members now." in at("groups", "describe", group, "--members").end()
 
 
 def test_a_cluster_without_topics_and_groups_says_so() -> None:
     with Broker() as empty:
         for command, sentence in (
-            (("topics", "list"), "kafkapy topics create NAME makes one."),
-            (("groups", "list"), "kafkapy consume TOPIC --group NAME makes one."),
+            (("topics", "list"), "kafkapy topics create NAME creates one."),
+            (("groups", "list"), "kafkapy consume TOPIC --group NAME creates one."),
             (("transactions", "list"), "No producer of the cluster uses transactions."),
         ):
             run = Terminal(*command, "-b", empty.bootstrap_servers, columns=200)
@@ -348,7 +348,7 @@ def test_misspelt_topics_groups_and_keys(kafkapy: CommandLine, name: Name) -> No
     kafkapy.done("groups", "reset-offsets", group, "-t", topic, "--to-latest", "--execute")
     wrong = group.replace("billing", "biling")
     for arguments in (("groups", "describe", wrong), ("groups", "delete", wrong, "-y")):
-        assert kafkapy.failure(*arguments) == f"There is no group {wrong}; did you mean {group}?"
+        assert kafkapy.failure(*arguments) == f"The cluster has no group {wrong}; did you mean {group}?"
 
 
 def test_offsets_of_a_group_that_is_not_there_are_set_with_a_word_of_warning(

@@ -191,7 +191,7 @@ def test_places_and_keys() -> None:
     assert parse_partitions("orders:0,3-5") == ("orders", [0, 3, 4, 5])
     assert key_values(("a=b=c", "d=")) == {"a": "b=c", "d": ""}
     for wrong in ("orders:", "orders:x", "orders:1-", "orders:-1", "orders:5-3"):
-        with pytest.raises(click.UsageError, match="names no partitions"):
+        with pytest.raises(click.UsageError, match="is not TOPIC"):
             parse_partitions(wrong)
 
 
@@ -227,4 +227,4 @@ def test_an_unreachable_broker_is_one_sentence() -> None:
     assert (run.returncode, run.stdout) == (1, "")
     (sentence,) = run.stderr.splitlines()
     assert sentence.startswith(f"Error: No broker at {address} has answered within 300 ms")
-    assert "connection refused. --bootstrap-server (-b) says where brokers are." in sentence
+    assert "connection refused. Name brokers with --bootstrap-server (-b)." in sentence

@@ -73,13 +73,13 @@ def test_members_are_shown_and_removed(kafkapy: CommandLine, broker: Broker, top
         )
     missing = name()
     said = kafkapy.failure("groups", "remove-members", missing, "--member", "nobody")
-    assert said.startswith(f"There is no group {missing}")
+    assert said.startswith(f"The cluster has no group {missing}")
 
 
 def test_groups_that_are_not_there(kafkapy: CommandLine, name: Name) -> None:
     missing = name()
-    assert kafkapy.failure("groups", "describe", missing).startswith(f"There is no group {missing}")
-    assert kafkapy.failure("groups", "delete", missing, "-y").startswith(f"There is no group {missing}")
+    assert kafkapy.failure("groups", "describe", missing).startswith(f"The cluster has no group {missing}")
+    assert kafkapy.failure("groups", "delete", missing, "-y").startswith(f"The cluster has no group {missing}")
 
 
 def test_groups_and_their_offsets_are_deleted(
@@ -138,8 +138,8 @@ def test_offsets_are_shifted_and_kept_in_files(
     assert kafkapy.json(*reset, "--from-file", str(file), "--execute")[0]["new_offset"] == 2
     assert committed(admin, group, topic) == {0: 2, 1: 0}
     file.write_text(f"{topic},0\n")
-    assert kafkapy.failure(*reset, "--from-file", str(file)) == f"Line 1 of {file}: topic,partition,offset is expected."
-    assert "there is none of" in kafkapy.failure(
+    assert kafkapy.failure(*reset, "--from-file", str(file)) == f"Line 1 of {file} is not topic,partition,offset."
+    assert "the group has none for" in kafkapy.failure(
         "groups", "reset-offsets", "nobody", "--topic", topic, "--shift-by", "1"
     )
     assert "has no offsets" in kafkapy.failure("groups", "reset-offsets", "nobody", "--all-topics", "--to-earliest")
@@ -149,12 +149,12 @@ def test_offsets_are_shifted_and_kept_in_files(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("-t", "t"), "Say where to, by one of --to-earliest, --to-latest, --to-current, --to-offset, "),
-        (("-t", "t", "--to-earliest", "--to-latest"), "Say where to, by one of"),
-        (("--to-earliest",), "Say which partitions: --topic, or --all-topics."),
-        (("-t", "t", "--all-topics", "--to-earliest"), "Say which partitions"),
-        (("-t", "t", "--to-datetime", "noon"), "'noon' is no time: 2024-05-01T12:00:00 is expected"),
-        (("-t", "t", "--by-duration", "1 hour"), "'1 hour' is no duration: P1DT2H30M, 90m, 2h or 7d is expected."),
+        (("-t", "t"), "Give one target: --to-earliest, --to-latest, --to-current, --to-offset, "),
+        (("-t", "t", "--to-earliest", "--to-latest"), "Give one target:"),
+        (("--to-earliest",), "Name partitions: --topic, or --all-topics."),
+        (("-t", "t", "--all-topics", "--to-earliest"), "Name partitions"),
+        (("-t", "t", "--to-datetime", "noon"), "'noon' is not a time: give 2024-05-01T12:00:00"),
+        (("-t", "t", "--by-duration", "1 hour"), "'1 hour' is not a duration: give P1DT2H30M, 90m, 2h or 7d."),
         (("-t", "t", "--to-earliest", "--dry-run", "--execute"), "--execute and --dry-run exclude each other."),
     ],
 )
@@ -175,7 +175,7 @@ def test_times_and_durations() -> None:
         93_784_000,
     ]
     for wrong in ("", "P", "PT", "1", "1w", "P1Y", "-1h"):
-        with pytest.raises(ValueError, match="is no duration"):
+        with pytest.raises(ValueError, match="is not a duration"):
             parse_duration(wrong)
 
 
@@ -199,8 +199,8 @@ def test_transactions_are_listed_described_and_ended(
     assert (state["producer_id"], state["start_offset"]) == (str(shown["producer_id"]), "0")
     assert kafkapy.rows("transactions", "find-hanging", "--topic", topic) == []
     assert kafkapy.failure("transactions", "abort", topic, "0", "--start-offset", "7") == (
-        f"No open transaction begins at offset 7 in {topic}-0. kafkapy transactions find-hanging shows those that "
-        "hang, with their start offsets."
+        f"No open transaction begins at offset 7 in {topic}-0. kafkapy transactions find-hanging shows hanging "
+        "transactions with their start offsets."
     )
     said = kafkapy.done("transactions", "abort", topic, "0", "--start-offset", "0")
     assert said == f"The transaction of producer {shown['producer_id']} in {topic}-0 is aborted.\n"
@@ -219,5 +219,5 @@ def test_transactions_are_listed_described_and_ended(
         said = kafkapy.failure("transactions", name_of, topic, "9", *options)
         assert said == f"Topic {topic} has no partition 9: it has partitions 0 to 1."
     for arguments in (("abort", topic, "0"), ("abort", topic, "0", "--producer-id", "4")):
-        assert kafkapy.failure("transactions", *arguments, code=2).startswith("Say which: ")
+        assert kafkapy.failure("transactions", *arguments, code=2).startswith("Give ")
     assert kafkapy.failure("transactions", "find-hanging", "--partition", "1", code=2) == "--partition needs --topic."

@@ -109,9 +109,9 @@ def test_errors_are_one_sentence(run: Run, server: KafkaServer, arguments: tuple
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("move", "t0", "--to", "/d"), "'t0' is no partition: TOPIC-NUMBER is expected, such as orders-0."),
-        (("move", "t-99999999999", "--to", "/d"), "'t-99999999999' is no partition"),
-        (("describe", "--broker-list", "x"), "'x' is no list of broker ids, such as 1,2,3."),
+        (("move", "t0", "--to", "/d"), "'t0' is not a partition: give TOPIC-NUMBER, such as orders-0."),
+        (("move", "t-99999999999", "--to", "/d"), "'t-99999999999' is not a partition"),
+        (("describe", "--broker-list", "x"), "'x' is not a list of broker ids, such as 1,2,3."),
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2(run: Run, arguments: tuple[str, ...], sentence: str) -> None:

@@ -33,11 +33,14 @@ def _logging_as_it_was() -> Iterator[None]:
         logging.getLogger(name).setLevel(each)
 
 
-def only_of_this_thread() -> None:
-    """Keeps what brokers of other tests still say out of what is compared."""
+LOGGERS = {"kafka.server.KafkaServer", "kafka.log.LogManager", "kafka.controller"}
+
+
+def only_of_this_test() -> None:
+    """Leaves out lines of other tests: of brokers that still run, and of clients that are collected in this thread."""
     mine = threading.get_ident()
     (handler,) = (each for each in logging.getLogger().handlers if isinstance(each, LogOutput))
-    handler.filters.insert(0, lambda record: record.thread == mine)
+    handler.filters.insert(0, lambda record: record.thread == mine and record.name in LOGGERS)
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -91,7 +94,7 @@ def test_on_a_terminal_a_start_is_one_block_and_lines_are_short(monkeypatch: pyt
     with os.fdopen(terminal, "w") as stream:
         monkeypatch.setattr("sys.stderr", stream)
         configure_logging(None, {})
-        only_of_this_thread()
+        only_of_this_test()
         server = logging.getLogger("kafka.server.KafkaServer")
         server.info("starting")
         logging.getLogger("kafka.log.LogManager").warning("Recovering", extra={"logs": 3})
@@ -117,7 +120,7 @@ def test_in_a_file_a_start_is_one_structured_line(monkeypatch: pytest.MonkeyPatc
     with (tmp_path / "stderr").open("w") as stream:
         monkeypatch.setattr("sys.stderr", stream)
         configure_logging(None, {})
-        only_of_this_thread()
+        only_of_this_test()
         logging.getLogger("kafka.server.KafkaServer").info("started", extra=START)
     assert (
         (tmp_path / "stderr")

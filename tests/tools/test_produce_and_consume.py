@@ -255,8 +255,8 @@ def test_a_slow_pipe_is_sent_line_by_line(kafkapy: CommandLine, topic: str) -> N
         (("consume", "{topic}:5"), "Topic {topic} has no partition 5: it has partitions 0 to 1."),
         (("produce", "nowhere"), "The cluster has no topic nowhere. kafkapy topics list"),
         (("produce", "{topic}", "-p", "2"), "Topic {topic} has no partition 2: it has partitions 0 to 1."),
-        (("produce", "{topic}", "-K", "="), "Line 1 of stdin: there is no '=' between a key and a value."),
-        (("produce", "{topic}", "--json"), "Line 1 of stdin: it is no JSON"),
+        (("produce", "{topic}", "-K", "="), "Line 1 of stdin: no '=' separates a key from a value."),
+        (("produce", "{topic}", "--json"), "Line 1 of stdin: it is not JSON"),
     ],
 )
 def test_errors_are_one_sentence(kafkapy: CommandLine, topic: str, arguments: tuple[str, ...], sentence: str) -> None:
@@ -267,17 +267,17 @@ def test_errors_are_one_sentence(kafkapy: CommandLine, topic: str, arguments: tu
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("consume", "t", "-f", "%x"), "'%x' means nothing in a format: %t %p %o %T %k %K %s %S %h and %% do."),
-        (("consume", "t", "-f", r"\q"), r"'\q' is no escape: \n \r \t \0 \\ and \xHH are."),
+        (("consume", "t", "-f", "%x"), "'%x' is not a format: use %t %p %o %T %k %K %s %S %h or %%."),
+        (("consume", "t", "-f", r"\q"), r"'\q' is not an escape: use \n \r \t \0 \\ or \xHH."),
         (("consume", "t", "-f", "%s", "--json"), "--json and --format exclude each other."),
-        (("consume", "t", "--from", "noon"), "--from 'noon' is no place: beginning, end, an offset, -N or @TIME"),
-        (("consume", "t", "--from", "@noon"), "--from 'noon' is no time: 2024-05-01T12:00:00 is expected"),
+        (("consume", "t", "--from", "noon"), "--from 'noon' is not a place: give beginning, end, an offset"),
+        (("consume", "t", "--from", "@noon"), "--from 'noon' is not a time: give 2024-05-01T12:00:00"),
         (("consume", "t", "-F", "-u", "5"), "--follow and --until exclude each other."),
-        (("consume", "t:0", "-G", "g"), "A group's members get their partitions"),
+        (("consume", "t:0", "-G", "g"), "The group assigns partitions"),
         (("consume", "t", "-G", "g", "-o", "5"), "With --group, --from is beginning or end"),
         (("produce", "t", "-K", ":", "--json"), "--json, --whole and --key-delimiter exclude each other."),
         (("produce", "t", "-D", ""), "A delimiter cannot be empty."),
-        (("produce", "t", "-H", "x"), "'x' is no NAME=VALUE."),
+        (("produce", "t", "-H", "x"), "'x' is not NAME=VALUE."),
         (("produce", "t", "/no/file"), "Invalid value for '[FILE]...': File '/no/file' does not exist."),
     ],
 )

@@ -29,7 +29,7 @@ def test_topics_are_created_listed_and_deleted(kafkapy: CommandLine, name: Name)
 
 def test_topics_that_exist_and_that_do_not(kafkapy: CommandLine, topic: str, name: Name) -> None:
     assert kafkapy.failure("topics", "create", topic) == f"Topic {topic}: Topic '{topic}' already exists."
-    assert kafkapy.done("topics", "create", topic, "--if-not-exists") == f"Topic {topic} is there already.\n"
+    assert kafkapy.done("topics", "create", topic, "--if-not-exists") == f"Topic {topic} exists already.\n"
     missing = name()
     assert kafkapy.failure("topics", "delete", missing, "-y").startswith(f"The cluster has no topic {missing}")
     assert kafkapy.failure("topics", "delete", missing, name(), "-y").endswith(
@@ -39,7 +39,7 @@ def test_topics_that_exist_and_that_do_not(kafkapy: CommandLine, topic: str, nam
     assert said.endswith("did you mean retention.ms or retention.bytes or local.retention.ms?")
     said = kafkapy.failure("topics", "delete-records", f"{topic}:1", "--before", "8", "-y")
     assert said.startswith(f"Offset 8 is outside of the log: {topic}-1 ends at 0. --before end deletes all records")
-    assert kafkapy.done("topics", "delete", missing, "--if-exists") == f"Topic {missing} is not there.\n"
+    assert kafkapy.done("topics", "delete", missing, "--if-exists") == f"Topic {missing} does not exist.\n"
     assert kafkapy.failure("topics", "describe", topic, missing).startswith(f"The cluster has no topic {missing}")
     other = name()
     result = kafkapy("topics", "create", topic, other)
@@ -86,16 +86,16 @@ def test_topics_get_more_partitions(kafkapy: CommandLine, topic: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("topics", "create", "t", "-c", "retention.ms"), "'retention.ms' is no KEY=VALUE."),
+        (("topics", "create", "t", "-c", "retention.ms"), "'retention.ms' is not KEY=VALUE."),
         (("topics", "create", "t", "-p", "0"), "Invalid value for '--partitions' / '-p': 0 is not in the range x>=1."),
-        (("topics", "delete-records", "t", "--before", "now"), "--before 'now' is no offset: a number or end"),
-        (("topics", "delete-records", "t:x", "--before", "1"), "'t:x' names no partitions: TOPIC, "),
+        (("topics", "delete-records", "t", "--before", "now"), "--before 'now' is not an offset: give a number or end"),
+        (("topics", "delete-records", "t:x", "--before", "1"), "'t:x' is not TOPIC, "),
         (("configs", "describe", "table", "t"), "Invalid value for 'TYPE': 'table' is not one of 'topic', "),
-        (("configs", "set", "topic", "t", "=5"), "'=5' is no KEY=VALUE."),
-        (("configs", "describe", "broker", "x"), "'x' is no broker: its id, or default for all brokers, is expected."),
-        (("transactions", "list", "--longer-than", "15x"), "'15x' is no duration: "),
-        (("cluster", "update-features", "x"), "'x' is no FEATURE=LEVEL."),
-        (("topics", "list", "-X", "linger"), "'linger' is no KEY=VALUE."),
+        (("configs", "set", "topic", "t", "=5"), "'=5' is not KEY=VALUE."),
+        (("configs", "describe", "broker", "x"), "'x' is not a broker: give its id, or default for all brokers."),
+        (("transactions", "list", "--longer-than", "15x"), "'15x' is not a duration: "),
+        (("cluster", "update-features", "x"), "'x' is not FEATURE=LEVEL."),
+        (("topics", "list", "-X", "linger"), "'linger' is not KEY=VALUE."),
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2(kafkapy: CommandLine, arguments: tuple[str, ...], sentence: str) -> None:
@@ -151,7 +151,7 @@ def test_configurations_that_are_not_there(kafkapy: CommandLine, topic: str) -> 
     assert kafkapy.failure("configs", "set", "broker", "1", "log.dirs=/d") == (
         "Broker 1 has log.dirs from the file that it was started with, and takes no other value while it runs."
     )
-    assert "is not a configuration of groups; did you mean consumer.session.timeout.ms" in kafkapy.failure(
+    assert "is not a group configuration key; did you mean consumer.session.timeout.ms" in kafkapy.failure(
         "configs", "set", "group", "g", "consumer.session.timeout=1"
     )
     for arguments in (("describe", "client-metrics", "m"), ("set", "client-metrics", "m", "match=a=b")):
@@ -168,7 +168,7 @@ def test_types_of_resources_are_named_as_in_kafkas_tool_too(kafkapy: CommandLine
     )
     assert "'xyzzy' is not one of 'topic', 'broker'" in kafkapy.failure("configs", "describe", "xyzzy", "n", code=2)
     said = kafkapy.failure("configs", "describe", "broker", code=2)
-    assert said.endswith("The id of a broker is expected, or default for all: kafkapy cluster brokers shows them.")
+    assert said.endswith("Give the id of a broker, or default for all; kafkapy cluster brokers shows them.")
 
 
 def test_the_cluster(kafkapy: CommandLine, admin: KafkaAdminClient) -> None:

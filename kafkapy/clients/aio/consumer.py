@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from kafkapy._speedups.consumer_record import ConsumerRecord
+from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation
 from kafkapy.clients.aio.lifecycle import StartedClient, drop_old_keywords
 from kafkapy.clients.aio.offsets import CommitOffsets, OffsetAndTimestamp, commit_offsets, topic_partition

@@ -13,9 +13,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from kafkapy._speedups.partition_queue import PartitionQueue
-from kafkapy._speedups.record_future import FutureRecordMetadata
-from kafkapy._speedups.record_sender import RecordSender, deliver_to
+from kafkapy._speedups.clients.producer.partition_queue import PartitionQueue
+from kafkapy._speedups.clients.producer.record_future import FutureRecordMetadata
+from kafkapy._speedups.clients.producer.record_sender import RecordSender, deliver_to
 from kafkapy.clients.aio.batch_builder import BatchBuilder
 from kafkapy.clients.aio.client import AIOKafkaClient
 from kafkapy.clients.aio.errors import IllegalOperation, ProducerClosed

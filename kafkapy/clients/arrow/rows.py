@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkapy._speedups.arrow_rows import ArrowRows
-from kafkapy._speedups.record_future import BulkFuture, bulk_future
-from kafkapy._speedups.record_sender import RecordSender
-from kafkapy._speedups.record_spans import RecordSpans
+from kafkapy._speedups.clients.arrow.rows import ArrowRows
+from kafkapy._speedups.clients.producer.record_future import BulkFuture, bulk_future
+from kafkapy._speedups.clients.producer.record_sender import RecordSender
+from kafkapy._speedups.clients.producer.record_spans import RecordSpans
 from kafkapy.clients.arrow.tables import COLUMNS
 
 

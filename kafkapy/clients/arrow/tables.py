@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkapy._speedups.arrow_columns import ArrowColumns
-from kafkapy._speedups.fetched_partition import FetchedPartition
+from kafkapy._speedups.clients.arrow.columns import ArrowColumns
+from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 

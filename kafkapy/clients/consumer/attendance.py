@@ -24,7 +24,7 @@ from kafkapy.clients.consumer.subscription import SubscriptionState
 from kafkapy.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.record_iterator import FetchBuffer
+    from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
 
 __all__ = ["Attendance", "ListenerKind", "Work"]
 

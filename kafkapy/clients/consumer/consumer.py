@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
-from kafkapy._speedups.consumer_record import ConsumerRecord
-from kafkapy._speedups.record_iterator import RecordIterator
+from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
+from kafkapy._speedups.clients.consumer.record_iterator import RecordIterator
 from kafkapy.clients.background import BackgroundLoop
 from kafkapy.clients.consumer.core import ConsumerCore
 from kafkapy.clients.consumer.offset_commit import OffsetCommitFuture

@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy._speedups.record_iterator import FetchBuffer
+from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
 from kafkapy.clients.consumer.attendance import Attendance, ListenerKind
 from kafkapy.clients.consumer.auto_commit import AutoCommit
 from kafkapy.clients.consumer.fetcher import FetchConfig, Fetcher

@@ -32,9 +32,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy._speedups.client_frames import BytesFrame
-from kafkapy._speedups.encoder import encode_message
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.clients.io.frames import BytesFrame
+from kafkapy._speedups.protocol.encoder import encode_message
 from kafkapy.clients.cluster import BrokerNode
 from kafkapy.clients.consumer.fetch_session import FetchPlan, FetchSession, WantedPartition
 from kafkapy.clients.consumer.subscription import PartitionState, SubscriptionState
@@ -53,8 +53,8 @@ from kafkapy.types import ZERO_UUID, IsolationLevel, TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from kafkapy._speedups.fetched_partition import FetchedPartition
-    from kafkapy._speedups.record_iterator import FetchBuffer
+    from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
+    from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
     from kafkapy.clients.consumer.metrics import FetchMetrics
 
 __all__ = ["FetchConfig", "Fetcher"]

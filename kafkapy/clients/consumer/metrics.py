@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kafkapy.clients.metrics import Meter
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.record_iterator import FetchBuffer
+    from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
     from kafkapy.clients.consumer.subscription import SubscriptionState
 
 __all__ = ["FetchMetrics"]

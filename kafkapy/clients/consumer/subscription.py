@@ -26,7 +26,7 @@ from kafkapy.errors import IllegalStateError, NoOffsetForPartitionError
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.record_iterator import PartitionBuffer
+    from kafkapy._speedups.clients.consumer.record_iterator import PartitionBuffer
 
 __all__ = [
     "AsyncConsumerRebalanceListener",

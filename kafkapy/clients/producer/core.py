@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
-from kafkapy._speedups.partition_queue import PartitionQueue
-from kafkapy._speedups.producer_batch import ProducerBatch
-from kafkapy._speedups.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.partition_queue import PartitionQueue
+from kafkapy._speedups.clients.producer.producer_batch import ProducerBatch
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.cluster import ClusterMetadata
 from kafkapy.clients.coordinator_lookup import CoordinatorLookup

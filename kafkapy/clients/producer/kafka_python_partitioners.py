@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from kafkapy._speedups.murmur2 import partition_for_key
+from kafkapy._speedups.base.murmur2 import partition_for_key
 
 __all__ = ["DefaultPartitioner", "Partitioner", "StickyPartitioner"]
 

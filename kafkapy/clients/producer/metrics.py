@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 
-from kafkapy._speedups.produce_frame import ProduceRequestFrame
-from kafkapy._speedups.producer_batch import ProducerBatch
-from kafkapy._speedups.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.produce_frame import ProduceRequestFrame
+from kafkapy._speedups.clients.producer.producer_batch import ProducerBatch
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy.clients.metrics import Meter
 
 __all__ = ["ProducerMetrics"]

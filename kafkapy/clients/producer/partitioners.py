@@ -1,8 +1,8 @@
 """Partitioners: which partition a record goes to when its sender has not said so.
 
-The built-in one is in C (`_speedups/partition_queue`): murmur2 of the key, and for records without one a partition that
-is stuck to until a batch is full. Here are the names for partitioner.class, and what makes one function out of whatever
-partitioner a user has:
+The built-in one is in C (`_speedups/clients/producer/partition_queue`): murmur2 of the key; records without a key stick
+to one partition until a batch is full. Here are the names for partitioner.class, and the function that calls the
+partitioner of a user:
 
 - an object with ``partition(topic, key, value, partitions)``, as the hook register_partitioners gives them: serialized
   key and value, and the number of partitions;
@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from kafkapy._speedups.murmur2 import partition_for_key
-from kafkapy._speedups.record_accumulator import RecordAccumulator
+from kafkapy._speedups.base.murmur2 import partition_for_key
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy.clients.cluster import ClusterMetadata
 from kafkapy.clients.cluster_view import ClusterView
 from kafkapy.config.producer import ProducerConfig

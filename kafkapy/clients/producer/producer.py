@@ -4,7 +4,7 @@
         future = producer.send("orders", b"value", key=b"key")
         print(future.get(timeout=10).offset)
 
-send() is C (`_speedups/record_sender`); everything that waits runs on the producer's own thread.
+send() is C (`_speedups/clients/producer/record_sender`); everything that waits runs on the producer's own thread.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
-from kafkapy._speedups.partition_queue import PartitionQueue
-from kafkapy._speedups.record_future import BulkFuture, FutureRecordMetadata
-from kafkapy._speedups.record_sender import RecordSender, deliver_to
+from kafkapy._speedups.clients.producer.partition_queue import PartitionQueue
+from kafkapy._speedups.clients.producer.record_future import BulkFuture, FutureRecordMetadata
+from kafkapy._speedups.clients.producer.record_sender import RecordSender, deliver_to
 from kafkapy.clients.background import BackgroundLoop, runs_a_loop
 from kafkapy.clients.producer.core import ProducerCore, no_room
 from kafkapy.clients.producer.interceptors import ProducerRecord

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kafkapy._speedups.produce_frame import ProduceRequestFrame, ProduceResponseFrame
-from kafkapy._speedups.producer_batch import ProducerBatch
-from kafkapy._speedups.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.produce_frame import ProduceRequestFrame, ProduceResponseFrame
+from kafkapy._speedups.clients.producer.producer_batch import ProducerBatch
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy.clients.cluster import BrokerNode
 from kafkapy.clients.network_client import request_header
 from kafkapy.clients.producer.metrics import ProducerMetrics

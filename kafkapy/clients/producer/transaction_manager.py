@@ -14,9 +14,9 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
-from kafkapy._speedups.partition_queue import PartitionQueue
-from kafkapy._speedups.producer_batch import ProducerBatch, next_sequence
-from kafkapy._speedups.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.partition_queue import PartitionQueue
+from kafkapy._speedups.clients.producer.producer_batch import ProducerBatch, next_sequence
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy.errors import (
     ErrorCode,
     IllegalStateError,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from kafkapy._speedups.partition_queue import PartitionQueue
+from kafkapy._speedups.clients.producer.partition_queue import PartitionQueue
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.producer.transaction_manager import TransactionManager
 from kafkapy.errors import (

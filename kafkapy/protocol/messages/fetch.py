@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from kafkapy._speedups.protocol.data_plane_versions import FETCH_FLEXIBLE_FROM, FETCH_VERSIONS
 from kafkapy.protocol.schema import (
     ZERO_UUID,
     Request,
@@ -19,7 +20,7 @@ from kafkapy.protocol.schema import (
 )
 
 
-class FetchRequest(Request, key=1, versions="0-18", flexible="12+"):
+class FetchRequest(Request, key=1, versions=FETCH_VERSIONS, flexible=FETCH_FLEXIBLE_FROM):
     """Reads record batches, for a consumer or a follower; with a session (KIP-227) it lists only what changed."""
 
     class ReplicaState(Struct):
@@ -64,7 +65,7 @@ class FetchRequest(Request, key=1, versions="0-18", flexible="12+"):
     rack_id: str = string("11+", default="", ignorable=True)
 
 
-class FetchResponse(Response, key=1, versions="0-18", flexible="12+"):
+class FetchResponse(Response, key=1, versions=FETCH_VERSIONS, flexible=FETCH_FLEXIBLE_FROM):
     """Batches read from every partition, with its watermarks."""
 
     class TopicResponse(Struct):

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from kafkapy._speedups.protocol.data_plane_versions import PRODUCE_FLEXIBLE_FROM, PRODUCE_VERSIONS
 from kafkapy.protocol.schema import (
     ZERO_UUID,
     Request,
@@ -18,7 +19,7 @@ from kafkapy.protocol.schema import (
 )
 
 
-class ProduceRequest(Request, key=0, versions="0-13", flexible="9+"):
+class ProduceRequest(Request, key=0, versions=PRODUCE_VERSIONS, flexible=PRODUCE_FLEXIBLE_FROM):
     """Appends record batches. acks: 0 no answer, 1 when the leader has them, -1 when all in-sync replicas have."""
 
     class Topic(Struct):
@@ -36,7 +37,7 @@ class ProduceRequest(Request, key=0, versions="0-13", flexible="9+"):
     topic_data: list[Topic] = array(Topic)
 
 
-class ProduceResponse(Response, key=0, versions="0-13", flexible="9+"):
+class ProduceResponse(Response, key=0, versions=PRODUCE_VERSIONS, flexible=PRODUCE_FLEXIBLE_FROM):
     """Where the batches of every partition were appended, or why they were not."""
 
     class TopicResponse(Struct):

@@ -14,10 +14,10 @@ from kafkapy_spark.version import __version__
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "archive": ("kafkapy_spark.jobs.archive:command", "Archive topics to Parquet, Delta or Iceberg."),
     "replay": ("kafkapy_spark.jobs.replay:command", "Write archived records to topics again."),
-    "mirror": ("kafkapy_spark.jobs.mirror:command", "Copy topics, with SQL between."),
-    "lag": ("kafkapy_spark.lag_command:lag", "Show how far a streaming query is behind its topics."),
-    "profile": ("kafkapy_spark.jobs.profile:command", "Show what is in topics: rows, bytes, sizes, keys, gaps."),
-    "latest": ("kafkapy_spark.jobs.latest:command", "Write the latest value of each key of a topic as a table."),
+    "mirror": ("kafkapy_spark.jobs.mirror:command", "Copy topics, optionally through SQL."),
+    "lag": ("kafkapy_spark.lag_command:lag", "Show the lag of a streaming query."),
+    "profile": ("kafkapy_spark.jobs.profile:command", "Profile topics: rows, bytes, sizes, keys, gaps."),
+    "latest": ("kafkapy_spark.jobs.latest:command", "Write the latest value of each key as a table."),
     "txn": ("kafkapy_spark.txn_command:txn", "Show and end transactions of exactly-once sinks."),
 }
 """Name: (where its command is, its line in the help)."""

@@ -21,14 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from kafkapy._speedups.client_frames import BytesFrame
-from kafkapy._speedups.encoder import encode_message
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
-from kafkapy._speedups.fetched_partition import FetchedPartition
-from kafkapy._speedups.murmur2 import partition_for_key
 from kafkapy.clients.admin.routing import Deadline
 from kafkapy.clients.network_client import request_header
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
+from kafkapy.connector import BytesFrame, FetchedPartition, FetchResponseFrame, encode_message, partition_for_key
 from kafkapy.errors import (
     IllegalArgumentError,
     KafkaError,

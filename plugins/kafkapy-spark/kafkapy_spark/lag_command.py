@@ -25,10 +25,10 @@ LAG_COLUMNS = (
 @json_option
 @cluster_options
 def lag(settings: dict[str, object], checkpoint: Path, as_json: bool) -> None:
-    """Show how far a streaming query is behind its topics.
+    """Show the lag of a streaming query.
 
-    CHECKPOINT is the query's checkpointLocation, a directory on this machine. What counts is the last batch that is
-    done. Offsets of Spark's own Kafka source are read too.
+    CHECKPOINT is the query's checkpointLocation, a directory on this machine. The command reads the offsets of the last
+    completed batch, also of Spark's own Kafka source.
     """
     batch, sources = done_offsets(checkpoint)
     partitions = {partition for offsets in sources for partition in offsets}

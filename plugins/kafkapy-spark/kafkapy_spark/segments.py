@@ -31,9 +31,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from kafkapy._speedups import segment_batches
-from kafkapy._speedups.fetched_partition import FetchedPartition
-from kafkapy._speedups.segment_batches import SegmentBatches
+from kafkapy import connector
+from kafkapy.connector import FetchedPartition, SegmentBatches
 from kafkapy.errors import CorruptMessageError, IllegalArgumentError, KafkaError, UnsupportedCodecError
 from kafkapy.types import TopicPartition, uuid_from_string
 from kafkapy_spark.planning import OffsetRange, Task
@@ -140,8 +139,8 @@ def _read(
             position = (
                 batches.find(fd, files.position_of(fd, segment.base, offset), offset) if offset > segment.base else 0
             )
-            status = segment_batches.MORE
-            while status == segment_batches.MORE and offset < end:
+            status = connector.MORE
+            while status == connector.MORE and offset < end:
                 chunk = None  # its memory is for what is read now
                 chunk, position, status = batches.read(fd, position, READ_BYTES, offset)
                 while chunk is not None and not chunk.exhausted and chunk.next_offset < end:
@@ -152,7 +151,7 @@ def _read(
                     offset = max(offset, chunk.next_offset)
             os.close(fd)
             fd = -1
-            if status == segment_batches.DONE:
+            if status == connector.DONE:
                 offset = end
             elif offset < end:
                 following = files.behind(segment, position, status)
@@ -228,9 +227,9 @@ class _PartitionFiles:
     def behind(self, segment: _Segment, position: int, status: int) -> int:
         """Where to read on, once all that can be read of a segment was."""
         where = f"{segment.base:020d}.log ends at byte {position}"
-        if status == segment_batches.OLD:
+        if status == connector.OLD:
             raise UseBrokerError(f"{where} in messages of an old format")
-        if status == segment_batches.BAD:
+        if status == connector.BAD:
             raise UseBrokerError(f"{where} in bytes that are no record batch", broken=True)
         if segment.next_base is None:
             raise UseBrokerError(f"{where}, and there is no segment behind it")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkapy._speedups.arrow_columns import ArrowColumns
 from kafkapy.arrow import array_of
+from kafkapy.connector import ArrowColumns
 
 _NAMES: Final = {"timestampType": "timestamp_type"}
 """Columns whose names differ in kafkapy."""

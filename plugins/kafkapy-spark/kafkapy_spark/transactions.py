@@ -21,7 +21,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kafkapy._speedups.batch_builder import RecordBatchBuilder
 from kafkapy.clients.admin.core import AdminCore
 from kafkapy.clients.admin.routing import Deadline
 from kafkapy.clients.admin.transactions import TransactionDescription, TransactionState
@@ -29,6 +28,7 @@ from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 from kafkapy.config.admin import ADMIN
 from kafkapy.config.clients import ClientConfig
+from kafkapy.connector import RecordBatchBuilder
 from kafkapy.errors import (
     ConfigError,
     ErrorCode,

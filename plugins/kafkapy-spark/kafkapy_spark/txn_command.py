@@ -40,11 +40,11 @@ def txn() -> None:
 @json_option
 @cluster_options
 def list_(settings: dict[str, object], sinks: tuple[str, ...], as_json: bool) -> None:
-    """Show what sinks have decided last, and their open transactions.
+    """List sinks with their last decision and their open transactions.
 
-    A sink is `done` when all that it has decided is committed; `unfinished` when a commit has to be rolled forward
-    (`commit`, or the query's next start); `undecided` when it has open transactions that nothing was decided on: its
-    query runs, or died (`abort`, or its next start, ends them).
+    A sink is `done` when all its decided batches are committed. It is `unfinished` when a decided batch is not fully
+    committed (`commit`, or the query's next start, finishes it). It is `undecided` when it has open transactions of an
+    undecided batch: its query runs, or has died (`abort`, or its next start, ends them).
     """
     from kafkapy_spark.sink_session import SinkSession
 
@@ -67,13 +67,14 @@ def list_(settings: dict[str, object], sinks: tuple[str, ...], as_json: bool) ->
 
 @txn.command("commit")
 @click.argument("sinks", nargs=-1, metavar="[SINK]...")
-@click.option("--accept-loss", is_flag=True, help="Go on without transactions that are lost.")
+@click.option("--accept-loss", is_flag=True, help="Skip lost transactions.")
 @json_option
 @cluster_options
 def commit(settings: dict[str, object], sinks: tuple[str, ...], accept_loss: bool, as_json: bool) -> None:
-    """Commit what sinks have decided, where a driver died amid that: of all sinks, or these.
+    """Finish the commit of decided batches of all sinks, or these.
 
-    Harms nothing that runs. The exit code is 1 when transactions are lost, unless --accept-loss is given.
+    A batch stays unfinished when a driver dies amid its commit. The command does not harm running queries. The exit
+    code is 1 when transactions are lost, unless --accept-loss is given.
     """
     from kafkapy_spark.sink_session import SinkSession
     from kafkapy_spark.two_phase_commit import SinkDriver
@@ -114,9 +115,10 @@ def commit(settings: dict[str, object], sinks: tuple[str, ...], accept_loss: boo
 @json_option
 @cluster_options
 def abort(settings: dict[str, object], sinks: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Abort open transactions of sinks that nothing was decided on; what was decided is committed.
+    """Abort the open transactions of undecided batches of sinks.
 
-    A query that runs on such a sink fails, and writes the batch again when it is started again.
+    The command commits decided batches. A running query of such a sink fails, and writes the batch again at its next
+    start.
     """
     from kafkapy_spark.sink_session import SinkSession
     from kafkapy_spark.two_phase_commit import SinkDriver

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafkapy_spark.spark_batches import SparkBatches
 
-from kafkapy._speedups.crc32c import crc32c
+from kafkapy.connector import crc32c
 from kafkapy.errors import KafkaError
 from kafkapy.records.batches import RecordBatchBuilder
 

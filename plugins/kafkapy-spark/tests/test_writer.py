@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkapy._speedups.murmur2 import partition_for_key
+from kafkapy.connector import partition_for_key
 
 pytestmark = pytest.mark.spark
 

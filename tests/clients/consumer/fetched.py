@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
-from kafkapy._speedups.fetched_partition import FetchedPartition
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
 from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import RecordBatchBuilder
 

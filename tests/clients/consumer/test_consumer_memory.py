@@ -21,7 +21,7 @@ READER = """
 import json, re, sys, time
 from pathlib import Path
 from kafkapy import KafkaConsumer, TopicPartition
-import kafkapy._speedups.fetch_frame
+import kafkapy._speedups.clients.consumer.fetch_frame
 
 def kib(name):
     return int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

@@ -7,7 +7,7 @@ import re
 import pytest
 from clients.consumer.fetched import batch, chunk
 
-from kafkapy._speedups.record_iterator import FetchBuffer
+from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
 from kafkapy.clients.consumer.subscription import (
     EARLIEST,
     LATEST,

@@ -9,8 +9,8 @@ import asyncio
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from kafkapy._speedups.memory_records import iter_batches
-from kafkapy._speedups.produce_frame import ProduceRequestFrame, ProduceResponseFrame
+from kafkapy._speedups.clients.producer.produce_frame import ProduceRequestFrame, ProduceResponseFrame
+from kafkapy._speedups.records.memory_records import iter_batches
 from kafkapy.errors import ErrorCode, KafkaConnectionError, NodeNotReadyError, UnsupportedVersionError
 from kafkapy.protocol.header import decode_request, encode_response
 from kafkapy.protocol.messages.produce import ProduceResponse

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkapy._speedups.record_accumulator import RecordAccumulator
-from kafkapy._speedups.record_sender import RecordSender
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.record_sender import RecordSender
 from kafkapy.clients.aio.producer import AIOKafkaProducer
 from kafkapy.clients.producer.producer import KafkaProducer
 from kafkapy.errors import BufferExhaustedError, RecordTooLargeError

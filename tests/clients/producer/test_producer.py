@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message
 from confluent_kafka import TopicPartition as ForeignPartition
 
 from kafkapy import KafkaProducer
-from kafkapy._speedups.murmur2 import partition_for_key
+from kafkapy._speedups.base.murmur2 import partition_for_key
 from kafkapy.errors import (
     BufferExhaustedError,
     ConfigError,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from clients.producer.fake_network import FakeNetwork, PartitionLogs, PartitionResponse, Place, Submitted, TopicResponse
 
-from kafkapy._speedups.record_accumulator import RecordAccumulator
-from kafkapy._speedups.record_future import FutureRecordMetadata
+from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
+from kafkapy._speedups.clients.producer.record_future import FutureRecordMetadata
 from kafkapy.clients.producer.metrics import ProducerMetrics
 from kafkapy.clients.producer.sender import Sender, monotonic_ms
 from kafkapy.clients.producer.transaction_manager import State, TransactionManager

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from speedups.conftest import NOW_MS, MemoryBroker
 
-from kafkapy._speedups.request_driver import RequestDriver
+from kafkapy._speedups.testing.request_driver import RequestDriver
 from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.transaction.markers import Marker
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch

@@ -11,7 +11,7 @@ from uuid import UUID
 from interop.differential.exchanges import Peer, scenario
 from interop.differential.offsets import T0, records
 
-from kafkapy._speedups.record_batch import refresh_crc
+from kafkapy._speedups.records.record_batch import refresh_crc
 from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.protocol.registry import ApiKeys

@@ -204,7 +204,7 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
 @click.command("archive")
 @click.argument("topics")
 @click.argument("destination")
-@click.option("--pattern", is_flag=True, help="TOPICS is an expression (RE2) for names of topics.")
+@click.option("--pattern", is_flag=True, help="Treat TOPICS as an expression (RE2) for topic names.")
 @click.option("--engine", type=click.Choice(ENGINES), default="arrow", show_default=True)
 @click.option("--format", type=click.Choice(FORMATS), default="parquet", show_default=True)
 @click.option(
@@ -223,32 +223,32 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
     type=size,
     default=TARGET_FILE_BYTES,
     show_default="128MB",
-    help="About what a file shall have.",
+    help="Approximate size of a file.",
 )
 @click.option(
     "--rows-per-commit",
     type=click.IntRange(min=1),
     default=ROWS_PER_COMMIT,
     show_default=True,
-    help="Offsets that are committed together.",
+    help="Offsets of one commit.",
 )
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="snappy", show_default=True)
 @click.option(
     "--name", default="kafkapy", show_default=True, help="arrow: the archive's name in a Delta or Iceberg table."
 )
 @click.option(
-    "--catalog", multiple=True, metavar="KEY=VALUE", help="arrow with iceberg: a property of the catalog; name=NAME."
+    "--catalog", multiple=True, metavar="KEY=VALUE", help="arrow with iceberg: property of the catalog; name=NAME."
 )
 @click.option("--checkpoint", metavar="DIRECTORY", help="spark: the query's checkpoint.  [default: in the directory]")
-@click.option("--option", "-o", "options", multiple=True, metavar="KEY=VALUE", help="A further option of the source.")
+@click.option("--option", "-o", "options", multiple=True, metavar="KEY=VALUE", help="Option of the source.")
 @job_options
 def command(
     job: Job, topics: str, destination: str, catalog: tuple[str, ...], options: tuple[str, ...], **settings: Any
 ) -> None:
-    """Archive TOPICS (names with commas between) to DESTINATION, exactly once.
+    """Archive TOPICS to DESTINATION, exactly once.
 
-    DESTINATION is a directory or its URI, for iceberg a table's name. A run archives what there is and ends; the next
-    one goes on there, whatever happened to this one.
+    TOPICS is one topic, or several separated by commas. DESTINATION is a directory or its URI, for iceberg a table's
+    name. A run archives the existing records and ends. The next run continues there, even when this one is killed.
     """
     job.run(
         f"archive {topics}",

@@ -163,13 +163,17 @@ def _newest(record: Column, order: Column) -> Column:
 @click.command("latest")
 @click.argument("topic")
 @click.argument("path", required=False)
-@click.option("--table", metavar="NAME", help="A table of Spark's catalog in place of PATH.")
+@click.option("--table", metavar="NAME", help="Table of Spark's catalog, instead of PATH.")
 @click.option("--format", "format_", metavar="NAME", show_default="parquet", help="Spark's name: delta, orc, csv, ...")
-@click.option("--mode", default="error", show_default=True, type=click.Choice(MODES), help="If something is there.")
+@click.option(
+    "--mode", default="error", show_default=True, type=click.Choice(MODES), help="Behaviour when the target exists."
+)
 @click.option("--key", default="binary", show_default=True, type=click.Choice(TYPES), help="Type of the column key.")
-@click.option("--value", default="binary", show_default=True, type=click.Choice(TYPES), help="That of value.")
-@click.option("--option", multiple=True, metavar="KEY=VALUE", help="One option of the read (maxTasks, ...).")
-@click.option("--write-option", multiple=True, metavar="KEY=VALUE", help="One option of the format.")
+@click.option(
+    "--value", default="binary", show_default=True, type=click.Choice(TYPES), help="Type of the column value."
+)
+@click.option("--option", multiple=True, metavar="KEY=VALUE", help="Option of the read (maxTasks, ...).")
+@click.option("--write-option", multiple=True, metavar="KEY=VALUE", help="Option of the format.")
 @job_options
 def command(
     job: Job,
@@ -183,11 +187,11 @@ def command(
     option: tuple[str, ...],
     write_option: tuple[str, ...],
 ) -> None:
-    """Write the latest value of each key of TOPIC to PATH, or as --table.
+    """Write the latest value of each key of TOPIC.
 
-    The table has the columns key, value, partition, offset and timestamp. Keys that a tombstone deletes are not in it,
-    records without a key neither. With --mode overwrite formats without transactions lose what was there before they
-    write.
+    The files go to PATH, or the table to --table. Its columns are key, value, partition, offset and timestamp. It omits
+    keys that a tombstone deletes, and records without a key. With --mode overwrite, formats without transactions delete
+    the old table before they write.
     """
     if (path is None) == (table is None):
         raise click.UsageError("Either PATH or --table is needed.")

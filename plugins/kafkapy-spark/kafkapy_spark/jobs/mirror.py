@@ -152,20 +152,22 @@ def _transformed(spark: SparkSession, records: DataFrame, sql: str | None, dropp
 @click.command("mirror")
 @click.argument("source")
 @click.argument("target", required=False)
-@click.option("--pattern", is_flag=True, help="SOURCE is an expression (RE2) for names of topics.")
-@click.option("--sql", metavar="QUERY", help='On the view records, e.g. "select * from records where key is not null".')
+@click.option("--pattern", is_flag=True, help="Treat SOURCE as an expression (RE2) for topic names.")
+@click.option(
+    "--sql", metavar="QUERY", help='Query on the view records, e.g. "select * from records where key is not null".'
+)
 @click.option("--mode", type=click.Choice(MODES), default="available-now", show_default=True)
 @click.option("--delivery", type=click.Choice(DELIVERIES), default="at-least-once", show_default=True)
-@click.option("--checkpoint", metavar="DIRECTORY", help="Of the streaming query; needed but for a batch.")
-@click.option("--interval", metavar="TIME", help='continuous: how far apart batches begin, e.g. "10 seconds".')
+@click.option("--checkpoint", metavar="DIRECTORY", help="Checkpoint of the streaming query; not for --mode batch.")
+@click.option("--interval", metavar="TIME", help='continuous: time between batches, e.g. "10 seconds".')
 @click.option("--keep-partitions/--new-partitions", default=True, show_default=True)
 @click.option("--keep-timestamps/--new-timestamps", default=True, show_default=True)
 @click.option(
-    "--to", "target_servers", metavar="HOST:PORT[,...]", help="Brokers of the target, where it is another cluster."
+    "--to", "target_servers", metavar="HOST:PORT[,...]", help="Brokers of the target, when it is another cluster."
 )
-@click.option("--to-kafka", multiple=True, metavar="KEY=VALUE", help="One key of the producer.")
-@click.option("--option", "-o", "options", multiple=True, metavar="KEY=VALUE", help="An option of the source.")
-@click.option("--sink-option", "sink_options", multiple=True, metavar="KEY=VALUE", help="An option of the sink.")
+@click.option("--to-kafka", multiple=True, metavar="KEY=VALUE", help="Configuration key of the producer.")
+@click.option("--option", "-o", "options", multiple=True, metavar="KEY=VALUE", help="Option of the source.")
+@click.option("--sink-option", "sink_options", multiple=True, metavar="KEY=VALUE", help="Option of the sink.")
 @job_options
 def command(
     job: Job,
@@ -177,9 +179,10 @@ def command(
     sink_options: tuple[str, ...],
     **settings: Any,
 ) -> None:
-    """Copy the records of SOURCE (names of topics with commas between) to the topic TARGET.
+    """Copy the records of SOURCE to the topic TARGET.
 
-    Without TARGET each record goes to the topic that its column topic says.
+    SOURCE is one topic, or several separated by commas. Without TARGET, the column topic names the topic of each
+    record.
     """
     target_kafka = key_values(to_kafka) | ({"bootstrap.servers": target_servers} if target_servers else {})
     job.run(

@@ -362,12 +362,20 @@ def _key_text(key: bytes) -> str:
 
 @click.command("profile")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--top", default=10, show_default=True, type=click.IntRange(0), help="So many of the most frequent keys.")
+@click.option(
+    "--top", default=10, show_default=True, type=click.IntRange(0), help="Number of the most frequent keys to show."
+)
 @click.option("--no-keys", is_flag=True, help="Do not count keys.")
-@click.option("--gap", default="1m", show_default=True, metavar="TIME", help="Silence that is a gap: 500ms, 30s, 5m.")
-@click.option("--since", metavar="TIME", help="Records from this time on: 2024-05-01T12:00:00, UTC or +hh:mm.")
-@click.option("--until", metavar="TIME", help="Records before this time.")
-@click.option("--option", multiple=True, metavar="KEY=VALUE", help="One option of the read (maxTasks, ...).")
+@click.option(
+    "--gap",
+    default="1m",
+    show_default=True,
+    metavar="TIME",
+    help="Shortest silence that counts as a gap: 500ms, 30s, 5m.",
+)
+@click.option("--since", metavar="TIME", help="Read records from this time on: 2024-05-01T12:00:00, UTC or +hh:mm.")
+@click.option("--until", metavar="TIME", help="Read records before this time.")
+@click.option("--option", multiple=True, metavar="KEY=VALUE", help="Option of the read (maxTasks, ...).")
 @job_options
 def command(
     job: Job,
@@ -379,10 +387,10 @@ def command(
     until: str | None,
     option: tuple[str, ...],
 ) -> None:
-    """Show what is in topics: rows, bytes, sizes, the most frequent keys, gaps.
+    """Profile topics: rows, bytes, sizes, the most frequent keys, gaps.
 
-    Gaps in offsets are where transactions end and where records were compacted, aborted or expired; gaps in time are
-    where no record has come for as long as --gap says, by the records' own times.
+    Offsets have gaps at the ends of transactions and at compacted, aborted or expired records. A gap in time is a
+    silence of at least --gap between the timestamps of records.
     """
     from kafkapy.tools.reset_offsets import parse_datetime
     from kafkapy_spark.jobs.topic_scan import time_options

@@ -155,31 +155,31 @@ def _is_archive(path: str) -> bool:
 @click.command("replay")
 @click.argument("source")
 @click.argument("topic", required=False)
-@click.option("--format", default="parquet", show_default=True, help="Any that Spark reads; delta, iceberg.")
+@click.option("--format", default="parquet", show_default=True, help="Any format that Spark reads; delta, iceberg.")
 @click.option(
-    "--since", "since_ms", type=time_ms, metavar="TIME", help="Records of this time and later (ISO 8601, UTC)."
+    "--since", "since_ms", type=time_ms, metavar="TIME", help="Read records of this time and later (ISO 8601, UTC)."
 )
-@click.option("--until", "until_ms", type=time_ms, metavar="TIME", help="Records of before this time.")
+@click.option("--until", "until_ms", type=time_ms, metavar="TIME", help="Read records before this time.")
 @click.option(
-    "--rows-per-second", type=click.FloatRange(min=0, min_open=True), help="Most records of all tasks together."
+    "--rows-per-second", type=click.FloatRange(min=0, min_open=True), help="Limit of records for all tasks together."
 )
 @click.option(
-    "--bytes-per-second", type=size, metavar="SIZE", help="Most bytes of keys and values, of all tasks together."
+    "--bytes-per-second", type=size, metavar="SIZE", help="Limit of key and value bytes for all tasks together."
 )
 @click.option("--keep-partitions/--new-partitions", default=True, show_default=True)
 @click.option("--keep-timestamps/--new-timestamps", default=True, show_default=True)
 @click.option(
-    "--in-order/--any-order", default=True, show_default=True, help="Records of a partition in the order they had."
+    "--in-order/--any-order", default=True, show_default=True, help="Keep the order of a partition's records."
 )
-@click.option("--catalog", multiple=True, metavar="KEY=VALUE", help="A property of the Iceberg catalog; name=NAME.")
-@click.option("--source-option", "source_options", multiple=True, metavar="KEY=VALUE", help="An option of the reader.")
+@click.option("--catalog", multiple=True, metavar="KEY=VALUE", help="Property of the Iceberg catalog; name=NAME.")
+@click.option("--source-option", "source_options", multiple=True, metavar="KEY=VALUE", help="Option of the reader.")
 @click.option(
     "--option",
     "-o",
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the sink, e.g. delivery=exactly-once.",
+    help="Option of the sink, e.g. delivery=exactly-once.",
 )
 @job_options
 def command(
@@ -193,8 +193,8 @@ def command(
 ) -> None:
     """Write the records of SOURCE to TOPIC.
 
-    SOURCE is a directory with files that Spark reads, or a table. Without TOPIC each record goes where its column topic
-    says.
+    SOURCE is a directory with files that Spark reads, or a table. Without TOPIC, the column topic names the topic of
+    each record.
     """
     job.run(
         f"replay {source}",

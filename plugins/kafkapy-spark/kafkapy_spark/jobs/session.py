@@ -147,12 +147,19 @@ def job_options(command: F) -> F:
     @bootstrap_option
     @command_config_option
     @click.option(
-        "--kafka", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One key of the Kafka clients."
+        "--kafka",
+        "-X",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Configuration key of the Kafka clients.",
     )
     @click.option("--master", metavar="URL", show_default="spark-submit's, or local[*]", help="Spark's master.")
-    @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="One key of Spark's configuration.")
+    @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Configuration key of Spark.")
     @json_option
-    @click.option("--verbose", "-v", is_flag=True, help="The logs of Spark and of the Kafka clients, and tracebacks.")
+    @click.option(
+        "--verbose", "-v", is_flag=True, help="Print the logs of Spark and of the Kafka clients, and tracebacks."
+    )
     @wraps(command)
     def run(
         bootstrap: str | None,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from clients.fake_broker import Cut, FakeBroker, FakeCluster, eventually
 
-from kafkapy._speedups.record_iterator import FetchBuffer
+from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
 from kafkapy.clients.consumer.membership import Membership, make_membership
 from kafkapy.clients.consumer.membership.commits import OffsetCommitter
 from kafkapy.clients.consumer.membership.protocol import (

@@ -1,1 +1,0 @@
-"""Has no Python interface: used by the request kernels (authorization.pxd)."""

@@ -1,0 +1,48 @@
+"""The data plane's way of telling the control plane something: a bounded queue of events and an eventfd.
+
+Any thread may post, with or without the GIL. One reader (the control loop) drains. See architecture, lock and GIL rule
+5.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libcpp.deque cimport deque
+from libcpp.string cimport string
+
+from kafkapy._speedups.base.posix cimport pthread_mutex_t
+
+cdef enum EventKind:
+    EVENT_LOG_LINE = 0              # text: a log line; argument: level * 100 + logger number
+    EVENT_SEGMENT_WANTED = 1        # handle: LogState id; a prepared segment should be installed ahead of need, or
+                                    # produces wait for one
+    EVENT_SEGMENT_ROLLED = 2        # handle: LogState id; argument: base offset of the new active segment
+    EVENT_LOG_OFFLINE = 3           # handle: LogState id; argument: errno; text: what failed
+    EVENT_HIGH_WATERMARK = 4        # handle: LogState id; argument: new high watermark (only for logs that asked for
+                                    # it)
+    EVENT_CONNECTION_CLOSED = 5     # handle: connection id (only for connections that Python asked to hear of)
+    EVENT_REQUEST = 6               # handle: connection id; text: request_log.pxd (only while the request log is on)
+    EVENT_FLUSH_WANTED = 7          # handle: LogState id; appends wait for a flush that flush.messages has made due
+    EVENT_APPENDED = 8              # appends that the control plane gave to worker threads have ended: LogAppender.take
+
+cdef struct EventCounters:
+    uint64_t dropped
+
+cdef cppclass Event:
+    int32_t kind
+    int64_t handle
+    int64_t argument
+    string text
+
+cdef cppclass EventQueueState:
+    pthread_mutex_t mutex
+    deque[Event] events
+    int event_fd
+    size_t limit
+    uint64_t dropped
+
+cdef EventQueueState* event_queue_new(size_t limit) noexcept nogil
+cdef void event_queue_free(EventQueueState* q) noexcept nogil
+cdef void event_post(EventQueueState* q, int kind, int64_t handle, int64_t argument, const char* text,
+                     Py_ssize_t text_size) noexcept nogil
+
+cdef class EventQueue:
+    cdef EventQueueState* state

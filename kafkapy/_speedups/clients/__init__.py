@@ -1,0 +1,1 @@
+"""Kernels of the clients. They cimport no kernel of the broker."""

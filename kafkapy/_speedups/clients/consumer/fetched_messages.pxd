@@ -1,0 +1,12 @@
+"""Messages of formats v0 and v1 as batches of a consumer (see fetched_messages.pyx)."""
+
+from libc.stdint cimport int64_t, uint8_t
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.clients.consumer.fetched_batch cimport FetchedBatch, Slab
+
+# Makes one batch of the wrapper, or of the run of plain messages of one format and timestamp type, that data begins
+# with: the bytes it took, or 0 when there is no whole message. `entry` comes initialized, with its magic and the first
+# offset; its state says what is wrong.
+cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t max_bytes, FetchedBatch* entry,
+                              vector[Slab]* slabs) noexcept nogil

@@ -1,0 +1,341 @@
+"""Where fetched records wait for the user: chunks by partition, and the order in which partitions are read.
+
+    loop:   PartitionBuffer.add(chunk)  ->  waiting: [chunk, chunk ...]  ->  FetchBuffer.ready: partitions with
+            something to read
+    user:   FetchBuffer.current  ->  its chunk being read  ->  record, record ...  ->  chunk done: the next partition's
+            turn
+
+A *chunk* is what one Fetch response held of one partition. The partition that is read stays current until its chunk is
+done, then the next of `ready` has its turn, as Kafka's FetchCollector does it: fair by chunks.
+
+Two threads work on these objects, the user's (reads) and the one of the client's loop (adds, clears, holds). The GIL
+protects them: no method gives it up half way, but where it calls `tell_hungry` and `tell_ready`, with everything in
+order. Making records may run the garbage collector, hence arbitrary code, and another thread: a method holds its own
+reference to the chunk that it reads, and relies afterwards on nothing that it has seen before.
+
+The position of a partition, the offset of the next record for the user, is its chunk's while one is read, else its own.
+"""
+
+from collections import deque
+
+from libc.stdint cimport INT64_MAX, int64_t
+
+
+
+cdef class RecordColumns:
+    cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False,
+                         int64_t end_offset=INT64_MAX,
+                         int64_t max_bytes=INT64_MAX) except -1:
+        raise NotImplementedError
+
+
+cdef class PartitionBuffer:
+    """The chunks of one assigned partition, and its position. `offset` -1: there is no position yet."""
+
+    def __init__(self, object topic_partition, FetchBuffer owner not None):
+        self.topic_partition = topic_partition
+        self.owner = owner
+        self.waiting = []
+        self.offset = -1
+        self.leader_epoch = -1
+
+    @property
+    def position(self):
+        """Offset of the next record for the user, -1 when there is none."""
+        return self.offset if self.chunk is None else self.chunk.next_offset
+
+    @property
+    def position_epoch(self):
+        """Leader epoch of the last record before the position, -1 when it is not known."""
+        if self.chunk is None or self.chunk.leader_epoch < 0:
+            return self.leader_epoch
+        return self.chunk.leader_epoch
+
+    @property
+    def chunks(self):
+        """How many chunks are here, the one being read included."""
+        return len(self.waiting) + (self.chunk is not None)
+
+    @property
+    def end_offset(self):
+        """Where the next fetch of this partition begins: after the last chunk, or at the position."""
+        cdef FetchedPartition last
+        if self.waiting:
+            last = <FetchedPartition>self.waiting[len(self.waiting) - 1]
+            return last.end_offset
+        return self.offset if self.chunk is None else self.chunk.end_offset
+
+    @property
+    def end_epoch(self):
+        """Leader epoch of the last batch before `end_offset`, -1 when it is not known."""
+        cdef FetchedPartition last = <FetchedPartition>self.waiting[len(self.waiting) - 1] if self.waiting else self.chunk
+        return self.leader_epoch if last is None or last.end_epoch < 0 else last.end_epoch
+
+    @property
+    def readable(self):
+        """Whether the user may have records of this partition now."""
+        return self.is_readable
+
+    @readable.setter
+    def readable(self, bint readable):
+        if readable == self.is_readable:
+            return
+        self.is_readable = readable
+        if not readable:
+            if self.owner.current is self:
+                self.owner.current = None
+                self.owner.chunk = None
+        elif self.chunk is not None or self.waiting:
+            self.owner.enqueue(self)
+
+    def seek(self, int64_t offset, int leader_epoch=-1):
+        """Moves the position, and drops the chunks. The loop's thread, while the user's is not reading."""
+        self.drop_chunks()
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+
+    def rewind(self):
+        """Drops the chunks; the position stays where it is."""
+        cdef int64_t offset = self.position
+        cdef int leader_epoch = self.position_epoch
+        self.seek(offset, leader_epoch)
+
+    def add(self, FetchedPartition chunk not None):
+        """Takes a started chunk that begins at `end_offset`."""
+        self.waiting.append(chunk)
+        self.bytes += chunk.bytes
+        self.owner.bytes += chunk.bytes
+        if self.is_readable:
+            self.owner.enqueue(self)
+
+    cdef bint start_next(self) except -1:
+        """Makes the next chunk the one that is read; false when there is none."""
+        if self.chunk is None:
+            if not self.waiting:
+                return False
+            self.chunk = <FetchedPartition>self.waiting.pop(0)
+        return True
+
+    cdef int finish_chunk(self) except -1:
+        """The chunk was read to its end: the position moves behind it."""
+        cdef FetchedPartition chunk = self.chunk
+        if chunk is None:
+            return 0
+        if chunk.next_offset > self.offset:
+            self.offset = chunk.next_offset
+        if chunk.leader_epoch >= 0:
+            self.leader_epoch = chunk.leader_epoch
+        self.chunk = None
+        self.bytes -= chunk.bytes
+        self.owner.bytes -= chunk.bytes
+        return 0
+
+    cdef int drop_chunks(self) except -1:
+        if self.owner.current is self:
+            self.owner.current = None
+            self.owner.chunk = None
+        self.chunk = None
+        self.waiting = []
+        self.owner.bytes -= self.bytes
+        self.bytes = 0
+        return 0
+
+
+cdef class FetchBuffer:
+    """The partitions of one consumer that have records, in turn.
+
+    `tell_hungry` is called on the user's thread when a chunk was done while `telling` is set, which clears it;
+    `tell_ready` on the loop's when there is something to read after there was nothing. `attention`: the user's thread
+    has something else to do before it takes another record. `tells_all`: somebody waits for certain partitions, so
+    `tell_ready` is called for every partition that has something to read after it had nothing. `calls`, `records` and
+    `bytes` (in memory now) are counters.
+    """
+
+    def __init__(self, tell_hungry, tell_ready):
+        self.ready = deque()
+        self.tell_hungry = tell_hungry
+        self.tell_ready = tell_ready
+
+    def partition(self, object topic_partition):
+        """A new, empty buffer of one partition of this consumer."""
+        return PartitionBuffer(topic_partition, self)
+
+    @property
+    def empty(self):
+        """Whether there is nothing to read now. Chunks whose records are all invisible count as something."""
+        return self.current is None and not self.ready
+
+    cdef int enqueue(self, PartitionBuffer partition) except -1:
+        cdef bint was_empty
+        if partition.queued or partition is self.current:
+            return 0
+        was_empty = self.current is None and not self.ready
+        partition.queued = True
+        self.ready.append(partition)
+        if was_empty or self.tells_all:
+            self.tell_ready()
+        return 0
+
+    cdef int tell(self) except -1:
+        if self.telling:
+            self.telling = False
+            self.tell_hungry()
+        return 0
+
+    cdef bint advance(self) except -1:
+        """Ends the chunk being read, when there is one, and begins with the next partition's; false when none has
+        records."""
+        cdef PartitionBuffer partition = self.current
+        if partition is not None:
+            self.current = None
+            self.chunk = None
+            partition.finish_chunk()
+            if partition.waiting:
+                self.enqueue(partition)
+            self.tell()
+        while self.ready:
+            partition = <PartitionBuffer>self.ready.popleft()
+            partition.queued = False
+            if partition.is_readable and partition.start_next():
+                self.current = partition
+                self.chunk = partition.chunk
+                return True
+        return False
+
+    cdef object next_record(self):
+        """The next record, or None when there is nothing to read."""
+        cdef FetchedPartition chunk
+        cdef object record
+        self.calls += 1
+        while True:
+            chunk = self.chunk
+            if chunk is not None:
+                record = chunk.next()
+                if record is not None:
+                    self.records += 1
+                    return record
+            if not self.advance():
+                return None
+
+    def next(self):
+        """The next record, or None when there is nothing to read. CorruptMessageError, again at each call."""
+        return self.next_record()
+
+    def take(self, Py_ssize_t max_records):
+        """Up to so many records, {topic-partition: [record, ...]}. CorruptMessageError when it concerns the first of
+        them."""
+        cdef dict taken = {}
+        cdef list records
+        cdef PartitionBuffer partition
+        cdef FetchedPartition chunk
+        cdef Py_ssize_t left = max_records
+        self.calls += 1
+        while left > 0:
+            partition = self.current
+            chunk = self.chunk
+            if partition is not None:
+                try:
+                    records = chunk.take(left)
+                except Exception:
+                    if taken:
+                        break
+                    raise
+                if records:
+                    left -= len(records)
+                    if partition.topic_partition in taken:
+                        taken[partition.topic_partition] += records
+                    else:
+                        taken[partition.topic_partition] = records
+                    continue
+            if not self.advance():
+                break
+        self.records += max_records - left
+        return taken
+
+    def take_list(self, Py_ssize_t max_records):
+        """Up to so many records in one list, in the order of their partitions' turns. Errors as `take`."""
+        cdef list taken = []
+        cdef list records
+        cdef FetchedPartition chunk
+        cdef Py_ssize_t left = max_records
+        self.calls += 1
+        while left > 0:
+            chunk = self.chunk
+            if chunk is not None:
+                try:
+                    records = chunk.take(left)
+                except Exception:
+                    if taken:
+                        break
+                    raise
+                if records:
+                    left -= len(records)
+                    if taken:
+                        taken += records
+                    else:
+                        taken = records
+                    continue
+            if not self.advance():
+                break
+        self.records += max_records - left
+        return taken
+
+    def take_columns(self, RecordColumns columns not None, int64_t max_records, int64_t max_bytes, dict ends=None):
+        """Appends up to so many records to `columns`, batch by batch until these have grown to max_bytes; returns how
+        many. Errors as `take`.
+
+        ends: {topic-partition: offset} to read below, for a consumer without a group, whose chunks nobody takes away:
+        the GIL is let go.
+        """
+        cdef PartitionBuffer partition
+        cdef FetchedPartition chunk
+        cdef int64_t taken = 0
+        cdef int64_t rows
+        self.calls += 1
+        while taken < max_records and columns.bytes < max_bytes:
+            partition = self.current
+            chunk = self.chunk
+            if partition is not None:
+                try:
+                    if ends is None:
+                        rows = columns.append(chunk, max_records - taken, False, INT64_MAX, max_bytes)
+                    else:
+                        rows = columns.append(chunk, max_records - taken, True, ends[partition.topic_partition],
+                                              max_bytes)
+                except Exception:
+                    if taken:
+                        break
+                    raise
+                if rows:
+                    taken += rows
+                    continue
+            if not self.advance():
+                break
+        self.records += taken
+        return taken
+
+
+cdef class RecordIterator:
+    """Base of a consumer: `for record in consumer` without a call of Python per record while there are records.
+
+    A subclass sets `fetch_buffer` through `__init__` and has `next_slowly()`: the next record when the buffer has none
+    or `attention` is set; StopIteration ends the iteration.
+    """
+
+    def __init__(self, FetchBuffer fetch_buffer not None):
+        self.fetch_buffer = fetch_buffer
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef object record
+        if not self.fetch_buffer.attention:
+            record = self.fetch_buffer.next_record()
+            if record is not None:
+                return record
+        return self.next_slowly()
+
+    def next_slowly(self):
+        """The next record, or StopIteration."""
+        raise NotImplementedError

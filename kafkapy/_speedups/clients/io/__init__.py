@@ -1,0 +1,1 @@
+"""The I/O thread of a client and its channels."""

@@ -1,0 +1,413 @@
+"""Channels and the I/O thread (see client_channel.pxd). Nothing here takes the GIL."""
+
+from cython.operator cimport dereference
+from libc.errno cimport EAGAIN, EBADMSG, EMSGSIZE, ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+from libcpp.unordered_map cimport unordered_map
+
+from kafkapy._speedups.base.epoll cimport (
+    EPOLLIN,
+    EPOLLOUT,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    epoll_ctl,
+    epoll_event,
+)
+from kafkapy._speedups.base.posix cimport (
+    atomic_add,
+    atomic_count,
+    epoll_wait,
+    eventfd_write,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.base.send cimport send_free, send_new
+from kafkapy._speedups.base.spare_memory cimport spare_take
+from kafkapy._speedups.base.threads cimport block_all_signals, name_thread
+from kafkapy._speedups.base.transport cimport transport_send
+from kafkapy._speedups.base.wire cimport load_int32
+from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
+
+cdef extern from "<sys/socket.h>" nogil:
+    int SHUT_RDWR
+    int SOL_SOCKET, SO_RCVBUF, SO_RCVLOWAT
+    int getsockopt(int fd, int level, int name, void* value, unsigned int* size)
+    int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
+    int shutdown(int fd, int how)
+
+cdef enum:
+    EVENTS_AT_ONCE = 64
+    SIZE_BYTES = 4
+    SMALLEST_FRAME = 4          # the correlation id
+    FIRST_CAPACITY = 1024 * 1024    # what a size from the wire gets at first; four times as much whenever that has come
+    GROWTH = 4
+    READ_TURN = 4 * 1024 * 1024     # bytes of one channel before others have their turn
+    MIN_WAKE_BYTES = 64 * 1024      # less than that is not worth telling the kernel
+    MAX_WAKE_BYTES = 1024 * 1024
+    ROOM_FACTOR = 4
+
+
+# --- what the I/O thread tells the loop ---------------------------------------------------------------------------
+
+
+cdef void report(ClientIoState* s, int kind, int64_t channel, ClientRequest* request, int error) noexcept nogil:
+    """Takes over the references of the request; NULL for IO_GONE."""
+    cdef IoEvent event
+    event.kind = kind
+    event.error = error
+    event.channel = channel
+    event.request = request.request if request != NULL else NULL
+    event.response = request.response if request != NULL else NULL
+    s.turn_events.push_back(event)
+
+
+cdef void publish(ClientIoState* s) noexcept nogil:
+    """What was reported is handed to the loop, which is woken when it has nothing yet."""
+    cdef bint first
+    cdef size_t i
+    if s.turn_events.empty():
+        return
+    pthread_mutex_lock(&s.mutex)
+    first = s.events.empty()
+    for i in range(s.turn_events.size()):
+        s.events.push_back(s.turn_events[i])
+    pthread_mutex_unlock(&s.mutex)
+    s.turn_events.clear()
+    if first:
+        eventfd_write(s.event_fd, 1)
+
+
+cdef void drop(ClientIoState* s, ClientRequest* request) noexcept nogil:
+    """A request that nobody is told of: its references wait for the GIL's holder."""
+    send_free(request.send)
+    request.send = NULL
+    pthread_mutex_lock(&s.mutex)
+    s.dropped.push_back(request.request)
+    if request.response != NULL:
+        s.dropped.push_back(request.response)
+    pthread_mutex_unlock(&s.mutex)
+
+
+cdef void want(ClientIoState* s, ClientChannel* channel, uint32_t interest) noexcept nogil:
+    cdef epoll_event event
+    if channel.interest != interest:
+        channel.interest = interest
+        event.events = interest
+        event.data.ptr = channel
+        epoll_ctl(s.epoll_fd, EPOLL_CTL_MOD, channel.transport.fd, &event)
+
+
+cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noexcept nogil:
+    """Closes the socket and reports it. The loop frees the channel when it learns that: nothing of this turn may point
+    to it after `publish`."""
+    pthread_mutex_lock(&channel.mutex)
+    if channel.transport.fd < 0:
+        pthread_mutex_unlock(&channel.mutex)
+        return
+    epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, channel.transport.fd, NULL)
+    # A forked child may hold the descriptor as well: the peer is told all the same.
+    shutdown(channel.transport.fd, SHUT_RDWR)
+    channel.transport.functions.close(&channel.transport)
+    while not channel.outgoing.empty():
+        drop(s, &channel.outgoing.front())
+        channel.outgoing.pop_front()
+    while not channel.awaiting.empty():
+        drop(s, &channel.awaiting.front())
+        channel.awaiting.pop_front()
+    pthread_mutex_unlock(&channel.mutex)
+    free(channel.frame)
+    channel.frame = NULL
+    s.channels.erase(channel.id)
+    report(s, IO_GONE, channel.id, NULL, error)
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+cdef int write_first(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    cdef ClientRequest* request = &channel.outgoing.front()
+    cdef int64_t written = 0
+    cdef int status = transport_send(&channel.transport, request.send, &written)
+    if written:
+        atomic_count(&channel.bytes_out, written)
+    if status == 1:
+        send_free(request.send)
+        request.send = NULL
+        if request.response != NULL:
+            channel.awaiting.push_back(request[0])
+        else:
+            report(s, IO_SENT, channel.id, request, 0)
+        channel.outgoing.pop_front()
+    return status
+
+
+cdef int write_queue(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    """Encodes and writes what is queued, with the mutex held: 1 when all is written, 0 when the socket is full, or
+    minus an errno."""
+    cdef ClientRequest* request
+    cdef int64_t status = 1
+    while not channel.outgoing.empty() and status == 1:
+        request = &channel.outgoing.front()
+        if request.send == NULL:
+            request.send = send_new()
+            status = (<RequestFrame>request.request).encode(request.send)
+            if status < 0:
+                send_free(request.send)
+                request.send = NULL
+                report(s, IO_RESPONSE if request.response != NULL else IO_SENT, channel.id, request, <int>-status)
+                channel.outgoing.pop_front()
+                status = 1
+                continue
+        status = write_first(s, channel)
+    return <int>status
+
+
+cdef void write_requests(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    cdef int status
+    pthread_mutex_lock(&channel.mutex)
+    status = write_queue(s, channel)
+    pthread_mutex_unlock(&channel.mutex)
+    if status < 0:
+        close_channel(s, channel, -status)
+    else:
+        want(s, channel, EPOLLIN if status else EPOLLIN | EPOLLOUT)
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+cdef int take_frame(ClientIoState* s, ClientChannel* channel, uint8_t* memory, int64_t size) noexcept nogil:
+    """A whole frame, whose memory is taken over. 0 or an errno that ends the channel."""
+    cdef ClientRequest request
+    cdef bint expected
+    # Whoever has written the request notes that it is awaited before it gives up the mutex.
+    pthread_mutex_lock(&channel.mutex)
+    expected = not channel.awaiting.empty() and channel.awaiting.front().correlation_id == load_int32(memory)
+    if expected:
+        request = channel.awaiting.front()
+        channel.awaiting.pop_front()
+    pthread_mutex_unlock(&channel.mutex)
+    if not expected:
+        free(memory)
+        return EBADMSG
+    (<ResponseFrame>request.response).parse(memory, 0, size)
+    report(s, IO_RESPONSE, channel.id, &request, 0)
+    return 0
+
+
+cdef int begin_frame(ClientIoState* s, ClientChannel* channel, int64_t size, const uint8_t* data,
+                     int64_t have) noexcept nogil:
+    """Memory for a frame of which `have` bytes are here. 0 or an errno."""
+    # What is there already may be as large as the size claims.
+    channel.frame_capacity = size
+    channel.frame = spare_take(<size_t>size)
+    if channel.frame == NULL:
+        channel.frame_capacity = min(size, <int64_t>FIRST_CAPACITY)
+        channel.frame = <uint8_t*>malloc(channel.frame_capacity)
+    if channel.frame == NULL:
+        return ENOMEM
+    memcpy(channel.frame, data, have)
+    channel.frame_have = have
+    channel.frame_size = size
+    return 0
+
+
+cdef int take_bytes(ClientIoState* s, ClientChannel* channel, const uint8_t* data, int64_t count) noexcept nogil:
+    """Frames out of bytes that were read at once; the rest is kept. 0 or an errno that ends the channel."""
+    cdef int64_t size
+    cdef int64_t have
+    cdef int status
+    while count >= SIZE_BYTES:
+        size = load_int32(data)
+        if size < SMALLEST_FRAME:
+            return EBADMSG
+        if size > s.max_response:
+            return EMSGSIZE
+        data += SIZE_BYTES
+        count -= SIZE_BYTES
+        have = min(size, count)
+        status = begin_frame(s, channel, size, data, have)
+        if status:
+            return status
+        data += have
+        count -= have
+        if have < size:
+            break
+        status = finish_frame(s, channel)
+        if status:
+            return status
+    memcpy(channel.head, data, count)
+    channel.head_size = <int>count
+    return 0
+
+
+cdef int finish_frame(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    cdef uint8_t* memory = channel.frame
+    channel.frame = NULL
+    return take_frame(s, channel, memory, channel.frame_size)
+
+
+cdef int64_t fill_frame(ClientIoState* s, ClientChannel* channel, int64_t* room) noexcept nogil:
+    """Reads into the frame that is under way: bytes read, 0 at the end of the stream, or minus an errno; `room` is what
+    would have fitted."""
+    cdef uint8_t* grown
+    cdef int64_t capacity
+    cdef int64_t n
+    if channel.frame_have == channel.frame_capacity:
+        capacity = min(channel.frame_size, channel.frame_capacity * GROWTH)
+        grown = <uint8_t*>realloc(channel.frame, capacity)
+        if grown == NULL:
+            return -ENOMEM
+        channel.frame = grown
+        channel.frame_capacity = capacity
+    room[0] = channel.frame_capacity - channel.frame_have
+    n = channel.transport.functions.read(&channel.transport, channel.frame + channel.frame_have, room[0])
+    if n > 0:
+        channel.frame_have += n
+    return n
+
+
+cdef void set_wake_bytes(ClientChannel* channel, int count) noexcept nogil:
+    """Sets SO_RCVLOWAT, to less where the receive buffer may not hold so much: nothing would ever be reported then."""
+    cdef int room = 0
+    cdef unsigned int size = sizeof(int)
+    setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
+    channel.wake_bytes = count
+    if count == 1:
+        return
+    # The kernel makes the buffer larger (Linux 4.18), unless its size was set. What packets take in it is up to a few
+    # times their bytes.
+    getsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVBUF, &room, &size)
+    if room < ROOM_FACTOR * count:
+        count = max(room // ROOM_FACTOR, 1)
+        setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
+
+
+cdef void sleep_through(ClientChannel* channel) noexcept nogil:
+    """Before the thread waits: of a frame that is under way it wants to see much at once. To read while the sender
+    writes costs twice as much."""
+    cdef int64_t missing = channel.frame_size - channel.frame_have if channel.frame != NULL else 0
+    cdef int64_t count = min(missing, <int64_t>MAX_WAKE_BYTES)
+    if count < MIN_WAKE_BYTES or channel.transport.session != NULL:
+        count = 1
+    if count != channel.wake_bytes:
+        set_wake_bytes(channel, <int>count)
+
+
+cdef void read_responses(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    """Reads what is there, up to READ_TURN bytes; epoll reports what is left again."""
+    cdef int64_t turn = READ_TURN
+    cdef int64_t room
+    cdef int64_t n
+    cdef int status
+    while turn > 0:
+        if channel.frame != NULL:
+            n = fill_frame(s, channel, &room)
+            status = finish_frame(s, channel) if n > 0 and channel.frame_have == channel.frame_size else 0
+        else:
+            # The bytes of a size that came in pieces are put before what comes now.
+            memcpy(s.scratch, channel.head, channel.head_size)
+            room = SCRATCH_SIZE - channel.head_size
+            n = channel.transport.functions.read(&channel.transport, s.scratch + channel.head_size, room)
+            status = take_bytes(s, channel, s.scratch, channel.head_size + n) if n > 0 else 0
+        if n > 0:
+            atomic_count(&channel.bytes_in, n)
+            turn -= n
+        elif n == 0:
+            close_channel(s, channel, 0)
+            return
+        elif n == -EAGAIN:
+            break
+        else:
+            status = <int>-n
+        if status:
+            close_channel(s, channel, status)
+            return
+        if n < room and channel.transport.functions.pending(&channel.transport) == 0:
+            break
+    sleep_through(channel)
+
+
+# --- the thread ---------------------------------------------------------------------------------------------------
+
+
+cdef void add_channel(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    cdef epoll_event event
+    s.channels[channel.id] = channel
+    channel.interest = EPOLLIN
+    event.events = EPOLLIN
+    event.data.ptr = channel
+    if epoll_ctl(s.epoll_fd, EPOLL_CTL_ADD, channel.transport.fd, &event) < 0:
+        close_channel(s, channel, errno)
+
+
+cdef void carry_out(ClientIoState* s, IoMail* mail) noexcept nogil:
+    cdef ClientChannel* channel
+    cdef unordered_map[int64_t, ClientChannel*].iterator found
+    if mail.kind == IO_ADD:
+        add_channel(s, mail.added)
+        return
+    found = s.channels.find(mail.channel)
+    if found == s.channels.end():
+        # It has gone in the meantime; the loop is told, or was.
+        if mail.kind == IO_SUBMIT:
+            drop(s, &mail.request)
+        return
+    channel = dereference(found).second
+    if mail.kind == IO_CLOSE:
+        close_channel(s, channel, 0)
+        return
+    if mail.kind == IO_SUBMIT:
+        pthread_mutex_lock(&channel.mutex)
+        channel.outgoing.push_back(mail.request)
+        atomic_add(&channel.mailed, -1)
+        pthread_mutex_unlock(&channel.mutex)
+    # Where the socket is full, epoll tells when it no longer is.
+    if not channel.interest & EPOLLOUT:
+        write_requests(s, channel)
+
+
+cdef bint carry_out_mail(ClientIoState* s) noexcept nogil:
+    """False when the thread is to end."""
+    cdef bint stop
+    cdef size_t i
+    pthread_mutex_lock(&s.mutex)
+    stop = s.stop
+    s.turn_mails.swap(s.mails)
+    pthread_mutex_unlock(&s.mutex)
+    for i in range(s.turn_mails.size()):
+        carry_out(s, &s.turn_mails[i])
+    s.turn_mails.clear()
+    return not stop
+
+
+cdef void* io_thread(void* argument) noexcept nogil:
+    cdef ClientIoState* s = <ClientIoState*>argument
+    cdef epoll_event events[EVENTS_AT_ONCE]
+    cdef ClientChannel* channel
+    cdef bint going = True
+    cdef bint mail
+    cdef int count
+    cdef int i
+    block_all_signals()
+    name_thread(b"kafkapy-io")
+    while going:
+        count = epoll_wait(s.epoll_fd, events, EVENTS_AT_ONCE, -1)
+        mail = False
+        for i in range(count):
+            channel = <ClientChannel*>events[i].data.ptr
+            if channel == NULL:
+                mail = True
+                continue
+            if events[i].events & ~<uint32_t>EPOLLOUT and channel.transport.fd >= 0:
+                read_responses(s, channel)
+            if events[i].events & EPOLLOUT and channel.transport.fd >= 0:
+                write_requests(s, channel)
+            publish(s)
+        if mail:
+            going = carry_out_mail(s)
+            publish(s)
+    return NULL

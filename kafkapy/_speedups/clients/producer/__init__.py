@@ -1,0 +1,1 @@
+"""The producer's accumulator, batches and Produce frames."""

@@ -1,0 +1,104 @@
+"""The records of a producer that are not sent yet: by topic and partition, in batches, in bounded memory.
+
+Source: org.apache.kafka.clients.producer.internals.RecordAccumulator. Any thread appends; the loop's thread asks what
+is ready and drains it. There is no lock but the GIL: a method that changes queues makes what it needs (which may run a
+garbage collection, and so another thread) before it looks at them, and then neither runs Python code nor lets the GIL
+go until they are right again.
+
+The sender is woken when a batch has become full or a queue has got its first batch, and only while it would not find
+out by itself: `timer_set` (it looks again before the linger of a new batch is over) and `saturated` (a response comes
+before it could send more).
+"""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from kafkapy._speedups.clients.producer.buffer_pool cimport BufferPool
+from kafkapy._speedups.clients.producer.partition_queue cimport PartitionQueue, TopicQueue
+from kafkapy._speedups.clients.producer.producer_batch cimport ProducerBatch
+from kafkapy._speedups.clients.producer.record_future cimport FutureRecordMetadata
+from kafkapy._speedups.records.record_batch cimport RecordView
+
+cdef enum Refusal:
+    NOT_OPEN = 1            # closed, in an error, or no transaction is open
+    NO_PARTITION = 2        # the topic or the partition is not known
+    NOT_IN_TRANSACTION = 3  # the coordinator has to be told of the partition: `asked` is its queue
+    NO_ROOM = 4             # in the buffer
+
+cdef struct Refused:
+    int reason              # Refusal; 0: the record was taken
+    int64_t room            # with NO_ROOM: bytes of the buffer that the record's batch needs
+
+
+cdef inline int64_t bytes_of(const RecordView* record) noexcept nogil:
+    return max(<int64_t>record.key_size, 0) + max(<int64_t>record.value_size, 0) + record.headers_size
+
+
+@cython.final
+cdef class RecordAccumulator:
+    cdef readonly BufferPool pool
+    cdef readonly dict topics               # name -> TopicQueue
+    cdef readonly set incomplete            # every batch without a result
+    cdef object listed                      # deque of PartitionQueues that may hold batches
+    cdef list room_waiters                  # callables
+    cdef readonly int64_t batch_size
+    cdef readonly int64_t max_request_size
+    cdef int64_t small                      # bytes of a record that is not looked at twice
+    cdef public int64_t linger_ms
+    cdef readonly bint ignore_keys
+    cdef readonly bint adaptive
+    # --- what the sender and the transaction manager set ---
+    cdef public bint open                   # records are taken
+    cdef public object wake                 # callable without arguments; runs the sender soon
+    cdef public bint wake_asked
+    cdef public bint timer_set
+    cdef public bint saturated
+    cdef public int flushes                 # flushes under way
+    cdef public bint closed                 # whatever is there is sent at once
+    cdef public bint idempotent
+    cdef public bint transactional
+    cdef public bint completing             # a transaction is: whatever is there is sent at once
+    cdef public bint sending_allowed        # False after a fatal error
+    cdef public int64_t producer_id
+    cdef public int16_t producer_epoch
+    cdef public object backoff_ms           # list of ms by the number of attempts - 1; the last one for all further
+    cdef readonly PartitionQueue asked      # of the last NOT_IN_TRANSACTION
+    cdef readonly object failure            # why the first record that failed for good did; None
+    # --- counters ---
+    cdef readonly int64_t records_appended
+    cdef readonly int64_t bytes_appended    # encoded, before compression
+
+    cdef inline int append_tail(self, PartitionQueue queue, RecordView* record, int64_t timestamp) noexcept:
+        """append_raw to the open batch of a queue. 0: there is none, or it has no room for the record. One of more than
+        `small` bytes may be too large for a request, which is not looked at here."""
+        cdef ProducerBatch batch = queue.tail
+        if batch is None or batch.append(record, timestamp) < 0:
+            return 0
+        self.records_appended += 1
+        self.bytes_appended += bytes_of(record)
+        if self.wake_asked or (self.saturated if batch.is_full() else batch.record_count > 1 or self.timer_set):
+            return 1
+        return 2
+
+    # 0: there is no room for a batch, nothing was done. 1: the record is the last one in queue.tail. 2: the same, and
+    # the caller calls ask_wake() once it has taken from the queue what it needs, for that runs Python code. Sizes in
+    # bytes, -1 for null; `headers` as a record has them. RecordTooLargeError, MemoryError (-2).
+    cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size,
+                        const uint8_t* value,
+                        int64_t value_size, const uint8_t* headers, int64_t headers_size, int32_t header_count) except -2
+    # append_raw to the partition (ANY_PARTITION: the built-in partitioner chooses) of a topic: the record's batch, and
+    # its index in that; or None and `refused`, and nothing has changed.
+    cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key,
+                                     int64_t key_size,
+                                     const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
+                                     int32_t header_count, int32_t* index, Refused* refused)
+    # A record's future, or None and `refused`.
+    cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key,
+                                         object value, object headers,
+                                         Refused* refused)
+    cdef int64_t room_for(self, int64_t size) noexcept
+    cdef int ask_wake(self) except -1
+    cdef int64_t backoff_of(self, ProducerBatch batch) except -1
+    cdef int put_back(self, PartitionQueue queue, ProducerBatch batch) except -1
+    cdef int take_off(self, list batches) except -1
+    cdef bint may_send(self, PartitionQueue queue, ProducerBatch first) except -1

@@ -1,9 +1,0 @@
-"""The reply to a Fetch."""
-
-from kafkapy._speedups.data_plane cimport DataPlaneState
-from kafkapy._speedups.fetch_state cimport FetchState
-from kafkapy._speedups.send cimport Send
-
-# The whole reply frame, record bytes as file regions, or NULL when memory is out or the reply would not fit a frame. Creates or updates the
-# session. Takes the read segments over.
-cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexcept nogil

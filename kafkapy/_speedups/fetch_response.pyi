@@ -1,1 +1,0 @@
-"""Has no Python interface: used by fetch_request.pyx (fetch_response.pxd)."""

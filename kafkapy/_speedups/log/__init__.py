@@ -1,0 +1,1 @@
+"""The partition log: segments, indexes, producer state, appends, reads, recovery, cleaning and moves."""

@@ -1,0 +1,439 @@
+"""Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread at a time for each
+move."""
+
+from libc.errno cimport EAGAIN, EIO, ENOMEM
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset, strerror
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.base.error_codes cimport (
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_OFFSET_OUT_OF_RANGE,
+)
+from kafkapy._speedups.base.posix cimport (
+    atomic_load,
+    atomic_store,
+    file_read,
+    is_shortage,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.base.wire cimport load_int64
+from kafkapy._speedups.log.append cimport append_batches
+from kafkapy._speedups.log.cleaner_throttle cimport throttle
+from kafkapy._speedups.log.cut cimport resume_appends
+from kafkapy._speedups.log.layout cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    READ_LOG_END,
+    WAIT_SEGMENT,
+    AppendOptions,
+    AppendResult,
+    AppendStatus,
+    ReadResult,
+    Waiter,
+)
+from kafkapy._speedups.log.private cimport private_of
+from kafkapy._speedups.log.producer_state cimport ORIGIN_REPLICATION
+from kafkapy._speedups.log.read cimport read_batches
+from kafkapy._speedups.log.segment cimport (
+    NEWEST_NOT_KNOWN,
+    segment_after_append,
+    segment_append,
+    segment_detach,
+    segment_open,
+    segment_ref,
+    segment_should_roll,
+    segment_unref,
+)
+from kafkapy._speedups.log.state cimport (
+    active_segment,
+    fire,
+    forget_batches_locked,
+    lock_settled,
+    segment_stem,
+    set_offline_locked,
+    switch_segment_locked,
+    take_waiters_locked,
+    want_flush_locked,
+    want_segment_locked,
+)
+from kafkapy._speedups.log.swap cimport final_name, swap_pin
+from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
+from kafkapy._speedups.records.file_records cimport legacy_check_crc
+from kafkapy._speedups.records.record_batch cimport (
+    BATCH_BAD_MAGIC,
+    BATCH_OK,
+    BatchHeader,
+    BatchStatus,
+    batch_header_parse,
+)
+
+cdef enum:
+    PIECE = 1 << 20                 # bytes read at once
+    NO_LIMIT = 0x7FFFFFFFFFFFFFFF
+    LEGACY_TIMESTAMP_AT = 18        # of a v1 message: offset, size, CRC, magic, attributes
+    LEGACY_TIMESTAMP_END = LEGACY_TIMESTAMP_AT + 8
+
+CAUGHT_UP = COPY_CAUGHT_UP
+MORE = COPY_MORE
+NEEDS_SEGMENT = COPY_NEEDS_SEGMENT
+OUT_OF_RANGE = COPY_OUT_OF_RANGE
+MISALIGNED = COPY_MISALIGNED
+ENDED = COPY_ENDED
+CORRUPT = COPY_CORRUPT
+FAILED = COPY_FAILED
+HOLE = COPY_HOLE
+
+
+cdef class FutureLogCopy:
+    """The copy of one log into its future log. Owns a buffer; used by one thread, except `stop`."""
+
+    def __cinit__(self, PartitionLog log not None, PartitionLog future not None, CleanerThrottle pace not None):
+        self.log = log
+        self.future = future
+        self.pace = pace
+        self.stopped = 0
+        self.buffer = NULL
+        self.capacity = 0
+        self.swapping = False
+
+    def __dealloc__(self):
+        free(self.buffer)
+
+    def stop(self):
+        """Ends a `copy` under way at its next step, and all that follow. Any thread."""
+        atomic_store(&self.stopped, 1)
+
+    def copy(self, int64_t max_bytes):
+        """Copies what the future log lacks, about `max_bytes` at most: (outcome, bytes copied, offset).
+
+        The offset says where the future log has to begin with MISALIGNED, and to end with HOLE. OSError when the
+        current log cannot be read.
+        """
+        cdef int64_t copied = 0
+        cdef int outcome
+        with nogil:
+            outcome = self.catch_up(max_bytes, True, &copied)
+        if outcome == COPY_FAILED:
+            raise OSError(self.failure, strerror(self.failure).decode(), self.log.storage.directory)
+        return outcome, copied, self.offset
+
+    def skip_hole(self, int64_t offset):
+        """Lets the future log end at `offset`, though it has no batch there: a segment that begins there says so.
+        OSError."""
+        cdef LogState* future = self.future.state
+        if self.future.size == 0:
+            self.future.truncate_fully_and_start_at(offset)
+            return
+        with nogil:
+            lock_settled(future)
+            if future.log_end_offset < offset:
+                future.log_end_offset = offset
+            pthread_mutex_unlock(&future.mutex)
+        self.future.roll()
+
+    def begin_swap(self):
+        """Holds changes of the log back and copies the rest. True: `end_swap` or `cancel_swap` has to follow, on this
+        thread.
+
+        False, and nothing is changed, when the logs cannot be brought together now. OSError when a file cannot be read
+        or opened.
+        """
+        cdef int64_t copied = 0
+        cdef int outcome = COPY_ENDED, failure = 0
+        cdef size_t i
+        cdef LogState* log = self.log.state
+        with nogil:
+            # Flushes and truncation take this first and then wait until the log is settled, so the order here must be
+            # the same.
+            pthread_mutex_lock(&private_of(log).sealing)
+            lock_settled(log)
+            if private_of(log).closed or log.deleted or log.offline_errno:
+                pthread_mutex_unlock(&log.mutex)
+                pthread_mutex_unlock(&private_of(log).sealing)
+            else:
+                self.swapping = True
+                private_of(log).rolling = True
+                pthread_mutex_unlock(&log.mutex)
+                outcome = self.catch_up(NO_LIMIT, False, &copied)
+                if outcome == COPY_CAUGHT_UP:
+                    # An append that is through may still be on its way to the transaction index; the directory must be
+                    # there for it.
+                    failure = write_aborted_transactions(log)
+                elif outcome == COPY_FAILED:
+                    failure = self.failure
+                if outcome == COPY_CAUGHT_UP and failure == 0:
+                    pthread_mutex_lock(&log.mutex)
+                    self.replaced = log.segments
+                    for i in range(self.replaced.size()):
+                        segment_ref(self.replaced[i])
+                    pthread_mutex_unlock(&log.mutex)
+                    for i in range(self.replaced.size()):
+                        if failure == 0:
+                            failure = swap_pin(self.replaced[i])
+                if outcome != COPY_CAUGHT_UP or failure:
+                    self.go_on()
+        if failure:
+            raise OSError(failure, strerror(failure).decode(), self.log.storage.directory)
+        return outcome == COPY_CAUGHT_UP
+
+    def end_swap(self, object storage):
+        """The directories have been renamed; `storage` is that of the log from here on. The future log is empty and
+        closed afterwards."""
+        cdef LogState* log = self.log.state
+        cdef LogState* future = self.future.state
+        cdef vector[SegmentState*] taken
+        cdef SegmentState* unused
+        cdef vector[Waiter] woken
+        cdef string directory = storage.directory.encode()
+        cdef string path
+        cdef size_t i
+        if not self.swapping:
+            raise RuntimeError("no swap has begun")
+        self.log.storage = storage
+        if future.prepared != NULL:
+            path = directory + b"/" + (<bytes>future.prepared.path).rpartition(b"/")[2]
+        with nogil:
+            for i in range(future.segments.size()):
+                final_name(future.segments[i], segment_stem(directory, future.segments[i].base_offset))
+            if future.prepared != NULL:
+                future.prepared.path = path
+                future.prepared.records.path = path
+            pthread_mutex_lock(&private_of(log).aborted_file)
+            pthread_mutex_lock(&log.mutex)
+            log.segments.swap(future.segments)
+            unused = log.prepared
+            log.prepared = future.prepared
+            private_of(log).directory = directory
+            private_of(log).segment_wanted = False
+            private_of(log).snapshots.swap(private_of(future).snapshots)
+            # Snapshots that the old directory had do not count any more.
+            private_of(log).history.producers.snapshot_offset = private_of(future).history.producers.snapshot_offset
+            log.recovery_point = future.recovery_point
+            private_of(log).flushed = future.recovery_point     # in these files
+            if private_of(log).flush_due > private_of(log).flushed:
+                # flush.messages was taken back in between, so the move did not sync what produces and consumers still
+                # wait for.
+                private_of(log).unflushed_messages += private_of(log).flush_due - private_of(log).flushed
+                want_flush_locked(log)
+            forget_batches_locked(log, 0)
+            private_of(log).rolling = False
+            take_waiters_locked(log, False, &woken)
+            for i in range(log.waiters.size()):
+                if log.waiters[i].kind == WAIT_SEGMENT:
+                    want_segment_locked(log)
+            pthread_mutex_unlock(&log.mutex)
+            pthread_mutex_unlock(&private_of(log).aborted_file)
+            pthread_mutex_unlock(&private_of(log).sealing)
+            fire(&woken)
+            self.swapping = False
+            pthread_mutex_lock(&future.mutex)
+            private_of(future).closed = True
+            future.prepared = NULL
+            taken.swap(future.segments)
+            pthread_mutex_unlock(&future.mutex)
+            segment_unref(unused)
+            self.release_replaced(2)        # ours and the log's
+            for i in range(taken.size()):
+                segment_unref(taken[i])
+
+    def cancel_swap(self, object storage):
+        """The directories are as before; `storage` is the log's from here on. Nothing happens when no swap has
+        begun."""
+        if self.swapping:
+            self.log.storage = storage
+            with nogil:
+                self.go_on()
+
+    cdef void go_on(self) noexcept nogil:
+        self.swapping = False
+        resume_appends(self.log.state)
+        pthread_mutex_unlock(&private_of(self.log.state).sealing)
+        self.release_replaced(0)
+
+    cdef void release_replaced(self, int64_t own) noexcept nogil:
+        """`own`: references that are not readers' when the segments have left the log, else 0."""
+        cdef size_t i
+        for i in range(self.replaced.size()):
+            if own:
+                segment_detach(self.replaced[i], own)
+            segment_unref(self.replaced[i])
+        self.replaced.clear()
+
+    cdef int catch_up(self, int64_t max_bytes, bint paced, int64_t* copied) noexcept nogil:
+        cdef int64_t piece
+        cdef int outcome = COPY_MORE
+        while outcome == COPY_MORE and copied[0] < max_bytes:
+            piece = 0
+            if atomic_load(&self.stopped):
+                return COPY_ENDED
+            outcome = self.copy_piece(max_bytes - copied[0], &piece)
+            copied[0] += piece
+            if paced and piece:
+                throttle(self.pace.state, piece, &self.stopped)
+        return outcome
+
+    cdef int copy_piece(self, int64_t max_bytes, int64_t* copied) noexcept nogil:
+        cdef LogState* log = self.log.state
+        cdef LogState* future = self.future.state
+        cdef ReadResult result
+        cdef uint8_t* larger
+        cdef int64_t end, start, got, wanted = PIECE
+        pthread_mutex_lock(&future.mutex)
+        end = future.log_end_offset
+        if wanted > future.config.segment_bytes:
+            wanted = future.config.segment_bytes
+        pthread_mutex_unlock(&future.mutex)
+        if wanted > max_bytes:
+            wanted = max_bytes
+        pthread_mutex_lock(&log.mutex)
+        start = log.log_start_offset
+        pthread_mutex_unlock(&log.mutex)
+        # What lies below the log start is gone, and need not be copied; the batch that holds the start comes whole.
+        read_batches(log, end if end > start else start, <int>wanted, True, READ_LOG_END, -1, -1, False, &result)
+        free(result.aborted)
+        if result.error == ERROR_OFFSET_OUT_OF_RANGE:
+            return COPY_OUT_OF_RANGE
+        if result.error:
+            if result.error == ERROR_KAFKA_STORAGE_ERROR and not log.offline_errno:
+                self.failure = EAGAIN if result.shortage else EIO
+                return COPY_FAILED
+            return COPY_ENDED
+        if result.segment == NULL:
+            self.offset = result.log_end_offset
+            return COPY_CAUGHT_UP if result.log_end_offset == end else COPY_HOLE
+        if result.length > self.capacity:
+            larger = <uint8_t*>realloc(self.buffer, <size_t>result.length)
+            if larger == NULL:
+                segment_unref(result.segment)
+                self.failure = ENOMEM
+                return COPY_FAILED
+            self.buffer = larger
+            self.capacity = result.length
+        got = file_read(result.segment.fd, self.buffer, result.length, result.position)
+        segment_unref(result.segment)
+        if got < 0:
+            self.failure = <int>-got
+            return COPY_FAILED
+        return self.put(got, end if end < start else -1, copied)
+
+    cdef int put(self, int64_t size, int64_t expected, int64_t* copied) noexcept nogil:
+        """Appends the whole batches of the buffer, in groups as large as an index entry is worth. The first one must
+        begin at `expected`, if that is not -1: a future log that ends below the log start begins anew, so that its
+        first segment is named after its first batch."""
+        cdef BatchHeader header
+        cdef BatchStatus status
+        cdef int64_t at = 0, group = 0, interval = self.future.state.config.index_interval_bytes
+        cdef int outcome = COPY_MORE
+        while at < size and outcome == COPY_MORE:
+            status = batch_header_parse(self.buffer + at, size - at, &header)
+            if (status != BATCH_OK and status != BATCH_BAD_MAGIC) or header.size > size - at:
+                break
+            if at == 0:
+                self.offset = header.base_offset
+                if expected >= 0 and header.base_offset != expected:
+                    return COPY_MISALIGNED
+            if status == BATCH_BAD_MAGIC:
+                if not 0 <= header.magic <= 1:
+                    return COPY_CORRUPT
+                if at > group:
+                    outcome = self.put_group(self.buffer + group, at - group)
+                if outcome == COPY_MORE:
+                    copied[0] = at
+                    outcome = self.put_legacy(self.buffer + at, header.size, header.base_offset)
+                at += header.size
+                group = at
+            else:
+                at += header.size
+                if at - group >= interval:
+                    outcome = self.put_group(self.buffer + group, at - group)
+                    group = at
+            if outcome == COPY_MORE and group == at:
+                copied[0] = at
+        if outcome == COPY_MORE and at > group:
+            outcome = self.put_group(self.buffer + group, at - group)
+            if outcome == COPY_MORE:
+                copied[0] = at
+        # The first batch comes whole, so something was copied unless it is none.
+        return COPY_CORRUPT if outcome == COPY_MORE and copied[0] == 0 else outcome
+
+    cdef int put_group(self, uint8_t* data, int64_t size) noexcept nogil:
+        cdef AppendOptions options
+        cdef AppendResult result
+        cdef AppendStatus status
+        memset(&options, 0, sizeof(options))
+        options.required_acks = 1
+        options.api_version = -1
+        options.validated = True
+        options.checked = False
+        options.work = NULL
+        options.current_leader_epoch = -1
+        options.now_ms = wall_clock_ms()
+        status = append_batches(self.future.state, data, size, &options, NULL, ORIGIN_REPLICATION, &result)
+        free(result.record_errors)
+        if status == LOG_APPENDED:
+            return COPY_MORE
+        if status == LOG_PARK_SEGMENT:
+            return COPY_NEEDS_SEGMENT
+        if result.error == ERROR_OFFSET_OUT_OF_RANGE:
+            return COPY_MISALIGNED
+        if result.error == ERROR_KAFKA_STORAGE_ERROR and not self.future.state.offline_errno:
+            self.failure = EAGAIN           # descriptors or memory were short
+            return COPY_FAILED
+        if result.error == ERROR_KAFKA_STORAGE_ERROR or result.error == ERROR_NOT_LEADER_OR_FOLLOWER:
+            return COPY_ENDED
+        return COPY_CORRUPT
+
+    cdef int put_failed(self, int failure) noexcept nogil:
+        if not is_shortage(failure):
+            return COPY_ENDED
+        self.failure = failure
+        return COPY_FAILED
+
+    cdef int put_legacy(self, const uint8_t* data, int64_t size, int64_t offset) noexcept nogil:
+        """A message of format v0 or v1, as an old Kafka left it: `offset` is that of its last record. No producer has
+        written it."""
+        cdef LogState* future = self.future.state
+        cdef SegmentState* active
+        cdef int64_t timestamp = -1, now_ms = wall_clock_ms()
+        cdef int outcome = COPY_MORE, failure
+        if size >= LEGACY_TIMESTAMP_END and data[LEGACY_TIMESTAMP_AT - 2] == 1:
+            timestamp = load_int64(data + LEGACY_TIMESTAMP_AT)
+        if not legacy_check_crc(data, size):
+            return COPY_CORRUPT
+        pthread_mutex_lock(&future.mutex)
+        active = active_segment(future)
+        if private_of(future).closed or future.deleted or future.offline_errno:
+            outcome = COPY_ENDED
+        elif offset < future.log_end_offset:
+            outcome = COPY_MISALIGNED
+        elif active == NULL or segment_should_roll(active, size, offset, timestamp, now_ms, future.config.segment_bytes,
+                                                   future.config.segment_ms):
+            if future.prepared == NULL:
+                outcome = COPY_NEEDS_SEGMENT
+            else:
+                failure = switch_segment_locked(future, future.log_end_offset, now_ms)
+                if failure:
+                    outcome = self.put_failed(failure)
+            active = active_segment(future)
+        if outcome == COPY_MORE:
+            failure = segment_open(active)
+            failure = -failure if failure < 0 else segment_append(active, data, size, offset, timestamp, offset,
+                                                                  future.config.index_interval_bytes)
+            if failure:
+                set_offline_locked(future, failure, "append failed")
+                outcome = self.put_failed(failure)
+            else:
+                future.log_end_offset = offset + 1
+                atomic_store(&active.newest_record, NEWEST_NOT_KNOWN)
+                segment_ref(active)
+        pthread_mutex_unlock(&future.mutex)
+        if outcome == COPY_MORE:
+            segment_after_append(active)
+            segment_unref(active)
+        return outcome

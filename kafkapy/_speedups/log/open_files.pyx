@@ -1,0 +1,116 @@
+"""The limit of open segment files (see open_files.pxd)."""
+
+from libc.stdint cimport int64_t
+from libcpp.vector cimport vector
+from posix.unistd cimport close
+
+from kafkapy._speedups.base.posix cimport (
+    atomic_load,
+    atomic_store,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_trylock,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.log.layout cimport LogState
+from kafkapy._speedups.log.private cimport private_of
+from kafkapy._speedups.log.segment cimport SegmentState
+from kafkapy._speedups.records.file_records cimport OpenFiles, file_records_take, open_files, segment_file_closed
+
+cdef vector[LogState*] logs
+cdef size_t hand                # the log that the next search begins at
+cdef pthread_mutex_t registry   # over both. Taken before, and after, a log's mutex: a holder only tries to take that
+                                # one.
+pthread_mutex_init(&registry, NULL)
+
+
+cdef void watch_log(LogState* log) noexcept nogil:
+    pthread_mutex_lock(&registry)
+    private_of(log).watched_at = logs.size()
+    logs.push_back(log)
+    pthread_mutex_unlock(&registry)
+
+
+cdef void forget_log(LogState* log) noexcept nogil:
+    cdef LogState* last
+    pthread_mutex_lock(&registry)
+    last = logs.back()
+    logs[private_of(log).watched_at] = last
+    private_of(last).watched_at = private_of(log).watched_at
+    logs.pop_back()
+    pthread_mutex_unlock(&registry)
+
+
+cdef void take_if_idle(SegmentState* s, bint every, vector[int]* taken) noexcept nogil:
+    """Under the log's mutex. A segment that has grown since the last look stays open, the first time."""
+    if s.fd < 0 or s.path.empty() or atomic_load(&s.references) != 1:
+        return
+    if s.seen_size != s.size and not every:
+        s.seen_size = s.size
+        return
+    taken.push_back(file_records_take(s.records))
+    s.fd = -1
+
+
+cdef int64_t close_idle_files(int64_t most) noexcept nogil:
+    global hand
+    cdef vector[int] taken
+    cdef LogState* log
+    cdef size_t visited, i
+    pthread_mutex_lock(&registry)
+    for visited in range(2 * logs.size()):
+        if <int64_t>taken.size() >= most:
+            break
+        hand = hand + 1 if hand + 1 < logs.size() else 0
+        log = logs[hand]
+        if pthread_mutex_trylock(&log.mutex) != 0:
+            continue
+        # While files are renamed, paths may be those of other files.
+        if not (private_of(log).rolling or private_of(log).loading or log.deleted):
+            for i in range(log.segments.size()):
+                if <int64_t>taken.size() < most:
+                    take_if_idle(log.segments[i], visited >= logs.size(), &taken)
+            if log.prepared != NULL and <int64_t>taken.size() < most:
+                take_if_idle(log.prepared, visited >= logs.size(), &taken)
+        pthread_mutex_unlock(&log.mutex)
+    pthread_mutex_unlock(&registry)
+    for i in range(taken.size()):
+        close(taken[i])
+        segment_file_closed()
+    return <int64_t>taken.size()
+
+
+cdef void make_room() noexcept nogil:
+    """At the limit a quarter of the files goes at once, so that the search is rare."""
+    cdef OpenFiles* files = open_files()
+    cdef int64_t limit = atomic_load(&files.limit)
+    close_idle_files(max(limit // 4, <int64_t>1) if limit > 0 else 64)
+
+
+open_files().make_room = make_room
+
+
+def set_limit(int64_t limit, int64_t slack):
+    """From `limit` open segment files on, files that nobody uses are closed. Reads open no file beyond it, writes up to
+    `slack` more. 0: no limit."""
+    atomic_store(&open_files().slack, slack)
+    atomic_store(&open_files().limit, limit)
+
+
+def open_limit():
+    """How many segment files may be open; 0 for any number."""
+    return atomic_load(&open_files().limit)
+
+
+def open_count():
+    """How many segment files are open."""
+    return atomic_load(&open_files().count)
+
+
+def close_idle(int64_t most):
+    """Closes up to that many segment files that nobody uses; how many."""
+    cdef int64_t closed
+    with nogil:
+        closed = close_idle_files(most)
+    return closed

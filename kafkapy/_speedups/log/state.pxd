@@ -1,0 +1,115 @@
+"""The inside of a partition log: what append, read and the control plane's calls share. Everything named *_locked is
+called under the mutex."""
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.base.error_codes cimport (
+    ERROR_FENCED_LEADER_EPOCH,
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_NONE,
+    ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_UNKNOWN_LEADER_EPOCH,
+)
+from kafkapy._speedups.base.posix cimport atomic_add
+from kafkapy._speedups.log.layout cimport LogState, Waiter
+from kafkapy._speedups.log.private cimport RecentBatch, private_of
+from kafkapy._speedups.log.segment cimport SegmentState
+
+cdef enum:
+    RECENT_BATCHES = 64
+    ABORTED_BLOCK = 256
+
+cdef inline void log_ref(LogState* log) noexcept nogil:
+    atomic_add(&log.references, 1)
+
+
+cdef inline void log_unref(LogState* log) noexcept nogil:
+    if log != NULL and atomic_add(&log.references, -1) == 0:
+        log_free(log)
+
+
+# The last reference is gone.
+cdef void log_free(LogState* log) noexcept nogil
+# Whether flush.messages has ever made a flush due here; without the mutex, for who has just appended.
+cdef bint log_was_flush_due(LogState* log) noexcept nogil
+# 1 when the condition already holds (nothing registered), else 0 and the waiter stays until it fires once or is
+# removed.
+cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil
+cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil
+cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory,
+                       int64_t producer_expiration_ms) noexcept nogil
+# Takes the mutex when no roll is renaming a file and no append is being written. What changes segments, epochs or
+# leadership waits here.
+cdef void lock_settled(LogState* log) noexcept nogil
+# 0, or the error that a request must be answered with now. `leader_only` is false for a follower's own appends.
+cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
+    if log.offline_errno:
+        return ERROR_KAFKA_STORAGE_ERROR
+    if log.deleted or private_of(log).closed:
+        return ERROR_NOT_LEADER_OR_FOLLOWER
+    if current_leader_epoch >= 0:
+        if current_leader_epoch < log.leader_epoch:
+            return ERROR_FENCED_LEADER_EPOCH
+        if current_leader_epoch > log.leader_epoch:
+            return ERROR_UNKNOWN_LEADER_EPOCH
+    if leader_only and not log.leader:
+        return ERROR_NOT_LEADER_OR_FOLLOWER
+    return ERROR_NONE
+
+
+cdef enum Turn:
+    TURN_FREE = 0           # nobody writes
+    TURN_LOOK_AGAIN = 1     # the mutex was released
+    TURN_SLOW = 2           # somebody writes, and takes long
+# For who wants to append, the mutex held. With `patient` it waits as long as it takes.
+cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil
+cdef void begin_turn_locked(LogState* log) noexcept nogil
+# Call take_waiters_locked afterwards.
+cdef void end_turn_locked(LogState* log) noexcept nogil
+cdef SegmentState* active_segment(LogState* log) noexcept nogil
+# Index of the last segment with a base offset <= offset, -1 when there is none.
+cdef inline int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
+    cdef int64_t last = <int64_t>log.segments.size() - 1
+    # Most reads are at the tail.
+    return last if last >= 0 and log.segments[<size_t>last].base_offset <= offset else floor_before(log, offset,
+                                                                                                    last - 1)
+
+
+# The same among the segments up to that index.
+cdef int64_t floor_before(LogState* log, int64_t offset, int64_t high) noexcept nogil
+cdef string segment_stem(const string& directory, int64_t base_offset) noexcept nogil
+cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogil
+# The high watermark that the in-sync replicas' positions allow, and a flush that flush.messages has made due; never
+# moves it back.
+cdef void advance_high_watermark_locked(LogState* log) noexcept nogil
+cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil
+# Moves the waiters whose condition holds (or all of them) to `out`; call fire() with it after the mutex is released.
+cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil
+cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil
+# Whether no flush that flush.messages has made due is missing for the record at `offset`.
+cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil
+cdef void fire(vector[Waiter]* waiters) noexcept nogil
+cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size,
+                                int64_t segment_base) noexcept nogil
+# The remembered batch that holds `offset` in the segment.
+cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_base, RecentBatch* out) noexcept nogil
+# Forgets batches at or above `offset`, and every other place in the files: they have changed.
+cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil
+# Where what may be read up to `offset` ends in that segment, if memory knows. `which`: the high watermark (0) or the
+# last stable offset (1).
+cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base,
+                                int64_t* position) noexcept nogil
+# Aborted transactions have been taken out, or others put in their place.
+cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil
+# Nothing happens for a failure that says nothing about the disk (is_shortage).
+cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil
+cdef void want_segment_locked(LogState* log) noexcept nogil
+cdef void want_flush_locked(LogState* log) noexcept nogil
+# Makes the prepared segment the active one, at `base_offset`. Releases the mutex around the rename and takes it again.
+# 0 or an errno.
+cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_ms) noexcept nogil
+# Largest epoch <= the one given and where it ends (KIP-101); epoch -1 when nothing is known.
+cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch,
+                                      int64_t* end_offset) noexcept nogil

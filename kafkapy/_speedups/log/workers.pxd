@@ -1,0 +1,55 @@
+"""Threads of C for work on logs that a disk may hold up for long. They need neither the GIL nor the control loop.
+
+A LogManager has a few LogWorkers for each log directory, one for each purpose, so that a directory that stalls delays
+no other one, and a slow sync delays no new segment. One thread does what comes, as long as it gets on: to wake others
+for each piece costs more than most pieces. While work waits behind it, a second one stands by, and takes over when
+nothing has ended for a moment. An idle thread sleeps without a timeout.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libcpp.deque cimport deque
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.base.posix cimport atomic_add, pthread_cond_t, pthread_mutex_t
+from kafkapy._speedups.base.threads cimport pthread_t
+
+# Runs once for each post, on one of the threads. It releases what the post kept for `subject`.
+ctypedef void (*log_work)(void* subject) noexcept nogil
+
+cdef struct LogWork:
+    log_work run
+    void* subject
+
+cdef cppclass LogWorkersState:
+    pthread_mutex_t mutex
+    pthread_cond_t wanted
+    int64_t references          # atomic; LogWorkers has one, each log that posts here another
+    deque[LogWork] queue
+    vector[pthread_t] threads
+    size_t limit                # of threads
+    size_t idle
+    bint stopped
+    string name                 # of the threads, at most 15 characters
+    size_t busy                 # threads that work
+    bint standby                # a thread sleeps a moment, to take over if those that work are stuck
+    uint64_t ended              # pieces of work
+
+cdef inline void log_workers_ref(LogWorkersState* workers) noexcept nogil:
+    atomic_add(&workers.references, 1)
+
+
+cdef inline void log_workers_unref(LogWorkersState* workers) noexcept nogil:
+    if workers != NULL and atomic_add(&workers.references, -1) == 0:
+        log_workers_free(workers)
+
+
+cdef void log_workers_free(LogWorkersState* workers) noexcept nogil
+# False when the workers have stopped, or no thread can be started: then `run` is not called. Any thread, under any
+# mutex that no work takes while it posts.
+cdef bint log_workers_post(LogWorkersState* workers, log_work run, void* subject) noexcept nogil
+# The same for each of `count` subjects, all taken or none; one thread is woken for all of them.
+cdef bint log_workers_post_all(LogWorkersState* workers, log_work run, void** subjects, size_t count) noexcept nogil
+
+cdef class LogWorkers:
+    cdef LogWorkersState* state

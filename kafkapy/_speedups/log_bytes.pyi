@@ -1,1 +1,0 @@
-"""Nothing here is for Python: PartitionLog has it as methods."""

@@ -1,1 +1,0 @@
-"""Has no Python interface: used by the decoders of Produce and Fetch (named_partitions.pxd)."""

@@ -1,0 +1,251 @@
+"""The accept loop (see acceptor.pxd)."""
+
+cimport cython
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, errno
+from libc.stdint cimport int16_t, int64_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport strerror
+from libcpp.string cimport string
+from posix.unistd cimport close
+
+from kafkapy._speedups.base.posix cimport (
+    EFD_CLOEXEC,
+    EFD_NONBLOCK,
+    atomic_count,
+    atomic_load,
+    atomic_store,
+    eventfd,
+    eventfd_read,
+    eventfd_write,
+    monotonic_ns,
+)
+from kafkapy._speedups.base.threads cimport block_all_signals
+from kafkapy._speedups.network.connection cimport (
+    LEVEL_ERROR,
+    LEVEL_INFO,
+    LEVEL_WARNING,
+    LOGGER_ACCEPTOR,
+    ConnectionInfo,
+    ConnectionRegistry,
+    connection_open,
+    network_log,
+)
+from kafkapy._speedups.network.connection_quotas cimport quota_admit, quota_forget, quota_put_back, quota_wait
+from kafkapy._speedups.network.mailbox cimport MAIL_CONNECTION, Mail, mailbox_post
+from kafkapy._speedups.network.processor cimport Processor
+
+cdef extern from * nogil:
+    """
+    #include <arpa/inet.h>
+    #include <netinet/in.h>
+    #include <netinet/tcp.h>
+    #include <poll.h>
+    #include <stdint.h>
+    #include <sys/socket.h>
+
+    static inline int kp_accept(int fd) { return accept4(fd, 0, 0, SOCK_NONBLOCK | SOCK_CLOEXEC); }
+
+    /* The text of an address; an IPv4 address that came over an IPv6 socket is shown, and counted, as IPv4. */
+    static inline int kp_address(int fd, int peer, char* text, int size) {
+        struct sockaddr_storage s;
+        socklen_t n = sizeof(s);
+        if ((peer ? getpeername(fd, (struct sockaddr*)&s, &n) : getsockname(fd, (struct sockaddr*)&s, &n)) < 0) return -1;
+        text[0] = 0;
+        if (s.ss_family == AF_INET) {
+            struct sockaddr_in* a = (struct sockaddr_in*)&s;
+            inet_ntop(AF_INET, &a->sin_addr, text, size);
+            return ntohs(a->sin_port);
+        }
+        if (s.ss_family == AF_INET6) {
+            struct sockaddr_in6* a = (struct sockaddr_in6*)&s;
+            if (IN6_IS_ADDR_V4MAPPED(&a->sin6_addr)) inet_ntop(AF_INET, (char*)&a->sin6_addr + 12, text, size);
+            else inet_ntop(AF_INET6, &a->sin6_addr, text, size);
+            return ntohs(a->sin6_port);
+        }
+        return 0;
+    }
+
+    static inline void kp_socket_options(int fd, int send_buffer, int same_host) {
+        int one = 1;
+        /* On the way to the same host nothing can be congested. A congestion control that paces what it sends, BBR,
+           arms a timer for every 64 KB there, and large fetches cost up to twice as much. Where there is no Reno: nothing. */
+        if (same_host) setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+        if (send_buffer > 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
+    }
+
+    /* Bit 0: the listen socket has a connection, bit 1: the eventfd was written. A negative fd is not waited for. */
+    static inline int kp_wait(int listen_fd, int event_fd, int timeout_ms) {
+        struct pollfd fds[2];
+        fds[0].fd = listen_fd; fds[0].events = POLLIN; fds[0].revents = 0;
+        fds[1].fd = event_fd; fds[1].events = POLLIN; fds[1].revents = 0;
+        if (poll(fds, 2, timeout_ms) <= 0) return 0;
+        return (fds[0].revents ? 1 : 0) | (fds[1].revents ? 2 : 0);
+    }
+    """
+    int accept_connection "kp_accept"(int fd)
+    int socket_address "kp_address"(int fd, int peer, char* text, int size)
+    void socket_options "kp_socket_options"(int fd, int send_buffer, bint same_host)
+    int wait_for "kp_wait"(int listen_fd, int event_fd, int timeout_ms)
+
+cdef enum:
+    PAUSE_MS = 200              # when the process is out of descriptors
+    ACCEPTED_PER_TURN = 64
+    SAY_EVERY_S = 60
+
+
+cdef void pause(AcceptorState* a, int timeout_ms) noexcept nogil:
+    """Waits for the eventfd only (a stop, a free slot) or the time."""
+    cdef uint64_t value
+    if wait_for(-1, a.event_fd, timeout_ms):
+        eventfd_read(a.event_fd, &value)
+
+
+cdef bint is_due(int64_t* said_ns) noexcept nogil:
+    """Whether a line may be logged again; then it counts as logged."""
+    cdef int64_t now_ns = monotonic_ns()
+    if said_ns[0] and now_ns - said_ns[0] < <int64_t>SAY_EVERY_S * 1_000_000_000:
+        return False
+    said_ns[0] = now_ns
+    return True
+
+
+cdef bint wait_for_slot(AcceptorState* a) noexcept nogil:
+    """True when a connection may be accepted, False when the acceptor is to stop."""
+    cdef char line[256]
+    cdef int64_t wait
+    while not atomic_load(&a.stop):
+        wait = quota_wait(a.registry.quotas, a.listener_index, a.event_fd, monotonic_ns())
+        if wait == 0:
+            return True
+        if wait < 0 and is_due(&a.full_said_ns):
+            snprintf(line, sizeof(line),
+                     b"New connections wait: the listener or the broker has all the connections that max.connections allows")
+            network_log(a.registry, LEVEL_WARNING, LOGGER_ACCEPTOR, line)
+        pause(a, -1 if wait < 0 else <int>min((wait + 999_999) // 1_000_000, <int64_t>1000))
+    return False
+
+
+cdef void admit(AcceptorState* a, int fd) noexcept nogil:
+    cdef char text[64]
+    cdef char line[256]
+    cdef string host
+    cdef string local_host
+    cdef int port
+    cdef int local_port
+    cdef bint same_host
+    cdef int64_t maximum
+    cdef ConnectionInfo* info
+    cdef Mail mail
+    port = socket_address(fd, 1, text, sizeof(text))
+    if port < 0:
+        close(fd)       # it is gone already
+        return
+    host.assign(<const char*>text)
+    local_port = socket_address(fd, 0, text, sizeof(text))
+    local_host.assign(<const char*>text)
+    if not quota_admit(a.registry.quotas, a.listener_index, host, &maximum):
+        close(fd)
+        atomic_count(&a.registry.refused_per_ip, 1)
+        snprintf(line, sizeof(line),
+                 b"Rejected a connection from %s: the address has its maximum of %lld connections (max.connections.per.ip)",
+                 host.c_str(), <long long>maximum)
+        network_log(a.registry, LEVEL_INFO, LOGGER_ACCEPTOR, line)
+        return
+    same_host = local_port >= 0 and host == local_host
+    socket_options(fd, a.same_host_send_buffer if same_host else a.send_buffer, same_host)
+    info = connection_open(a.registry, host, port, local_host, local_port, a.listener_index, a.privileged)
+    mail.kind = MAIL_CONNECTION
+    mail.fd = fd
+    mail.token = 0
+    mail.send = NULL
+    mail.info = info
+    a.next = (a.next + 1) % a.mailboxes.size()
+    mailbox_post(a.mailboxes[a.next], &mail)
+
+
+cdef bint accept_one(AcceptorState* a) noexcept nogil:
+    """False when nothing more is to be accepted for now."""
+    cdef char line[256]
+    cdef int error
+    cdef int fd = accept_connection(a.listen_fd)
+    if fd >= 0:
+        admit(a, fd)
+        return True
+    error = errno
+    quota_put_back(a.registry.quotas, a.listener_index)
+    if error == EINTR or error == ECONNABORTED:
+        return True
+    if error == EAGAIN:
+        return False
+    if is_due(&a.failure_said_ns):
+        snprintf(line, sizeof(line), b"Cannot accept connections: %s%s", strerror(error),
+                 <const char*>b" (raise the limit of open files)" if error == EMFILE or error == ENFILE else <const char*>b"")
+        network_log(a.registry, LEVEL_ERROR, LOGGER_ACCEPTOR, line)
+    pause(a, PAUSE_MS)
+    return False
+
+
+cdef void accept_loop(AcceptorState* a) noexcept nogil:
+    cdef uint64_t value
+    cdef int ready
+    cdef int i
+    block_all_signals()
+    while not atomic_load(&a.stop):
+        ready = wait_for(a.listen_fd, a.event_fd, -1)
+        if ready & 2:
+            eventfd_read(a.event_fd, &value)
+        if not ready & 1:
+            continue
+        for i in range(ACCEPTED_PER_TURN):
+            if not wait_for_slot(a) or not accept_one(a):
+                break
+
+
+@cython.no_gc_clear
+cdef class Acceptor:
+    """Owns a listen socket (bound and listening, from Python) and its accept loop. Made by the SocketServer, which
+    starts a thread on `run`."""
+
+    def __cinit__(self, ConnectionRegistry registry not None, listen_socket, list processors not None,
+                  int16_t listener_index, bint privileged=False,
+                  int send_buffer_bytes=-1, int same_host_send_buffer_bytes=-1):
+        """send_buffer_bytes: SO_SNDBUF of connections from other hosts and from this one, -1 for the system's
+        default."""
+        cdef Processor processor
+        if not processors:
+            raise ValueError("an acceptor needs a processor")
+        self.registry = registry
+        self.listen_socket = listen_socket
+        self.processors = processors
+        self.state = new AcceptorState()
+        self.state.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+        if self.state.event_fd < 0:
+            raise OSError("no eventfd can be had for an acceptor")
+        self.state.registry = registry.state
+        self.state.listen_fd = listen_socket.fileno()
+        self.state.listener_index = listener_index
+        self.state.privileged = privileged
+        self.state.send_buffer = send_buffer_bytes
+        self.state.same_host_send_buffer = same_host_send_buffer_bytes
+        for processor in processors:
+            self.state.mailboxes.push_back(processor.state.mailbox)
+
+    def __dealloc__(self):
+        if self.state != NULL:
+            if self.state.event_fd >= 0:
+                if self.state.registry != NULL:
+                    quota_forget(self.state.registry.quotas, self.state.event_fd)
+                close(self.state.event_fd)
+            del self.state
+
+    def run(self):
+        """The thread's body: returns after `stop`. Releases the GIL at once and for good."""
+        with nogil:
+            accept_loop(self.state)
+
+    def stop(self):
+        """Ends `run`. The listen socket is the caller's to close after that."""
+        atomic_store(&self.state.stop, 1)
+        eventfd_write(self.state.event_fd, 1)

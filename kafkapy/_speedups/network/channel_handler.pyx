@@ -1,0 +1,656 @@
+"""One connection of a Processor (see channel_handler.pxd)."""
+
+from cython.operator cimport dereference
+from libc.errno cimport EAGAIN, ECONNRESET, EPIPE, ETIMEDOUT
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcpy, memset, strerror
+from libcpp.unordered_map cimport unordered_map
+from posix.unistd cimport close
+
+from kafkapy._speedups.base.blocking cimport NetworkThread, become_spare, is_alone, network_thread
+from kafkapy._speedups.base.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from kafkapy._speedups.base.posix cimport (
+    atomic_add,
+    atomic_count,
+    atomic_count_alone,
+    atomic_load,
+    atomic_store,
+    monotonic_ns,
+    recv,
+)
+from kafkapy._speedups.base.send cimport Send, send_free, send_leave
+from kafkapy._speedups.base.transport cimport transport_send
+from kafkapy._speedups.network.connection cimport (
+    CLOSED_AT_STOP,
+    CLOSED_BY_BROKER,
+    CLOSED_BY_PEER,
+    LEVEL_INFO,
+    LEVEL_WARNING,
+    LOGGER_PROCESSOR,
+    connection_closed,
+    connection_unref,
+    network_log,
+)
+from kafkapy._speedups.network.frame_reader cimport (
+    FRAME_INVALID,
+    FRAME_NO_MEMORY,
+    FRAME_PARTIAL,
+    FRAME_WHOLE,
+    PLACE_OWNED,
+    PLACE_SCRATCH,
+    FrameStatus,
+    WholeFrame,
+    reader_donate,
+    reader_fill,
+    reader_next,
+    reader_release,
+    reader_stash,
+)
+from kafkapy._speedups.network.mailbox cimport MAIL_SENT, Mailbox, mailbox_post_token
+from kafkapy._speedups.network.memory_pool cimport buffer_take, pool_available, pool_reserve
+from kafkapy._speedups.network.pending_request cimport (
+    PendingRequest,
+    pending_new,
+    pending_ref,
+    pending_return,
+    pending_unref,
+    pending_unref_keep,
+    pending_work,
+)
+from kafkapy._speedups.network.purgatory cimport purgatory_add, purgatory_remove
+from kafkapy._speedups.network.request_channel cimport channel_push
+from kafkapy._speedups.network.request_log cimport (
+    REQUEST_LOG_OFF,
+    RequestRecord,
+    request_record_free,
+    request_record_new,
+    request_record_post,
+)
+from kafkapy._speedups.network.selector cimport (
+    MUTE_MEMORY,
+    MUTE_REQUEST,
+    KafkaChannel,
+    selector_remove,
+    selector_touch,
+    selector_want,
+)
+from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
+from kafkapy._speedups.requests.data_plane cimport (
+    OUTCOME_ASK,
+    OUTCOME_NO_REPLY,
+    OUTCOME_PARKED,
+    OUTCOME_REPLY,
+    OUTCOME_RESUME,
+    OUTCOME_WORKER,
+    ApiCounters,
+    Frame,
+    Outcome,
+)
+from kafkapy._speedups.requests.request_header cimport (
+    HEADER_OK,
+    HEADER_TRUNCATED,
+    HEADER_UNKNOWN_API,
+    HEADER_UNSUPPORTED_API_VERSIONS,
+    HeaderStatus,
+    request_header_decode,
+)
+
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_PEEK, MSG_DONTWAIT, SHUT_RDWR, SHUT_WR
+    int shutdown(int fd, int how)
+
+cdef extern from * nogil:
+    """
+    static inline int kp_bits(uint64_t n) { return n ? 64 - __builtin_clzll(n) : 0; }
+    """
+    int bits_of "kp_bits"(uint64_t n)
+
+
+# ---- closing ---------------------------------------------------------------------------------------------------------
+
+cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int level, const char* why) noexcept nogil:
+    cdef char line[512]
+    snprintf(line, sizeof(line), b"Closing connection %lld from %s:%d: %s", <long long>channel.info.id,
+             channel.info.peer_host.c_str(),
+             channel.info.peer_port, why)
+    network_log(p.registry, level, LOGGER_PROCESSOR, line)
+
+
+cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    """The Processor lets go of the request: its outcome is final, or the connection is gone (then the last reference
+    cancels it)."""
+    cdef PendingRequest* pending = channel.request
+    if pending == NULL:
+        return
+    channel.request = NULL
+    if pending.wait.place:
+        purgatory_remove(&p.purgatory, &pending.wait)
+    if not p.in_flight.empty():
+        p.in_flight.erase(pending.frame.token)
+    if p.kept != NULL:
+        pending_unref(pending)
+    elif pending_unref_keep(pending):
+        p.kept = pending
+
+
+cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
+    if channel.closed:
+        return
+    selector_remove(&p.selector, channel)
+    channel.closed = True
+    if channel.away:
+        # Its descriptor must not become another connection's under the hands of who sends to it.
+        channel.close_reason = reason
+        shutdown(channel.transport.fd, SHUT_RDWR)
+        return
+    close_for_good(p, channel, reason)
+
+
+cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
+    cdef uint8_t rest[4096]
+    cdef int i
+    if reason == CLOSED_AT_STOP or channel.close_after_send:
+        # Unread bytes would turn the close into a reset that can overtake the last reply.
+        shutdown(channel.transport.fd, SHUT_WR)
+        for i in range(64):
+            if recv(channel.transport.fd, rest, sizeof(rest), MSG_DONTWAIT) <= 0:
+                break
+    channel.transport.functions.close(&channel.transport)
+    channel_forget_request(p, channel)
+    request_record_free(channel.record)
+    channel.record = NULL
+    send_free(channel.send)
+    channel.send = NULL
+    reader_release(&p.reader, channel)
+    p.channels.erase(channel.info.id)
+    atomic_store(&p.connections, p.channels.size())
+    connection_closed(p.registry, channel.info, reason)
+    p.closed.push_back(channel)
+
+
+cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
+    cdef size_t i
+    cdef KafkaChannel* channel
+    for i in range(p.closed.size()):
+        channel = p.closed[i]
+        connection_unref(channel.info)
+        del channel
+    p.closed.clear()
+
+
+# ---- what can be left behind -----------------------------------------------------------------------------------------
+
+cdef inline NetworkThread* may_be_left(ProcessorState* p, KafkaChannel* channel, int what,
+                                       bint in_place) noexcept nogil:
+    """From here on the calling thread may lose the Processor, until it says that it may not (may_leave); it has to look
+    then whether it has. NULL: this one never does."""
+    cdef NetworkThread* thread = network_thread()
+    if thread == NULL or p.last_chance:
+        return NULL
+    p.doing = what
+    p.doing_for = channel
+    p.doing_in_place = in_place
+    thread.may_leave = True
+    return thread
+
+
+cdef bint channel_separate(ProcessorState* p) noexcept nogil:
+    cdef KafkaChannel* channel = p.doing_for
+    cdef PendingRequest* pending = channel.request
+    # Frames behind the one that is handled.
+    if p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:
+        return False
+    p.reader.start = p.reader.end = 0
+    if p.doing == DOING_SEND:
+        channel.away = True
+        selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
+    else:
+        if p.doing_in_place:
+            if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
+                return False
+            pending.reserved = pending.capacity
+            pool_reserve(p.pool, pending.reserved)
+        p.in_flight[pending.frame.token] = channel
+        pending.away = True
+        pending.woken = False
+        pending_ref(pending)
+    atomic_add(&p.alone, 1)
+    return True
+
+
+cdef void finish_alone(ProcessorState* p, PendingRequest* pending, const Outcome* outcome,
+                       NetworkThread* thread) noexcept nogil:
+    """The calling thread has lost the Processor and knows of nothing but the request. Does not return."""
+    pending.outcome = outcome[0]
+    pending.parked = outcome.parked
+    pending_return(pending)
+    pending_unref(pending)
+    atomic_add(&p.alone, -1)
+    become_spare(thread)
+
+
+# ---- replies ---------------------------------------------------------------------------------------------------------
+
+cdef void channel_be_ready(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    if not channel.is_ready:
+        channel.is_ready = True
+        p.ready.push_back(channel.info.id)
+
+
+cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
+    channel.mute &= ~reason
+    if channel.mute or channel.closed:
+        return
+    selector_want(&p.selector, channel, channel.interest | EPOLLIN)
+    if channel.ahead != NULL or channel.transport.functions.pending(&channel.transport) > 0:
+        channel_be_ready(p, channel)
+
+
+cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil:
+    cdef ApiCounters* counters = &p.plane.apis[api]
+    p.now_ns = monotonic_ns()
+    cdef int64_t took = p.now_ns - received_ns
+    cdef int slot = bits_of(<uint64_t>(took // 1000))
+    atomic_count(&counters.total_ns, took)
+    atomic_count(&counters.total_histogram[slot if slot < 31 else 31], 1)
+
+
+cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    """The reply is out, or there is none: the next request may come."""
+    atomic_store(&channel.info.in_flight, 0)
+    if channel.close_after_send:
+        channel_close(p, channel, CLOSED_BY_BROKER)
+    elif atomic_load(&p.stop_at_ns):
+        channel_close(p, channel, CLOSED_AT_STOP)   # also in the turn that has not seen the stop yet
+    else:
+        selector_touch(&p.selector, channel, p.now_ns)
+        channel_unmute(p, channel, MUTE_REQUEST)
+
+
+cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef int64_t written = 0
+    cdef int status
+    cdef NetworkThread* thread = NULL
+    cdef Mailbox* mailbox = p.mailbox
+    cdef uint64_t id = <uint64_t>channel.info.id
+    if channel.send.pieces.size() > 1:
+        thread = may_be_left(p, channel, DOING_SEND, False)
+    status = transport_send(&channel.transport, channel.send, &written)
+    if thread != NULL:
+        if is_alone(thread):
+            channel.sent_status = status
+            channel.sent_bytes = written
+            mailbox_post_token(mailbox, MAIL_SENT, id, NULL)
+            atomic_add(&p.alone, -1)
+            become_spare(thread)
+        thread.may_leave = False
+    after_sending(p, channel, status, written)
+
+
+cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    channel.away = False
+    if channel.closed:
+        close_for_good(p, channel, channel.close_reason)
+    else:
+        after_sending(p, channel, channel.sent_status, channel.sent_bytes)
+
+
+cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, int64_t written) noexcept nogil:
+    cdef char why[160]
+    if written:
+        atomic_count_alone(&channel.info.bytes_out, written)
+        selector_touch(&p.selector, channel, p.now_ns)
+    if status < 0:
+        if status == -EPIPE or status == -ECONNRESET or status == -ETIMEDOUT:
+            channel_close(p, channel, CLOSED_BY_PEER)
+            return
+        # For one, a file that is shorter than the reply says.
+        snprintf(why, sizeof(why), b"its reply cannot be sent: %s", strerror(-status))
+        channel_log_closing(p, channel, LEVEL_WARNING, why)
+        channel_close(p, channel, CLOSED_BY_BROKER)
+        return
+    if status == 0:
+        selector_want(&p.selector, channel, channel.interest | EPOLLOUT)
+        return
+    atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
+    channel_count_total(p, channel.send_api, channel.send_received_ns)
+    if channel.record != NULL:
+        request_record_post(p.plane.events, channel.record, channel.send.size, p.now_ns - channel.send_received_ns)
+        channel.record = NULL
+    send_leave(channel.send, &p.left.send)
+    channel.send = NULL
+    if channel.interest & EPOLLOUT:
+        selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
+    channel_finish(p, channel)
+
+
+cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    """For the request log, when it is on; requests that Python serves are logged by Python."""
+    cdef int64_t level = atomic_load(&p.plane.request_log)
+    if level == REQUEST_LOG_OFF or p.apis.apis[pending.frame.api_key].served == NULL:
+        return NULL
+    return request_record_new(level, p.registry, pending)
+
+
+cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil:
+    """Takes over `send`; the request is done."""
+    channel.send = send
+    channel.send_api = channel.request.frame.api_key
+    channel.send_received_ns = channel.request.frame.received_ns
+    channel.record = record_of(p, channel.request)
+    channel_forget_request(p, channel)
+    write_reply(p, channel)
+
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+cdef bint request_push(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    pending_ref(pending)
+    if channel_push(p.requests, pending, p.mailbox):
+        p.pushed += 1
+        return True
+    pending_unref(pending)
+    return False
+
+
+cdef void hand_to_python(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    p.in_flight[channel.request.frame.token] = channel
+    if not p.backlog.empty() or not request_push(p, channel.request):
+        p.backlog.push_back(channel.request.frame.token)
+
+
+cdef void request_push_backlog(ProcessorState* p) noexcept nogil:
+    cdef unordered_map[uint64_t, KafkaChannel*].iterator it
+    while not p.backlog.empty():
+        it = p.in_flight.find(p.backlog.front())
+        if it != p.in_flight.end() and not request_push(p, dereference(it).second.request):
+            return
+        p.backlog.pop_front()
+
+
+cdef void hand_to_worker(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef PendingRequest* pending = channel.request
+    if p.workers == NULL:
+        pending_work(pending)
+        request_resume(p, channel, False)
+        return
+    p.in_flight[pending.frame.token] = channel
+    pending.away = True
+    pending.woken = False
+    pending_ref(pending)
+    worker_pool_submit(p.workers, pending)
+
+
+cdef void request_wake(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef PendingRequest* pending = channel.request
+    if pending.away:
+        # Perhaps of a waiter that this very work registers, so it is not stale.
+        pending.woken = True
+    elif pending.parked != NULL and pending.ask == NULL:
+        request_resume(p, channel, False)
+
+
+cdef void request_come_back(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef PendingRequest* pending = channel.request
+    cdef Outcome outcome
+    if not pending.away:
+        return
+    pending.away = False
+    outcome = pending.outcome
+    pending.outcome.send = NULL
+    if outcome.kind == OUTCOME_RESUME:
+        pending.parked = outcome.parked
+        request_resume(p, channel, False)
+        return
+    carry_out(p, channel, &outcome)
+    if outcome.kind == OUTCOME_PARKED and pending.woken:
+        request_resume(p, channel, False)
+
+
+cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) noexcept nogil:
+    cdef PendingRequest* pending = channel.request
+    cdef int api = pending.frame.api_key
+    cdef RequestRecord* record
+    if outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER:
+        pending.parked = outcome.parked
+        pending.parked_ns = monotonic_ns()
+        if outcome.kind == OUTCOME_ASK:
+            pending.ask = outcome.ask
+            hand_to_python(p, channel)
+            return
+        if outcome.kind == OUTCOME_WORKER:
+            hand_to_worker(p, channel)
+            return
+        p.in_flight[pending.frame.token] = channel
+        # At a stop, what waits is answered with what there is; a produce may still be acknowledged until the time is
+        # over.
+        if p.stopping and (pending.api.waits_for_records or p.last_chance):
+            outcome.deadline_ns = p.now_ns + 1_000_000
+        purgatory_add(&p.purgatory, &pending.wait, outcome.deadline_ns)
+        return
+    pending.parked = NULL
+    if outcome.kind == OUTCOME_REPLY:
+        channel_start_reply(p, channel, outcome.send)
+    elif outcome.kind == OUTCOME_NO_REPLY:
+        channel_count_total(p, api, pending.frame.received_ns)
+        record = record_of(p, pending)
+        if record != NULL:
+            request_record_post(p.plane.events, record, 0, p.now_ns - pending.frame.received_ns)
+        channel_forget_request(p, channel)
+        channel_finish(p, channel)
+    else:
+        channel_log_closing(p, channel, LEVEL_INFO,
+                            outcome.message if outcome.message != NULL else <const char*>b"the request is refused")
+        channel_forget_request(p, channel)
+        channel_close(p, channel, CLOSED_BY_BROKER)
+
+
+cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_out) noexcept nogil:
+    cdef PendingRequest* pending = channel.request
+    cdef ApiCounters* counters = &p.plane.apis[pending.frame.api_key]
+    cdef int64_t started = monotonic_ns()
+    cdef Outcome outcome
+    cdef NetworkThread* thread
+    memset(&outcome, 0, sizeof(outcome))
+    purgatory_remove(&p.purgatory, &pending.wait)
+    pending.remote_ns += started - pending.parked_ns
+    atomic_count(&counters.remote_ns, started - pending.parked_ns)
+    thread = may_be_left(p, channel, DOING_REQUEST, False)
+    pending.api.resume(p.plane, pending.parked, timed_out, &outcome)
+    started = monotonic_ns() - started
+    pending.local_ns += started
+    atomic_count(&counters.local_ns, started)
+    if thread != NULL:
+        if is_alone(thread):
+            finish_alone(p, pending, &outcome, thread)
+        thread.may_leave = False
+    carry_out(p, channel, &outcome)
+
+
+cdef bint own_the_frame(ProcessorState* p, PendingRequest* pending, WholeFrame* frame) noexcept nogil:
+    """A copy of a frame that lies where the next read or frame will overwrite it. False when memory is out."""
+    if <size_t>frame.size <= sizeof(pending.small):
+        memcpy(pending.small, frame.data, frame.size)
+        frame.data = pending.small
+        return True
+    pending.memory = buffer_take(p.pool, frame.size, &pending.capacity)
+    if pending.memory == NULL:
+        return False
+    memcpy(pending.memory, frame.data, frame.size)
+    pending.reserved = frame.size
+    pool_reserve(p.pool, frame.size)
+    frame.data = pending.memory
+    return True
+
+
+cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status,
+                        const Frame* frame) noexcept nogil:
+    cdef char why[160]
+    if status == HEADER_TRUNCATED:
+        snprintf(why, sizeof(why), b"the request header is truncated")
+    elif status == HEADER_UNKNOWN_API:
+        snprintf(why, sizeof(why), b"API key %d is not known", <int>frame.api_key)
+    else:
+        snprintf(why, sizeof(why), b"version %d of API key %d is not served", <int>frame.api_version,
+                 <int>frame.api_key)
+    channel_log_closing(p, channel, LEVEL_INFO, why)
+    channel_close(p, channel, CLOSED_BY_BROKER)
+
+
+cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
+    cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
+    cdef bint in_place = False
+    cdef HeaderStatus status
+    cdef ApiCounters* counters
+    cdef Outcome outcome
+    cdef NetworkThread* thread
+    cdef int64_t started = p.now_ns
+    p.kept = NULL
+    channel.request = pending
+    if frame.place == PLACE_OWNED:
+        pending.memory = frame.memory
+        pending.capacity = frame.capacity
+        pending.reserved = frame.reserved
+    elif frame.place == PLACE_SCRATCH and frame.size > COPIED_FRAME:
+        in_place = True
+    elif not own_the_frame(p, pending, frame):
+        channel_close(p, channel, CLOSED_BY_BROKER)
+        return
+    status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
+    if status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS:
+        refuse_header(p, channel, status, &pending.frame)
+        return
+    pending.api = p.apis.apis[pending.frame.api_key].served
+    if in_place and pending.api == NULL:
+        in_place = False
+        if not own_the_frame(p, pending, frame):
+            channel_close(p, channel, CLOSED_BY_BROKER)
+            return
+        request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
+    pending.unsupported_version = status == HEADER_UNSUPPORTED_API_VERSIONS
+    pending.frame_size = frame.size
+    pending.frame.received_ns = started
+    counters = &p.plane.apis[pending.frame.api_key]
+    atomic_count(&counters.requests, 1)
+    atomic_count(&counters.request_bytes, frame.size + 4)
+    atomic_count_alone(&channel.info.requests, 1)
+    atomic_store(&channel.info.in_flight, 1)
+    channel.mute |= MUTE_REQUEST
+    if pending.api == NULL:
+        hand_to_python(p, channel)
+        return
+    memset(&outcome, 0, sizeof(outcome))
+    thread = may_be_left(p, channel, DOING_REQUEST, in_place)
+    pending.api.handle(p.plane, &pending.frame, &outcome)
+    if thread != NULL:
+        if is_alone(thread):
+            pending.local_ns = monotonic_ns() - started
+            atomic_count(&counters.local_ns, pending.local_ns)
+            finish_alone(p, pending, &outcome, thread)
+        thread.may_leave = False
+    p.now_ns = monotonic_ns()
+    pending.local_ns = p.now_ns - started
+    atomic_count(&counters.local_ns, pending.local_ns)
+    if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
+        # Before carry_out: it may be with Python or a worker a moment later.
+        if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
+            pending.parked = outcome.parked
+            channel_close(p, channel, CLOSED_BY_BROKER)
+            return
+        pending.reserved = pending.capacity
+        pool_reserve(p.pool, pending.reserved)
+    carry_out(p, channel, &outcome)
+
+
+cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    """Every whole frame that is at hand, until one stays in flight or the connection has had its turn."""
+    cdef int left = FRAMES_A_TURN
+    cdef WholeFrame frame
+    cdef FrameStatus status
+    cdef char why[160]
+    while not channel.closed and not channel.mute:
+        if left == 0:
+            channel_be_ready(p, channel)
+            break
+        left -= 1
+        status = reader_next(&p.reader, channel, &frame)
+        if status == FRAME_WHOLE:
+            handle_frame(p, channel, &frame)
+            continue
+        if status == FRAME_NO_MEMORY:
+            channel.mute |= MUTE_MEMORY
+            p.starving.push_back(channel.info.id)
+        elif status == FRAME_INVALID:
+            snprintf(why, sizeof(why), b"a request of %lld bytes is not between 0 and %lld (socket.request.max.bytes)",
+                     <long long>frame.size, <long long>p.reader.max_frame)
+            channel_log_closing(p, channel, LEVEL_WARNING, why)
+            channel_close(p, channel, CLOSED_BY_BROKER)
+        elif status != FRAME_PARTIAL:
+            channel_log_closing(p, channel, LEVEL_WARNING, b"memory is out")
+            channel_close(p, channel, CLOSED_BY_BROKER)
+        break
+    if not channel.closed and p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:
+        channel_close(p, channel, CLOSED_BY_BROKER)
+    p.reader.start = p.reader.end = 0
+
+
+# ---- events ----------------------------------------------------------------------------------------------------------
+
+cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef int64_t n
+    cdef int64_t turn = READ_TURN
+    if channel.frame == NULL and channel.head_size == 0 and not pool_available(p.pool):
+        channel.mute |= MUTE_MEMORY
+        p.starving.push_back(channel.info.id)
+        selector_want(&p.selector, channel, channel.interest & ~EPOLLIN)
+        return
+    while True:
+        n = reader_fill(&p.reader, channel)
+        if n <= 0:
+            if n != -EAGAIN:
+                channel_close(p, channel, CLOSED_BY_PEER)
+            return
+        atomic_count_alone(&channel.info.bytes_in, n)
+        selector_touch(&p.selector, channel, p.now_ns)
+        channel_handle_frames(p, channel)
+        if channel.closed or channel.mute:
+            return
+        turn -= n
+        # A large frame is read on without asking epoll whether there is more, as long as reads come back full.
+        if channel.frame == NULL or not p.reader.filled or turn <= 0:
+            break
+    if channel.transport.functions.pending(&channel.transport) > 0:
+        channel_be_ready(p, channel)
+
+
+cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    """The peer will send no more while its channel is muted. It may still read its reply (a half-closed socket), so
+    only a parked Fetch, which nobody sends half-closed, is given up; and only when no later request lies behind it."""
+    cdef uint8_t byte
+    selector_want(&p.selector, channel, channel.interest & ~EPOLLRDHUP)
+    channel.peer_done = True
+    if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL
+        and channel.request.api.waits_for_records
+            and channel.ahead == NULL and recv(channel.transport.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0):
+        channel_close(p, channel, CLOSED_BY_PEER)
+
+
+cdef void channel_event(ProcessorState* p, KafkaChannel* channel, unsigned int events) noexcept nogil:
+    if channel.closed:
+        return
+    if events & EPOLLOUT and channel.send != NULL and not channel.away:
+        write_reply(p, channel)
+        if channel.closed:
+            return
+    if not channel.mute:
+        if events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) and channel.ahead == NULL:
+            channel_read(p, channel)
+        return
+    if events & (EPOLLHUP | EPOLLERR):
+        channel_close(p, channel, CLOSED_BY_PEER)
+        return
+    if events & EPOLLIN:
+        selector_want(&p.selector, channel, channel.interest & ~EPOLLIN)
+    if events & EPOLLRDHUP:
+        peer_shut_down(p, channel)

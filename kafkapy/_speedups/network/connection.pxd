@@ -1,0 +1,95 @@
+"""What is known about one connection by both planes, and the registry of all of them.
+
+A ConnectionInfo is made by the Acceptor, used by the Processor that owns the connection, and seen by Python through a
+NetworkRequest or `ConnectionRegistry.connections()`. It outlives the socket for as long as somebody holds a reference:
+a request that Python still works on keeps the authorization cache that its answer goes into.
+"""
+
+from libc.stdint cimport int16_t, int64_t
+from libcpp.string cimport string
+from libcpp.unordered_map cimport unordered_map
+
+from kafkapy._speedups.base.event_queue cimport EventQueue, EventQueueState
+from kafkapy._speedups.base.posix cimport atomic_add, pthread_mutex_t
+from kafkapy._speedups.network.connection_quotas cimport ConnectionQuotas, ConnectionQuotasState
+from kafkapy._speedups.requests.data_plane cimport AuthorizationCache
+
+cdef enum LogLevel:                 # Python's logging levels
+    LEVEL_DEBUG = 10
+    LEVEL_INFO = 20
+    LEVEL_WARNING = 30
+    LEVEL_ERROR = 40
+
+cdef enum LoggerNumber:             # argument of EVENT_LOG_LINE is level * 100 + this
+    LOGGER_PROCESSOR = 1            # kafka.network.Processor
+    LOGGER_ACCEPTOR = 2             # kafka.network.Acceptor
+    LOGGER_REQUEST_CHANNEL = 3      # kafka.network.RequestChannel
+
+cdef enum CloseReason:
+    CLOSED_BY_PEER = 0
+    CLOSED_BY_BROKER = 1            # bad frame, refused request, Python asked for it
+    CLOSED_IDLE = 2
+    CLOSED_EXCESS = 3               # made room for an inter-broker connection
+    CLOSED_AT_STOP = 4
+    CLOSE_REASONS = 5
+
+cdef cppclass ConnectionInfo:
+    int64_t references              # atomic
+    int64_t id
+    string peer_host
+    int peer_port
+    string local_host
+    int local_port
+    int16_t listener_index
+    bint privileged                 # came by the inter-broker listener
+    int64_t created_ms              # wall clock
+    int64_t bytes_in                # atomics from here
+    int64_t bytes_out
+    int64_t requests
+    int64_t in_flight               # 1 while a request is being handled
+    AuthorizationCache authorization    # the Processor's, or Python's while it has the connection's request
+    string software_name            # guarded by the registry's mutex from here
+    string software_version
+    string principal
+    bint announce_close
+    bint closed
+
+cdef cppclass ConnectionRegistryState:
+    pthread_mutex_t mutex
+    unordered_map[int64_t, ConnectionInfo*] connections     # each with a reference
+    int64_t next_id
+    int64_t created                 # atomics from here
+    int64_t closed[5]               # by CloseReason
+    int64_t refused_per_ip
+    ConnectionQuotasState* quotas
+    EventQueueState* events
+    int64_t line_tokens             # of the log rate limit, guarded by the mutex
+    int64_t line_second
+    int64_t lines_suppressed
+
+# One log line, rate limited over the whole registry, so that hostile peers cannot flood the log.
+cdef void network_log(ConnectionRegistryState* r, int level, int logger, const char* text) noexcept nogil
+# Registers an admitted connection; the caller has the one reference besides the registry's.
+cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port,
+                                     const string& local_host,
+                                     int local_port, int16_t listener_index, bint privileged) noexcept nogil
+# The socket is closed: takes it out of the registry and the quotas, and tells Python if it asked.
+cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil
+cdef inline void connection_ref(ConnectionInfo* info) noexcept nogil:
+    atomic_add(&info.references, 1)
+
+
+cdef inline void connection_unref(ConnectionInfo* info) noexcept nogil:
+    if atomic_add(&info.references, -1) == 0:
+        connection_free(info)
+
+
+# The last reference is gone.
+cdef void connection_free(ConnectionInfo* info) noexcept nogil
+# Python wants EVENT_CONNECTION_CLOSED for it; posted at once when the connection is closed already.
+cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* info) noexcept nogil
+
+cdef class ConnectionRegistry:
+    cdef ConnectionRegistryState* state
+    cdef readonly ConnectionQuotas quotas
+    cdef readonly EventQueue events

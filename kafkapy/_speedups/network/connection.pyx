@@ -1,0 +1,202 @@
+"""Connections as both planes know them (see connection.pxd)."""
+
+cimport cython
+from cython.operator cimport dereference, preincrement
+from libc.stdint cimport int16_t, int64_t
+from libc.stdio cimport snprintf
+from libc.string cimport strlen
+from libcpp.string cimport string
+from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.base.event_queue cimport EVENT_CONNECTION_CLOSED, EVENT_LOG_LINE, event_post
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_load,
+    monotonic_ns,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.network.connection_quotas cimport quota_release
+
+cdef enum:
+    LINES_PER_SECOND = 20
+
+LOGGER_NAMES = {
+    LOGGER_PROCESSOR: "kafka.network.Processor",
+    LOGGER_ACCEPTOR: "kafka.network.Acceptor",
+    LOGGER_REQUEST_CHANNEL: "kafka.network.RequestChannel",
+}
+
+
+cdef void network_log(ConnectionRegistryState* r, int level, int logger, const char* text) noexcept nogil:
+    cdef int64_t second = monotonic_ns() // 1_000_000_000
+    cdef int64_t suppressed = 0
+    cdef bint allowed
+    cdef char note[64]
+    pthread_mutex_lock(&r.mutex)
+    if second != r.line_second:
+        r.line_second = second
+        r.line_tokens = LINES_PER_SECOND
+        suppressed = r.lines_suppressed
+        r.lines_suppressed = 0
+    allowed = r.line_tokens > 0
+    if allowed:
+        r.line_tokens -= 1
+    else:
+        r.lines_suppressed += 1
+    pthread_mutex_unlock(&r.mutex)
+    if suppressed:
+        snprintf(note, sizeof(note), b"%lld similar lines were suppressed", <long long>suppressed)
+        event_post(r.events, EVENT_LOG_LINE, 0, LEVEL_INFO * 100 + logger, note, strlen(note))
+    if allowed:
+        event_post(r.events, EVENT_LOG_LINE, 0, level * 100 + logger, text, strlen(text))
+
+
+cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port,
+                                     const string& local_host,
+                                     int local_port, int16_t listener_index, bint privileged) noexcept nogil:
+    cdef ConnectionInfo* info = new ConnectionInfo()
+    info.references = 2
+    info.peer_host = peer_host
+    info.peer_port = peer_port
+    info.local_host = local_host
+    info.local_port = local_port
+    info.listener_index = listener_index
+    info.privileged = privileged
+    info.created_ms = wall_clock_ms()
+    info.authorization.epoch = -1
+    info.authorization.key_bytes = 0
+    atomic_count(&r.created, 1)
+    pthread_mutex_lock(&r.mutex)
+    r.next_id += 1
+    info.id = r.next_id
+    r.connections[info.id] = info
+    pthread_mutex_unlock(&r.mutex)
+    return info
+
+
+cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil:
+    cdef bint announce
+    pthread_mutex_lock(&r.mutex)
+    info.closed = True
+    announce = info.announce_close
+    r.connections.erase(info.id)
+    pthread_mutex_unlock(&r.mutex)
+    atomic_count(&r.closed[reason], 1)
+    quota_release(r.quotas, info.listener_index, info.peer_host)
+    if announce:
+        event_post(r.events, EVENT_CONNECTION_CLOSED, info.id, reason, NULL, 0)
+    connection_unref(info)
+
+
+cdef void connection_free(ConnectionInfo* info) noexcept nogil:
+    del info
+
+
+cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* info) noexcept nogil:
+    """The Processor may close the connection while Python decides to remember something about it: both look under the
+    mutex, so exactly one of them posts the event."""
+    cdef bint late
+    pthread_mutex_lock(&r.mutex)
+    late = info.closed and not info.announce_close
+    info.announce_close = True
+    pthread_mutex_unlock(&r.mutex)
+    if late:
+        event_post(r.events, EVENT_CONNECTION_CLOSED, info.id, CLOSED_BY_PEER, NULL, 0)
+
+
+@cython.no_gc_clear
+cdef class ConnectionRegistry:
+    """Owns the table of open connections and its counters. Acceptors add, Processors remove, Python looks at it."""
+
+    def __cinit__(self, ConnectionQuotas quotas not None, EventQueue events not None):
+        self.quotas = quotas
+        self.events = events
+        self.state = new ConnectionRegistryState()
+        self.state.quotas = quotas.state
+        self.state.events = events.state
+        pthread_mutex_init(&self.state.mutex, NULL)
+
+    def __dealloc__(self):
+        cdef unordered_map[int64_t, ConnectionInfo*].iterator it
+        if self.state != NULL:
+            it = self.state.connections.begin()
+            while it != self.state.connections.end():
+                connection_unref(dereference(it).second)
+                preincrement(it)
+            pthread_mutex_destroy(&self.state.mutex)
+            del self.state
+
+    def connections(self):
+        """The open connections, a dict each: id, peer_host, peer_port, local_host, local_port, listener_index,
+        privileged, created_ms (wall clock), bytes_in, bytes_out, requests, in_flight, software_name, software_version,
+        principal ("" when unknown)."""
+        cdef list infos = []
+        cdef ConnectionInfo* info
+        cdef vector[ConnectionInfo*] found
+        cdef size_t i
+        cdef string software_name
+        cdef string software_version
+        cdef string principal
+        cdef unordered_map[int64_t, ConnectionInfo*].iterator it
+        # No Python object is made under the mutex: that could run the garbage collector, and a request that it drops
+        # wants to log.
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            it = self.state.connections.begin()
+            while it != self.state.connections.end():
+                connection_ref(dereference(it).second)
+                found.push_back(dereference(it).second)
+                preincrement(it)
+            pthread_mutex_unlock(&self.state.mutex)
+        try:
+            for i in range(found.size()):
+                info = found[i]
+                pthread_mutex_lock(&self.state.mutex)
+                software_name = info.software_name
+                software_version = info.software_version
+                principal = info.principal
+                pthread_mutex_unlock(&self.state.mutex)
+                infos.append({
+                    "id": info.id,
+                    "peer_host": (<bytes>info.peer_host).decode(),
+                    "peer_port": info.peer_port,
+                    "local_host": (<bytes>info.local_host).decode(),
+                    "local_port": info.local_port,
+                    "listener_index": info.listener_index,
+                    "privileged": bool(info.privileged),
+                    "created_ms": info.created_ms,
+                    "bytes_in": atomic_load(&info.bytes_in),
+                    "bytes_out": atomic_load(&info.bytes_out),
+                    "requests": atomic_load(&info.requests),
+                    "in_flight": bool(atomic_load(&info.in_flight)),
+                    "software_name": (<bytes>software_name).decode("utf-8", "replace"),
+                    "software_version": (<bytes>software_version).decode("utf-8", "replace"),
+                    "principal": (<bytes>principal).decode("utf-8", "replace"),
+                })
+        finally:
+            for i in range(found.size()):
+                connection_unref(found[i])
+        return infos
+
+    def counters(self):
+        """Connection counts since the start: current, created, refused_per_ip, closed_by_peer, closed_by_broker,
+        closed_idle, closed_excess, closed_at_stop."""
+        cdef size_t current
+        pthread_mutex_lock(&self.state.mutex)
+        current = self.state.connections.size()
+        pthread_mutex_unlock(&self.state.mutex)
+        return {
+            "current": current,
+            "created": atomic_load(&self.state.created),
+            "refused_per_ip": atomic_load(&self.state.refused_per_ip),
+            "closed_by_peer": atomic_load(&self.state.closed[<int>CLOSED_BY_PEER]),
+            "closed_by_broker": atomic_load(&self.state.closed[<int>CLOSED_BY_BROKER]),
+            "closed_idle": atomic_load(&self.state.closed[<int>CLOSED_IDLE]),
+            "closed_excess": atomic_load(&self.state.closed[<int>CLOSED_EXCESS]),
+            "closed_at_stop": atomic_load(&self.state.closed[<int>CLOSED_AT_STOP]),
+        }

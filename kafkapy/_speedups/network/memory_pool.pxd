@@ -1,0 +1,54 @@
+"""The bound on memory held by request frames (queued.max.request.bytes), and the recycling of large receive buffers.
+
+Two things that are apart on purpose:
+
+* A *reservation* is bookkeeping: a frame reserves the size it announces when it starts, so that the sum of what peers
+  may make the broker hold is bounded. As in Kafka's SimpleMemoryPool a reservation succeeds while anything at all is
+  free, so the pool may be exceeded by one frame and a frame larger than the pool can still pass.
+* A *buffer* is memory. It grows as bytes arrive, so a frame that lies about its size holds a reservation and no memory.
+
+Shared by all Processors. Whoever is refused is told through its eventfd when memory is free again.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.base.posix cimport atomic_load, pthread_mutex_t
+
+cdef enum:
+    POOL_SMALLEST_CLASS = 16 * 1024         # smaller buffers are left to malloc
+    POOL_CLASSES = 8                        # 16 KiB, 32 KiB ... 2 MiB; larger ones are left to malloc too
+    POOL_RECYCLED_LIMIT = 16 * 1024 * 1024  # bytes kept for reuse
+
+cdef cppclass MemoryPoolState:
+    int64_t limit               # bytes; -1: unlimited
+    int64_t reserved            # atomic
+    int64_t starving            # atomic; 1 when somebody was refused since the last wake
+    int64_t refused             # atomic; how often a reservation was refused
+    pthread_mutex_t mutex       # guards what follows
+    vector[int] event_fds       # of the Processors
+    vector[uint8_t*] recycled[8]
+    int64_t recycled_bytes
+
+cdef inline bint pool_available(MemoryPoolState* pool) noexcept nogil:
+    """Whether a new frame may start. When not, the caller's eventfd is written once memory is free."""
+    return pool.limit < 0 or atomic_load(&pool.reserved) < pool.limit or pool_looked_again(pool)
+
+
+cdef bint pool_looked_again(MemoryPoolState* pool) noexcept nogil
+# 0 when the pool is exhausted: the caller will be woken through its eventfd.
+cdef bint pool_try_reserve(MemoryPoolState* pool, int64_t size) noexcept nogil
+# Without asking, for bytes that are here already.
+cdef void pool_reserve(MemoryPoolState* pool, int64_t size) noexcept nogil
+cdef void pool_release(MemoryPoolState* pool, int64_t size) noexcept nogil
+cdef void pool_add_listener(MemoryPoolState* pool, int event_fd) noexcept nogil
+cdef void pool_remove_listener(MemoryPoolState* pool, int event_fd) noexcept nogil
+# At least `size` bytes, NULL when memory is out; capacity is what buffer_give_back wants to know.
+cdef uint8_t* buffer_take(MemoryPoolState* pool, size_t size, size_t* capacity) noexcept nogil
+cdef void buffer_give_back(MemoryPoolState* pool, uint8_t* data, size_t capacity) noexcept nogil
+# A larger buffer with the first `used` bytes kept; NULL (and the old one untouched) when memory is out.
+cdef uint8_t* buffer_grow(MemoryPoolState* pool, uint8_t* data, size_t used, size_t size,
+                          size_t* capacity) noexcept nogil
+
+cdef class MemoryPool:
+    cdef MemoryPoolState* state

@@ -1,0 +1,507 @@
+"""NetworkRequest: what the control plane is given for every request that the data plane does not finish itself (see
+network_request.pxd)."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport strlen
+from libcpp.string cimport string
+
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_load,
+    monotonic_ns,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.base.send cimport Send, send_free, send_new, send_take_buffer
+from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
+from kafkapy._speedups.network.connection cimport (
+    LEVEL_ERROR,
+    LOGGER_REQUEST_CHANNEL,
+    ConnectionInfo,
+    ConnectionRegistry,
+    connection_announce_close,
+    network_log,
+)
+from kafkapy._speedups.network.mailbox cimport MAIL_CLOSE, MAIL_NO_REPLY, MAIL_REPLY, MAIL_RESUME, mailbox_post_token
+from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_unref
+from kafkapy._speedups.requests.authorization cimport authorization_remember
+from kafkapy._speedups.requests.data_plane cimport (
+    ASK_AUTHORIZE as ASK_AUTHORIZE_,
+    ASK_CONVERT as ASK_CONVERT_,
+    ASK_VALIDATE as ASK_VALIDATE_,
+    ASK_VERIFY as ASK_VERIFY_,
+    AuthorizationCache,
+    PartitionName,
+)
+from kafkapy._speedups.requests.fetch.conversion cimport (
+    fetch_give_records,
+    fetch_read_records,
+    fetch_records_to_convert,
+    fetch_refuse_records,
+)
+from kafkapy._speedups.requests.produce.answers cimport (
+    produce_batch_to_verify,
+    produce_confirm_transaction,
+    produce_records_to_validate,
+    produce_refuse_records,
+    produce_replace_records,
+    produce_transactional_id,
+)
+from kafkapy._speedups.requests.request_header cimport ApiTable, response_header_write
+
+ASK_AUTHORIZE = <int>ASK_AUTHORIZE_
+ASK_VALIDATE = <int>ASK_VALIDATE_
+ASK_CONVERT = <int>ASK_CONVERT_
+ASK_VERIFY = <int>ASK_VERIFY_
+
+
+cdef enum:
+    LARGE_COPY = 1 << 18      # bytes that are copied without the GIL
+
+
+cdef NetworkRequest network_request_make(object channel, PendingRequest* pending):
+    cdef NetworkRequest request = NetworkRequest.__new__(NetworkRequest)
+    request.pending = pending
+    request.channel = channel
+    request.asked = -1 if pending.ask == NULL else pending.ask.kind
+    request.authorizer_epoch = atomic_load(&pending.plane.authorizer_epoch)
+    return request
+
+
+@cython.no_gc_clear
+cdef class NetworkRequest:
+    """One request that Python must answer (`ask_kind` None: with `reply`, `no_reply` or `close`), or one that the data
+    plane keeps while Python decides something (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE:
+    `accept_records`, `replace_records` or `refuse_records` for every question, then `resume`; ASK_CONVERT:
+    `give_message_set` or `refuse_conversion` for every question, then `resume`; ASK_VERIFY: `confirm_transaction` or
+    `refuse_records` for every question, then `resume`).
+
+    Made by `RequestChannel.drain`; may be answered from any thread, once (RuntimeError after that). Its connection
+    reads nothing more until then. One that is dropped without an answer closes its connection, so that no client waits
+    for ever.
+    """
+
+    def __init__(self, *args, **kwargs):
+        raise TypeError("requests come from RequestChannel.drain()")
+
+    def __dealloc__(self):
+        cdef PendingRequest* p = self.pending
+        cdef ConnectionRegistry registry
+        cdef bytes line
+        if p == NULL:
+            return
+        if not self.answered:
+            registry = self.channel.registry
+            line = (
+                f"A request (api key {p.frame.api_key}, version {p.frame.api_version}) of connection {p.connection.id} was "
+                f"dropped without an answer; the connection is closed"
+            ).encode()
+            network_log(registry.state, LEVEL_ERROR, LOGGER_REQUEST_CHANNEL, line)
+        with nogil:
+            if not self.answered:
+                mailbox_post_token(p.mailbox, MAIL_CLOSE, p.frame.token, NULL)
+            pending_unref(p)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.pending.frame.body, self.pending.frame.body_size, 1, flags)
+
+    def __releasebuffer__(self, Py_buffer* view):
+        pass
+
+    def __repr__(self):
+        return (
+            f"<NetworkRequest api_key={self.api_key} version={self.api_version} correlation_id={self.correlation_id} "
+            f"connection={self.connection_id} answered={bool(self.answered)}>"
+        )
+
+    # ---- the request ----
+
+    @property
+    def api_key(self):
+        return self.pending.frame.api_key
+
+    @property
+    def api_version(self):
+        """As the client asked; for ApiVersions it may be one that is not known (see unsupported_version)."""
+        return self.pending.frame.api_version
+
+    @property
+    def unsupported_version(self):
+        """An ApiVersions request in a version that is not known: to be answered in version 0 with
+        UNSUPPORTED_VERSION."""
+        return bool(self.pending.unsupported_version)
+
+    @property
+    def correlation_id(self):
+        return self.pending.frame.correlation_id
+
+    @property
+    def client_id(self):
+        """None when the client gave none."""
+        if self.pending.frame.client_id_size < 0:
+            return None
+        return (<bytes>self.pending.frame.client_id[:self.pending.frame.client_id_size]).decode("utf-8", "replace")
+
+    @property
+    def body(self):
+        """The request after its header: a read-only memoryview that keeps this object alive."""
+        return memoryview(self)
+
+    @property
+    def received_ns(self):
+        """Monotonic clock, ns, when the last byte of the request was there."""
+        return self.pending.frame.received_ns
+
+    # ---- the connection ----
+
+    @property
+    def connection_id(self):
+        """Unique in this broker process, never used again."""
+        return self.pending.connection.id
+
+    @property
+    def client_address(self):
+        """The peer's IP address as text."""
+        return (<bytes>self.pending.connection.peer_host).decode()
+
+    @property
+    def peer_host(self):
+        return (<bytes>self.pending.connection.peer_host).decode()
+
+    @property
+    def peer_port(self):
+        return self.pending.connection.peer_port
+
+    @property
+    def local_host(self):
+        return (<bytes>self.pending.connection.local_host).decode()
+
+    @property
+    def local_port(self):
+        return self.pending.connection.local_port
+
+    @property
+    def listener_index(self):
+        return self.pending.connection.listener_index
+
+    @property
+    def listener_name(self):
+        return self.channel.listeners[self.pending.connection.listener_index][0]
+
+    @property
+    def security_protocol(self):
+        return self.channel.listeners[self.pending.connection.listener_index][1]
+
+    @property
+    def privileged(self):
+        """Whether it came by the inter-broker listener."""
+        return bool(self.pending.connection.privileged)
+
+    @property
+    def connection_open(self):
+        """False when the client is gone already; an answer is dropped then."""
+        cdef ConnectionRegistry registry = self.channel.registry
+        cdef bint closed
+        pthread_mutex_lock(&registry.state.mutex)
+        closed = self.pending.connection.closed
+        pthread_mutex_unlock(&registry.state.mutex)
+        return not closed
+
+    @property
+    def principal(self):
+        """What authentication has found out ("User:name"); "User:ANONYMOUS" before."""
+        return self._get_text(&self.pending.connection.principal) or "User:ANONYMOUS"
+
+    @principal.setter
+    def principal(self, str name not None):
+        self._set_text(&self.pending.connection.principal, name)
+
+    @property
+    def client_software_name(self):
+        """From ApiVersions v3+; "" when unknown."""
+        return self._get_text(&self.pending.connection.software_name)
+
+    @property
+    def client_software_version(self):
+        return self._get_text(&self.pending.connection.software_version)
+
+    def set_client_software(self, str name not None, str version not None):
+        """Remembers what the client says it is, for metrics and listings."""
+        self._set_text(&self.pending.connection.software_name, name)
+        self._set_text(&self.pending.connection.software_version, version)
+
+    @property
+    def connection_data(self):
+        """What Python remembers about this connection; None when nothing. Used on the control loop only."""
+        return self.channel.connection_data.get(self.pending.connection.id)
+
+    @connection_data.setter
+    def connection_data(self, value):
+        cdef ConnectionRegistry registry = self.channel.registry
+        self.channel.connection_data[self.pending.connection.id] = value
+        with nogil:
+            connection_announce_close(registry.state, self.pending.connection)
+
+    cdef str _get_text(self, string* field):
+        cdef ConnectionRegistry registry = self.channel.registry
+        cdef string text
+        pthread_mutex_lock(&registry.state.mutex)
+        text = field[0]
+        pthread_mutex_unlock(&registry.state.mutex)
+        return (<bytes>text).decode("utf-8", "replace")
+
+    cdef int _set_text(self, string* field, str value) except -1:
+        cdef ConnectionRegistry registry = self.channel.registry
+        cdef string text = value.encode("utf-8", "replace")
+        pthread_mutex_lock(&registry.state.mutex)
+        field[0] = text
+        pthread_mutex_unlock(&registry.state.mutex)
+        return 0
+
+    # ---- answers to a request ----
+
+    cdef int _claim(self, int asked) except -1:
+        if self.answered:
+            raise RuntimeError(f"{self!r} was answered already")
+        if asked != self.asked:
+            if self.asked < 0:
+                raise RuntimeError(f"{self!r} asks for no decision, it wants a reply")
+            raise RuntimeError(f"{self!r} is the data plane's: it asks for a decision of kind {self.asked}")
+        return 0
+
+    cdef int _claim_produce(self) except -1:
+        return self._claim(ASK_VERIFY_ if self.asked == ASK_VERIFY_ else ASK_VALIDATE_)
+
+    def reply(self, payload):
+        """Answers with a response body (bytes-like, or a list of them, in the request's version); the header is put
+        before it."""
+        self._claim(-1)
+        self._send(payload, True)
+
+    def reply_frame(self, payload):
+        """Answers with a whole response, its header included, without the frame size."""
+        self._claim(-1)
+        self._send(payload, False)
+
+    cdef int _send(self, payload, bint with_header) except -1:
+        cdef ByteBuffer out
+        cdef Py_buffer view
+        cdef Send* send
+        cdef PendingRequest* p = self.pending
+        cdef int64_t size = 0
+        cdef ApiTable table = self.channel.apis
+        parts = payload if isinstance(payload, (list, tuple)) else (payload,)
+        for part in parts:
+            size += memoryview(part).nbytes
+        if size > 0x7FFFFFFF - 64:
+            raise ValueError(f"a response of {size} bytes does not fit into a frame")
+        buffer_init(&out)
+        if with_header:
+            response_header_write(table.state, &p.frame, size, &out)
+        else:
+            write_int32(&out, <int32_t>size)
+        try:
+            for part in parts:
+                PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
+                if view.len < LARGE_COPY:
+                    write_raw(&out, view.buf, view.len)
+                else:
+                    with nogil:
+                        write_raw(&out, view.buf, view.len)
+                PyBuffer_Release(&view)
+            if out.error:
+                raise MemoryError
+        except BaseException:
+            buffer_free(&out)
+            raise
+        self.answered = True
+        atomic_count(&p.plane.apis[p.frame.api_key].local_ns, monotonic_ns() - p.taken_ns)
+        with nogil:
+            send = send_new()
+            send_take_buffer(send, &out)
+            mailbox_post_token(p.mailbox, MAIL_REPLY, p.frame.token, send)
+        return 0
+
+    def no_reply(self):
+        """The request is done and the client expects no answer; its connection goes on."""
+        self._claim(-1)
+        self._finish(MAIL_NO_REPLY)
+
+    def close(self, reason=None):
+        """Closes the connection instead of an answer. `reason` goes to the log when it is given."""
+        cdef ConnectionRegistry registry
+        cdef bytes line
+        if self.answered:
+            raise RuntimeError(f"{self!r} was answered already")
+        if reason is not None:
+            registry = self.channel.registry
+            line = f"Closing connection {self.connection_id} from {self.peer_host}:{self.peer_port}: {reason}".encode()
+            network_log(registry.state, 20, LOGGER_REQUEST_CHANNEL, line)
+        self._finish(MAIL_CLOSE)
+
+    cdef int _finish(self, int kind) except -1:
+        self.answered = True
+        with nogil:
+            mailbox_post_token(self.pending.mailbox, kind, self.pending.frame.token, NULL)
+        return 0
+
+    # ---- answers to the data plane ----
+
+    @property
+    def ask_kind(self):
+        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, or None for a request that Python is to answer
+        itself."""
+        return None if self.asked < 0 else self.asked
+
+    @property
+    def questions(self):
+        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache).
+        ASK_VALIDATE, ASK_CONVERT and ASK_VERIFY: the indexes of the parts in question, as decimal text."""
+        cdef size_t i
+        cdef string question
+        cdef list questions = []
+        if self.asked < 0 or self.answered:
+            return questions
+        for i in range(self.pending.ask.questions.size()):
+            question = self.pending.ask.questions[i]
+            questions.append(<bytes>question)
+        return questions
+
+    def answer_authorization(self, dict answers not None):
+        """Gives the decisions (question to bool; what is missing is denied) and lets the request go on. When the
+        authorizer's epoch has moved since the request was drained, the decisions may be those of the old rules: the
+        data plane drops them and asks again."""
+        cdef AuthorizationCache* cache
+        cdef int64_t epoch
+        cdef string key
+        cdef size_t i
+        self._claim(ASK_AUTHORIZE_)
+        cache = self.pending.frame.authorization
+        epoch = self.authorizer_epoch
+        for i in range(self.pending.ask.questions.size()):
+            key = self.pending.ask.questions[i]
+            authorization_remember(cache, epoch, key, bool(answers.get(<bytes>key, False)))
+        self._finish(MAIL_RESUME)
+
+    def records_to_validate(self, int32_t index):
+        """(log id, topic, partition, records as bytes) of one part of a parked produce. Any thread."""
+        cdef const uint8_t* data = NULL
+        cdef int64_t size = 0
+        cdef PartitionName name
+        cdef bint known
+        self._claim(ASK_VALIDATE_)
+        known = produce_records_to_validate(self.pending.parked, index, &name, &data, &size)
+        if data == NULL:
+            raise IndexError(f"{self!r} has no records at {index}")
+        records = <bytes>data[:size]
+        if not known:
+            return None, None, -1, records
+        return name.log_id, (<bytes>name.topic).decode(), name.partition, records
+
+    def replace_records(self, int32_t index, records):
+        """These (validated, converted or recompressed) records are appended instead; they are copied."""
+        cdef Py_buffer view
+        self._claim(ASK_VALIDATE_)
+        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+        produce_replace_records(self.pending.parked, index, <const uint8_t*>view.buf, view.len)
+        PyBuffer_Release(&view)
+
+    def accept_records(self, int32_t index):
+        """The records of that part are good as they are."""
+        self._claim(ASK_VALIDATE_)
+        produce_replace_records(self.pending.parked, index, NULL, 0)
+
+    @property
+    def transactional_id(self):
+        """Of a parked produce; None when it has none."""
+        cdef const uint8_t* text
+        cdef int32_t size = -1
+        self._claim(ASK_VERIFY_)
+        text = produce_transactional_id(self.pending.parked, &size)
+        return None if text == NULL else (<bytes>text[:size]).decode("utf-8", "replace")
+
+    def batch_to_verify(self, int32_t index):
+        """(topic, partition, producer id, producer epoch) of one part of a parked produce."""
+        cdef int64_t producer_id = -1
+        cdef int16_t producer_epoch = -1
+        cdef PartitionName name
+        self._claim(ASK_VERIFY_)
+        if not produce_batch_to_verify(self.pending.parked, index, &name, &producer_id, &producer_epoch):
+            raise IndexError(f"{self!r} has no batch to verify at {index}")
+        return (<bytes>name.topic).decode(), name.partition, producer_id, producer_epoch
+
+    def confirm_transaction(self, int32_t index):
+        """The transaction coordinator knows that the partition of that part is in the transaction."""
+        self._claim(ASK_VERIFY_)
+        produce_confirm_transaction(self.pending.parked, index)
+
+    def refuse_records(self, int32_t index, int16_t error, str message=None, batch_indexes=()):
+        """Nothing is appended for that part: its error code, the message for the client, and which records are at
+        fault."""
+        cdef bytes text = b"" if message is None else message.encode()
+        cdef list indexes = list(batch_indexes)
+        cdef Py_ssize_t count = len(indexes)
+        cdef Py_ssize_t i
+        cdef int32_t* at
+        cdef const char* text_at = text
+        self._claim_produce()
+        at = <int32_t*>malloc(max(count, 1) * sizeof(int32_t))
+        if at == NULL:
+            raise MemoryError
+        try:
+            for i in range(count):
+                at[i] = indexes[i]
+            if message is None:
+                text_at = NULL
+            produce_refuse_records(self.pending.parked, index, error, text_at, len(text), at, <int32_t>count)
+        finally:
+            free(at)
+
+    def records_to_convert(self, int32_t index):
+        """(topic, partition, the offset that is read from, the batches as bytes: the last one may be cut) of one part
+        of a parked fetch. Any thread. OSError when they cannot be read."""
+        cdef int64_t fetch_offset = -1
+        cdef int64_t size = 0
+        cdef bint whole
+        cdef PartitionName name
+        cdef uint8_t* into
+        self._claim(ASK_CONVERT_)
+        if not fetch_records_to_convert(self.pending.parked, index, &name, &fetch_offset, &size):
+            raise IndexError(f"{self!r} has no records at {index}")
+        records = PyBytes_FromStringAndSize(NULL, size)
+        into = <uint8_t*>PyBytes_AS_STRING(records)
+        with nogil:
+            whole = fetch_read_records(self.pending.parked, index, into)
+        if not whole:
+            raise OSError("a segment is shorter than it should be, or cannot be read")
+        return (<bytes>name.topic).decode(), name.partition, fetch_offset, records
+
+    def give_message_set(self, int32_t index, message_set, int64_t end_offset):
+        """What the client gets for that part (copied), and the offset behind the last batch that was looked at, also if
+        it was dropped."""
+        cdef Py_buffer view
+        cdef bint taken
+        self._claim(ASK_CONVERT_)
+        PyObject_GetBuffer(message_set, &view, PyBUF_SIMPLE)
+        with nogil:
+            taken = fetch_give_records(self.pending.parked, index, <const uint8_t*>view.buf, view.len, end_offset)
+        PyBuffer_Release(&view)
+        if not taken:
+            raise MemoryError
+
+    def refuse_conversion(self, int32_t index, int16_t error):
+        """The client gets that error for that part."""
+        self._claim(ASK_CONVERT_)
+        fetch_refuse_records(self.pending.parked, index, error)
+
+    def resume(self):
+        """All parts have their answer: the request goes on."""
+        if self.asked == ASK_CONVERT_:
+            self._claim(ASK_CONVERT_)
+        else:
+            self._claim_produce()
+        self._finish(MAIL_RESUME)

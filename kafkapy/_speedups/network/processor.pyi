@@ -1,0 +1,17 @@
+from kafkapy._speedups.network.request_channel import RequestChannel
+from kafkapy._speedups.network.worker_pool import WorkerPool
+
+class Processor:
+    channel: RequestChannel
+    workers: WorkerPool | None
+    def __init__(
+        self,
+        channel: RequestChannel,
+        max_frame_bytes: int = ...,
+        max_idle_ms: int = ...,
+        workers: WorkerPool | None = ...,
+    ) -> None: ...
+    def run(self) -> None: ...
+    def begin_stop(self, timeout_ms: int) -> None: ...
+    def close_connection(self, connection_id: int) -> None: ...
+    def counters(self) -> dict[str, int]: ...

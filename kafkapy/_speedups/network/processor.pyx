@@ -1,0 +1,552 @@
+"""The network thread (see processor.pxd)."""
+
+cimport cython
+from cython.operator cimport dereference, preincrement
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport strerror
+from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
+from posix.unistd cimport close
+
+from kafkapy._speedups.base.blocking cimport start_on_thread, thread_self
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_load,
+    atomic_store,
+    monotonic_ns,
+    pthread_cond_broadcast,
+    pthread_cond_init,
+    pthread_cond_t,
+    pthread_cond_wait,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.base.send cimport send_free
+from kafkapy._speedups.base.threads cimport name_thread
+from kafkapy._speedups.base.transport cimport transport_plaintext
+from kafkapy._speedups.network.channel_handler cimport (
+    ProcessorState,
+    channel_close,
+    channel_count_total,
+    channel_event,
+    channel_finish,
+    channel_forget_request,
+    channel_handle_frames,
+    channel_log_closing,
+    channel_read,
+    channel_sent,
+    channel_separate,
+    channel_start_reply,
+    channel_unmute,
+    channels_free_closed,
+    request_come_back,
+    request_push_backlog,
+    request_resume,
+    request_wake,
+)
+from kafkapy._speedups.network.connection cimport (
+    CLOSED_AT_STOP,
+    CLOSED_BY_BROKER,
+    CLOSED_EXCESS,
+    CLOSED_IDLE,
+    LEVEL_DEBUG,
+    LEVEL_WARNING,
+    LOGGER_PROCESSOR,
+    ConnectionInfo,
+    connection_closed,
+    connection_unref,
+    network_log,
+)
+from kafkapy._speedups.network.connection_quotas cimport quota_exceeded
+from kafkapy._speedups.network.frame_reader cimport reader_close, reader_open
+from kafkapy._speedups.network.mailbox cimport (
+    MAIL_CLOSE_CONNECTION,
+    MAIL_CONNECTION,
+    MAIL_LOOK,
+    MAIL_NO_REPLY,
+    MAIL_OUTCOME,
+    MAIL_REPLY,
+    MAIL_RESUME,
+    MAIL_SENT,
+    MAIL_WAKE,
+    Mail,
+    mailbox_attach,
+    mailbox_collect,
+    mailbox_give_back,
+    mailbox_post_token,
+    mailbox_take,
+)
+from kafkapy._speedups.network.memory_pool cimport pool_add_listener, pool_available, pool_remove_listener
+from kafkapy._speedups.network.pending_request cimport PendingRequest
+from kafkapy._speedups.network.purgatory cimport PurgatoryEntry, purgatory_next_deadline, purgatory_pop_expired
+from kafkapy._speedups.network.request_channel cimport RequestChannel, channel_signal
+from kafkapy._speedups.network.selector cimport (
+    MUTE_MEMORY,
+    MUTE_STOPPING,
+    KafkaChannel,
+    selector_add,
+    selector_close,
+    selector_expired,
+    selector_next_expiry,
+    selector_open,
+    selector_poll,
+    selector_timer_rang,
+    selector_touch,
+)
+from kafkapy._speedups.network.worker_pool cimport WorkerPool
+from kafkapy._speedups.requests.apis cimport data_plane_forget, data_plane_thread_begin
+
+cdef enum:
+    REQUESTS_HELD = 16      # for the control loop, before it is woken
+    ALONE_PAUSE_NS = 10000000
+
+cdef extern from * nogil:
+    """
+    #include <signal.h>
+    #include <pthread.h>
+    /* Signals are for the main thread: Python's handlers and the event loop's wake-up descriptor are there. */
+    /* Those that a fault of this very thread raises stay: blocked, they would end the process without a report. */
+    static inline void kp_block_signals(void) {
+        sigset_t set;
+        sigfillset(&set);
+        sigdelset(&set, SIGSEGV); sigdelset(&set, SIGBUS); sigdelset(&set, SIGFPE); sigdelset(&set, SIGILL);
+        sigdelset(&set, SIGTRAP); sigdelset(&set, SIGSYS); sigdelset(&set, SIGABRT);
+        pthread_sigmask(SIG_BLOCK, &set, 0);
+    }
+    """
+    void block_signals "kp_block_signals"()
+
+
+cdef KafkaChannel* channel_of(ProcessorState* p, int64_t connection_id) noexcept nogil:
+    cdef unordered_map[int64_t, KafkaChannel*].iterator it = p.channels.find(connection_id)
+    return dereference(it).second if it != p.channels.end() else NULL
+
+
+cdef KafkaChannel* in_flight_of(ProcessorState* p, uint64_t token) noexcept nogil:
+    cdef unordered_map[uint64_t, KafkaChannel*].iterator it = p.in_flight.find(token)
+    return dereference(it).second if it != p.in_flight.end() else NULL
+
+
+cdef void make_room(ProcessorState* p) noexcept nogil:
+    """The inter-broker listener went over max.connections: the least recently used connection of another one goes
+    (Kafka's closeExcessConnections)."""
+    cdef KafkaChannel* channel = p.selector.oldest
+    if not quota_exceeded(p.registry.quotas):
+        return
+    while channel != NULL and channel.info.listener_index == p.registry.quotas.protected_listener:
+        channel = channel.newer
+    if channel != NULL:
+        channel_close(p, channel, CLOSED_EXCESS)
+
+
+cdef void add_connection(ProcessorState* p, ConnectionInfo* info, int fd) noexcept nogil:
+    cdef KafkaChannel* channel
+    cdef int error
+    if p.stopping:
+        close(fd)
+        connection_closed(p.registry, info, CLOSED_AT_STOP)
+        connection_unref(info)
+        return
+    channel = new KafkaChannel()
+    transport_plaintext(&channel.transport, fd)
+    channel.info = info
+    error = selector_add(&p.selector, channel, p.now_ns)
+    if error:
+        network_log(p.registry, LEVEL_WARNING, LOGGER_PROCESSOR, strerror(error))
+        channel.transport.functions.close(&channel.transport)
+        connection_closed(p.registry, info, CLOSED_BY_BROKER)
+        channel.closed = True
+        p.closed.push_back(channel)
+        return
+    p.channels[info.id] = channel
+    atomic_store(&p.connections, p.channels.size())
+    if info.listener_index == p.registry.quotas.protected_listener:
+        make_room(p)
+
+
+cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
+    cdef KafkaChannel* channel
+    cdef PendingRequest* pending
+    if mail.kind == MAIL_CONNECTION:
+        add_connection(p, mail.info, mail.fd)
+        return
+    if mail.kind == MAIL_CLOSE_CONNECTION:
+        channel = channel_of(p, <int64_t>mail.token)
+        if channel != NULL:
+            channel_close(p, channel, CLOSED_BY_BROKER)
+        return
+    if mail.kind == MAIL_SENT:
+        channel = channel_of(p, <int64_t>mail.token)
+        if channel != NULL:
+            channel_sent(p, channel)
+        return
+    if mail.kind == MAIL_LOOK:
+        return      # the loop looks at backlog and memory after every mail
+    channel = in_flight_of(p, mail.token)
+    if channel == NULL:
+        send_free(mail.send)    # the connection is gone
+        return
+    pending = channel.request
+    if mail.kind == MAIL_WAKE:
+        request_wake(p, channel)
+    elif mail.kind == MAIL_OUTCOME:
+        request_come_back(p, channel)
+    elif mail.kind == MAIL_RESUME:
+        pending.ask = NULL
+        request_resume(p, channel, False)
+    elif mail.kind == MAIL_REPLY:
+        channel_start_reply(p, channel, mail.send)
+    elif mail.kind == MAIL_NO_REPLY:
+        channel_count_total(p, pending.frame.api_key, pending.frame.received_ns)
+        channel_forget_request(p, channel)
+        channel_finish(p, channel)
+    else:
+        atomic_count(&p.plane.apis[pending.frame.api_key].errors, 1)
+        channel_close(p, channel, CLOSED_BY_BROKER)
+
+
+# ---- the loop --------------------------------------------------------------------------------------------------------
+
+cdef void look_at_ready(ProcessorState* p) noexcept nogil:
+    cdef KafkaChannel* channel
+    if p.looking.empty():
+        p.looking.swap(p.ready)
+    while p.look_next < p.looking.size():
+        channel = channel_of(p, p.looking[p.look_next])
+        p.look_next += 1
+        if channel == NULL:
+            continue
+        channel.is_ready = False
+        if channel.ahead != NULL and not channel.mute:
+            channel_handle_frames(p, channel)
+        if channel.closed or channel.mute or channel.ahead != NULL:
+            continue
+        if channel.transport.functions.pending(&channel.transport) > 0:
+            channel_read(p, channel)
+    p.looking.clear()
+    p.look_next = 0
+
+
+cdef void look_at_starving(ProcessorState* p) noexcept nogil:
+    """As many as the pool can take; those that find it exhausted again come back to the list."""
+    cdef vector[int64_t] ids
+    cdef size_t i
+    cdef KafkaChannel* channel
+    if p.starving.empty() or not pool_available(p.pool):
+        return
+    ids.swap(p.starving)
+    for i in range(ids.size()):
+        channel = channel_of(p, ids[i])
+        if channel != NULL:
+            channel_unmute(p, channel, MUTE_MEMORY)
+
+
+cdef void expire(ProcessorState* p) noexcept nogil:
+    cdef PurgatoryEntry* entry
+    cdef KafkaChannel* channel
+    while True:
+        entry = purgatory_pop_expired(&p.purgatory, p.now_ns)
+        if entry == NULL:
+            break
+        channel = in_flight_of(p, entry.token)
+        if channel != NULL:
+            request_resume(p, channel, True)
+    while True:
+        channel = selector_expired(&p.selector, p.now_ns)
+        if channel == NULL:
+            break
+        if channel.request != NULL:
+            # It waits for us, not we for it; a reply that its peer does not read is another matter.
+            selector_touch(&p.selector, channel, p.now_ns)
+            continue
+        channel_log_closing(p, channel, LEVEL_DEBUG, b"it was idle for longer than connections.max.idle.ms")
+        channel_close(p, channel, CLOSED_IDLE)
+
+
+cdef void begin_stop(ProcessorState* p) noexcept nogil:
+    """No new requests; parked fetches are answered with what they have; idle connections go."""
+    cdef unordered_map[int64_t, KafkaChannel*].iterator it = p.channels.begin()
+    p.stopping = True
+    while it != p.channels.end():
+        dereference(it).second.mute |= MUTE_STOPPING
+        p.stopped.push_back(dereference(it).first)
+        preincrement(it)
+    stop_channels(p)
+
+
+cdef void stop_channels(ProcessorState* p) noexcept nogil:
+    cdef KafkaChannel* channel
+    while p.stop_next < p.stopped.size():
+        channel = channel_of(p, p.stopped[p.stop_next])
+        p.stop_next += 1
+        if channel == NULL:
+            continue
+        if channel.request == NULL and channel.send == NULL:
+            channel_close(p, channel, CLOSED_AT_STOP)
+        elif channel.request != NULL and channel.request.wait.place and channel.request.api.waits_for_records:
+            request_resume(p, channel, True)
+
+
+cdef void end_stop(ProcessorState* p) noexcept nogil:
+    """The time is over: parked produces are answered as timed out, one write each, and every connection is closed."""
+    cdef unordered_map[int64_t, KafkaChannel*].iterator it
+    cdef KafkaChannel* channel
+    p.last_chance = True
+    p.now_ns = monotonic_ns()
+    while not p.purgatory.heap.empty():
+        channel = in_flight_of(p, p.purgatory.heap[0].token)
+        request_resume(p, channel, True)
+        channel_close(p, channel, CLOSED_AT_STOP)
+    while not p.channels.empty():
+        it = p.channels.begin()
+        channel_close(p, dereference(it).second, CLOSED_AT_STOP)
+
+
+cdef int64_t next_due(ProcessorState* p) noexcept nogil:
+    """When something is due (monotonic ns); 0: now, -1: nothing is."""
+    cdef int64_t due = purgatory_next_deadline(&p.purgatory)
+    cdef int64_t other = selector_next_expiry(&p.selector)
+    if not p.ready.empty() or not p.mailbox.own_wakes.empty():
+        return 0
+    if other >= 0 and (due < 0 or other < due):
+        due = other
+    if p.stopping:
+        other = atomic_load(&p.stop_at_ns)
+        if atomic_load(&p.alone):
+            other = max(other, p.now_ns + ALONE_PAUSE_NS)       # the stop waits for them, but not in a circle
+        if due < 0 or other < due:
+            due = other
+    return due
+
+
+cdef void turn(ProcessorState* p) noexcept nogil:
+    cdef int i
+    cdef KafkaChannel* channel
+    cdef bint mail = False
+    cdef int64_t looked
+    cdef int pushed
+    p.now_ns = selector_poll(&p.selector, next_due(p), p.now_ns if p.now_is_now else monotonic_ns())
+    p.now_is_now = False
+    for i in range(p.selector.ready):
+        looked = p.now_ns
+        channel = <KafkaChannel*>p.selector.events[i].data.ptr
+        if channel == NULL:
+            mail = True
+        elif <void*>channel == <void*>&p.selector:
+            selector_timer_rang(&p.selector)
+        else:
+            pushed = p.pushed
+            channel_event(p, channel, p.selector.events[i].events)
+            # The control loop is woken for several requests at once, but never waits for one that is served here.
+            if p.pushed and (p.pushed == pushed or p.pushed >= REQUESTS_HELD):
+                signal_channel(p)
+            # Who answers a request looks at the clock when the reply is out.
+            p.now_is_now = p.now_ns != looked
+    if mail or not p.ready.empty() or not p.mailbox.own_wakes.empty():
+        p.now_is_now = False
+    if mail:
+        mailbox_collect(p.mailbox, &p.mails)
+    finish_turn(p)
+
+
+cdef void finish_turn(ProcessorState* p) noexcept nogil:
+    """What does not come from epoll. Each step goes on where a thread that was left behind has stopped."""
+    cdef KafkaChannel* channel
+    cdef Mail mail
+    if not p.mails.empty():
+        while p.mail_next < p.mails.size():
+            mail = p.mails[p.mail_next]
+            p.mail_next += 1
+            open_mail(p, &mail)
+        p.mails.clear()
+        p.mail_next = 0
+        request_push_backlog(p)
+    look_at_starving(p)
+    look_at_ready(p)
+    if p.wakes.empty():
+        p.wakes.swap(p.mailbox.own_wakes)
+    while p.wake_next < p.wakes.size():
+        channel = in_flight_of(p, p.wakes[p.wake_next])
+        p.wake_next += 1
+        if channel != NULL:
+            request_wake(p, channel)
+    p.wakes.clear()
+    p.wake_next = 0
+    expire(p)
+    if p.pushed:
+        signal_channel(p)
+    if not p.closed.empty():
+        channels_free_closed(p)
+
+
+cdef void signal_channel(ProcessorState* p) noexcept nogil:
+    p.pushed = 0
+    channel_signal(p.requests)
+
+
+cdef bint separate(void* processor, int64_t heir) noexcept nogil:
+    cdef ProcessorState* p = <ProcessorState*>processor
+    if not channel_separate(p):
+        return False
+    # Before the thread that hangs can go on: what it wakes and what it is done with is no longer this Processor's own.
+    own_by(p, heir)
+    return True
+
+
+cdef void own_by(ProcessorState* p, int64_t thread) noexcept nogil:
+    mailbox_attach(p.mailbox, thread)
+    atomic_store(&p.left.owner, thread)
+
+
+cdef void run_loop(void* processor) noexcept nogil:
+    """On the first thread from the start, on each later one from where the one before was left behind."""
+    cdef ProcessorState* p = <ProcessorState*>processor
+    cdef int64_t stop_at, alone
+    data_plane_thread_begin()
+    own_by(p, thread_self())
+    if atomic_load(&p.started_ns) == 0:
+        atomic_store(&p.started_ns, monotonic_ns())
+    else:
+        p.now_ns = monotonic_ns()
+        p.now_is_now = False
+        stop_channels(p)
+        finish_turn(p)
+    while True:
+        alone = atomic_load(&p.alone)
+        turn(p)
+        stop_at = atomic_load(&p.stop_at_ns)
+        if stop_at == 0:
+            continue
+        if not p.stopping:
+            begin_stop(p)
+        if alone:
+            continue            # they still have their outcomes to bring
+        if p.channels.empty():
+            break
+        if monotonic_ns() >= stop_at:
+            break
+    p.last_chance = True        # from here on nobody is left behind
+    if atomic_load(&p.alone):
+        await_alone(p)
+    mailbox_collect(p.mailbox, &p.mails)
+    finish_turn(p)
+    end_stop(p)
+    channels_free_closed(p)
+    own_by(p, 0)
+    pthread_mutex_lock(&ends)
+    p.ended = True
+    pthread_cond_broadcast(&an_end)
+    pthread_mutex_unlock(&ends)
+
+
+cdef void await_alone(ProcessorState* p) noexcept nogil:
+    """Some were left behind in the very last turn."""
+    cdef int64_t alone = 1
+    while alone:
+        alone = atomic_load(&p.alone)
+        turn(p)
+
+
+cdef void run_to_its_end(ProcessorState* p) noexcept nogil:
+    if start_on_thread(p, separate, run_loop):
+        # No thread is to be had: this one does it, and nobody takes over from it.
+        block_signals()
+        run_loop(p)
+        return
+    pthread_mutex_lock(&ends)
+    while not p.ended:
+        pthread_cond_wait(&an_end, &ends)
+    pthread_mutex_unlock(&ends)
+
+
+cdef pthread_mutex_t ends
+pthread_mutex_init(&ends, NULL)
+cdef pthread_cond_t an_end          # of any Processor
+pthread_cond_init(&an_end, NULL)
+
+
+@cython.no_gc_clear
+cdef class Processor:
+    """Owns one network thread's connections. Made by the SocketServer, which starts a thread on `run`; everything else
+    here may be called from any thread."""
+
+    def __cinit__(self, RequestChannel channel not None, int64_t max_frame_bytes=100 * 1024 * 1024,
+                  int64_t max_idle_ms=600_000,
+                  WorkerPool workers=None):
+        """max_frame_bytes: socket.request.max.bytes; max_idle_ms: connections.max.idle.ms (negative: never). The worker
+        pool outlives `run`; without one its work is done on this thread."""
+        cdef int error
+        self.channel = channel
+        self.state = new ProcessorState()
+        self.state.selector.epoll_fd = -1
+        self.state.selector.timer_fd = -1
+        self.state.plane = channel.plane.state
+        self.state.requests = channel.state
+        self.state.registry = channel.registry.state
+        self.state.pool = channel.pool.state
+        self.state.apis = channel.apis.state
+        self.workers = workers
+        self.state.workers = NULL
+        if workers is not None:
+            self.state.workers = workers.state
+        self.state.mailbox = mailbox_take(self.state.registry)
+        if self.state.mailbox == NULL:
+            raise OSError("no eventfd can be had for a processor")
+        error = selector_open(&self.state.selector, self.state.mailbox.event_fd,
+                              max_idle_ms * 1_000_000 if max_idle_ms >= 0 else -1)
+        if error:
+            raise OSError(error, "no epoll descriptor can be had for a processor")
+        if reader_open(&self.state.reader, self.state.pool, max_frame_bytes) < 0:
+            raise MemoryError
+        pool_add_listener(self.state.pool, self.state.mailbox.event_fd)
+
+    def __dealloc__(self):
+        if self.state == NULL:
+            return
+        if self.state.mailbox != NULL:
+            with nogil:
+                end_stop(self.state)
+                channels_free_closed(self.state)
+                pool_remove_listener(self.state.pool, self.state.mailbox.event_fd)
+                mailbox_give_back(self.state.mailbox)
+                data_plane_forget(&self.state.left)
+                del self.state.kept
+            selector_close(&self.state.selector)
+            if self.state.reader.scratch != NULL:
+                reader_close(&self.state.reader)
+        del self.state
+
+    def run(self):
+        """The thread's body: returns when a stop has been carried out. Releases the GIL at once and for good. Once per
+        Processor."""
+        if self.started:
+            raise RuntimeError("this processor has run already")
+        self.started = True
+        with nogil:
+            run_to_its_end(self.state)
+
+    def begin_stop(self, int64_t timeout_ms):
+        """Reads no more requests, answers what is in flight for at most timeout_ms, closes everything, ends `run`."""
+        cdef int64_t at = monotonic_ns() + max(timeout_ms, 0) * 1_000_000
+        atomic_store(&self.state.stop_at_ns, at)
+        with nogil:
+            mailbox_post_token(self.state.mailbox, MAIL_LOOK, 0, NULL)
+
+    def close_connection(self, int64_t connection_id):
+        """Closes that connection if it is one of this Processor's."""
+        with nogil:
+            mailbox_post_token(self.state.mailbox, MAIL_CLOSE_CONNECTION, <uint64_t>connection_id, NULL)
+
+    def counters(self):
+        """connections (open now), idle_ns (time spent waiting), running_ns (time since the thread started; 0
+        before)."""
+        cdef int64_t started = atomic_load(&self.state.started_ns)
+        cdef int64_t waiting = atomic_load(&self.state.selector.waiting_since_ns)
+        cdef int64_t now = monotonic_ns()
+        return {
+            "connections": atomic_load(&self.state.connections),
+            "idle_ns": atomic_load(&self.state.selector.idle_ns) + (now - waiting if waiting else 0),
+            "running_ns": now - started if started else 0,
+        }

@@ -1,0 +1,37 @@
+"""Delayed operations of one Processor: a heap of deadlines from which any entry can be taken out.
+
+A delayed fetch or produce completes either because a partition woke it (then its deadline is taken out) or because its
+deadline passed. Most complete early, so entries carry their place in the heap: removal is O(log n) and leaves nothing
+stale behind. Not shared between threads.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libcpp.vector cimport vector
+
+cdef struct PurgatoryEntry:
+    int64_t deadline_ns         # monotonic
+    int64_t place               # in the heap, plus one; 0: not in it
+    uint64_t token
+
+cdef cppclass PurgatoryState:
+    vector[PurgatoryEntry*] heap    # borrowed entries
+
+cdef void purgatory_add(PurgatoryState* p, PurgatoryEntry* entry, int64_t deadline_ns) noexcept nogil
+cdef void purgatory_remove(PurgatoryState* p, PurgatoryEntry* entry) noexcept nogil
+# The earliest entry if its deadline has passed, taken out; else NULL.
+cdef inline PurgatoryEntry* purgatory_pop_expired(PurgatoryState* p, int64_t now_ns) noexcept nogil:
+    if p.heap.empty() or p.heap[0].deadline_ns > now_ns:
+        return NULL
+    cdef PurgatoryEntry* entry = p.heap[0]
+    purgatory_remove(p, entry)
+    return entry
+
+
+# -1 when nothing waits.
+cdef inline int64_t purgatory_next_deadline(PurgatoryState* p) noexcept nogil:
+    return -1 if p.heap.empty() else p.heap[0].deadline_ns
+
+
+cdef class Purgatory:
+    cdef PurgatoryState* state
+    cdef dict entries

@@ -1,0 +1,113 @@
+"""The Selector: epoll over the connections of one Processor, with muting and idle expiry. Single-threaded.
+
+A channel is muted while it has a request in flight, while the memory pool is exhausted, and while the broker stops.
+Muting is lazy: the interest in EPOLLIN is given up only when bytes arrive on a muted channel, because most clients send
+nothing before they have their reply, and then a muted request costs no system call. A peer that goes away while its
+channel is muted is noticed through EPOLLRDHUP, once: the interest in it is given up with the first notice, so that a
+half-closed peer cannot make the loop spin.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from kafkapy._speedups.base.epoll cimport epoll_event
+from kafkapy._speedups.base.send cimport Send
+from kafkapy._speedups.base.transport cimport Transport
+from kafkapy._speedups.network.connection cimport ConnectionInfo
+from kafkapy._speedups.network.pending_request cimport PendingRequest
+from kafkapy._speedups.network.request_log cimport RequestRecord
+
+cdef enum MuteReason:
+    MUTE_REQUEST = 1            # a request is in flight or its reply is being written
+    MUTE_MEMORY = 2             # the memory pool is exhausted
+    MUTE_STOPPING = 4           # no new requests are read
+
+cdef cppclass KafkaChannel:
+    """One connection. Owned by its Processor's thread."""
+    Transport transport
+    ConnectionInfo* info        # referenced
+    uint32_t interest           # what epoll is asked for
+    int mute                    # MuteReason bits
+    bint closed                 # taken out; freed at the end of the loop's turn
+    bint peer_done              # the peer has shut down its side
+    bint close_after_send
+    bint away                   # a thread that was left behind sends its reply: nobody else touches transport and send
+    int sent_status             # what that came to (transport_send), and how many bytes
+    int64_t sent_bytes
+    int close_reason            # of a channel that was closed meanwhile
+    bint is_ready               # in the Processor's list of channels with bytes at hand
+    # the idle list, least recently used first
+    KafkaChannel* older
+    KafkaChannel* newer
+    int64_t active_ns           # monotonic
+    # the frame being received, when it does not fit into one read
+    uint8_t head[4]             # of a size that is not whole
+    int head_size
+    uint8_t* frame              # buffer, starting with the size; NULL: none
+    size_t frame_capacity
+    int64_t frame_have
+    int64_t frame_want          # with the 4-byte size
+    int64_t frame_reserved
+    # bytes that were read together with a request that is still in flight
+    uint8_t* ahead
+    size_t ahead_capacity
+    int64_t ahead_start
+    int64_t ahead_end
+    # the request in flight, and its reply
+    PendingRequest* request
+    Send* send
+    RequestRecord* record       # of the request whose reply is being sent, for the request log; NULL: not logged
+    int send_api                # whose reply is being sent, for the counters
+    int64_t send_received_ns
+
+cdef cppclass SelectorState:
+    int epoll_fd
+    int timer_fd                # wakes the selector; asked for an earlier time only, so that few waits cost a system
+                                # call
+    int64_t timer_ns            # monotonic, when it does; 0: never
+    int64_t max_idle_ns         # -1: never
+    KafkaChannel* oldest
+    KafkaChannel* newest
+    int64_t count
+    int64_t idle_ns             # atomic: time spent waiting, for the idle ratio
+    int64_t waiting_since_ns    # atomic; 0: not waiting now
+    epoll_event events[256]
+    int ready                   # events of this turn
+
+cdef enum:
+    SELECTOR_EVENTS = 256
+
+# 0 or an errno.
+cdef int selector_open(SelectorState* s, int wake_fd, int64_t max_idle_ns) noexcept nogil
+cdef void selector_close(SelectorState* s) noexcept nogil
+cdef int selector_add(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil
+cdef void selector_remove(SelectorState* s, KafkaChannel* channel) noexcept nogil
+# Waits until due_ns (monotonic; 0: not at all, -1: no limit) or until something is ready, sometimes earlier; fills
+# events and ready. The eventfd is the event with a NULL pointer, the timer the one with the selector's. Gives the time
+# (monotonic ns) after the wait.
+cdef int64_t selector_poll(SelectorState* s, int64_t due_ns, int64_t now_ns) noexcept nogil
+cdef void selector_timer_rang(SelectorState* s) noexcept nogil
+cdef inline void selector_want(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil:
+    if channel.interest != interest and not channel.closed:
+        selector_change(s, channel, interest)
+
+
+cdef void selector_change(SelectorState* s, KafkaChannel* channel, uint32_t interest) noexcept nogil
+cdef inline void selector_touch(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil:
+    channel.active_ns = now_ns
+    if s.newest != channel:
+        selector_make_newest(s, channel)
+
+
+cdef void selector_make_newest(SelectorState* s, KafkaChannel* channel) noexcept nogil
+# The least recently used channel if it has been idle for too long, else NULL.
+cdef inline KafkaChannel* selector_expired(SelectorState* s, int64_t now_ns) noexcept nogil:
+    if s.max_idle_ns < 0 or s.oldest == NULL or now_ns - s.oldest.active_ns < s.max_idle_ns:
+        return NULL
+    return s.oldest
+
+
+# Monotonic ns of the next possible expiry; -1: none.
+cdef inline int64_t selector_next_expiry(SelectorState* s) noexcept nogil:
+    if s.max_idle_ns < 0 or s.oldest == NULL:
+        return -1
+    return s.oldest.active_ns + s.max_idle_ns

@@ -1,1 +1,0 @@
-"""Has no Python interface: called through NetworkRequest and by request_driver.pyx (produce_answers.pxd)."""

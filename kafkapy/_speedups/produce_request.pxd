@@ -1,9 +1,0 @@
-"""Produce (api key 0): served versions 0 to 13, wholly in the data plane. See data_plane.pxd for the contract with the Processor."""
-
-from kafkapy._speedups.data_plane cimport DataPlaneState, Frame, Outcome
-
-cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil
-cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
-# What a worker does for an OUTCOME_WORKER: CPU alone, no lock, no disk.
-cdef void produce_work(void* parked) noexcept nogil
-cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil

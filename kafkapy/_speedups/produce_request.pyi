@@ -1,1 +1,0 @@
-"""Has no Python interface: called by the Processor and by request_driver.pyx (produce_request.pxd)."""

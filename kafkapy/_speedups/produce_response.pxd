@@ -1,8 +1,0 @@
-"""The reply to a Produce."""
-
-from kafkapy._speedups.data_plane cimport DataPlaneState
-from kafkapy._speedups.produce_state cimport ProduceState
-from kafkapy._speedups.send cimport Send
-
-# The whole reply frame for a finished state, or NULL when memory is out.
-cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) noexcept nogil

@@ -1,1 +1,0 @@
-"""Has no Python interface: used by produce_request.pyx (produce_response.pxd)."""

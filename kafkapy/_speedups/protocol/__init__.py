@@ -1,0 +1,1 @@
+"""Messages of the Kafka protocol: compiled plans, the decoder and the encoder."""

@@ -1,0 +1,11 @@
+"""The versions of Produce and Fetch for Python: (oldest, newest, first flexible one), and as message classes say them.
+
+See data_plane_versions.pxd.
+"""
+
+PRODUCE = (PRODUCE_OLDEST, PRODUCE_NEWEST, PRODUCE_FLEXIBLE)
+PRODUCE_VERSIONS = f"{PRODUCE_OLDEST}-{PRODUCE_NEWEST}"
+PRODUCE_FLEXIBLE_FROM = f"{PRODUCE_FLEXIBLE}+"
+FETCH = (FETCH_OLDEST, FETCH_NEWEST, FETCH_FLEXIBLE)
+FETCH_VERSIONS = f"{FETCH_OLDEST}-{FETCH_NEWEST}"
+FETCH_FLEXIBLE_FROM = f"{FETCH_FLEXIBLE}+"

@@ -1,0 +1,1 @@
+"""Requests that the data plane serves without Python: the contract, authorization and the partition table."""

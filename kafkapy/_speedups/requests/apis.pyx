@@ -1,0 +1,29 @@
+"""The table of the APIs that the data plane serves (see apis.pxd). A new one is a line here: {handle, resume, cancel,
+work}."""
+
+from kafkapy._speedups.base.send cimport send_free
+from kafkapy._speedups.records.compression cimport compression_thread_begin
+from kafkapy._speedups.requests.data_plane cimport API_FETCH, API_KEY_LIMIT, API_PRODUCE
+from kafkapy._speedups.requests.fetch.handle cimport fetch_cancel, fetch_forget_kept, fetch_handle, fetch_resume
+from kafkapy._speedups.requests.produce.handle cimport produce_cancel, produce_handle, produce_resume, produce_work
+
+cdef DataPlaneApi apis[API_KEY_LIMIT]
+apis[<int>API_PRODUCE] = DataPlaneApi(produce_handle, produce_resume, produce_cancel, produce_work, False)
+apis[<int>API_FETCH] = DataPlaneApi(fetch_handle, fetch_resume, fetch_cancel, NULL, True)
+
+
+cdef const DataPlaneApi* data_plane_api(int16_t api_key) noexcept nogil:
+    if api_key < 0 or api_key >= API_KEY_LIMIT or apis[api_key].handle == NULL:
+        return NULL
+    return &apis[api_key]
+
+
+cdef void data_plane_thread_begin() noexcept nogil:
+    compression_thread_begin()
+
+
+cdef void data_plane_forget(LeftMemory* left) noexcept nogil:
+    fetch_forget_kept(left.fetch)
+    left.fetch = NULL
+    send_free(left.send)
+    left.send = NULL

@@ -1,0 +1,188 @@
+"""What every data-plane thread shares, and the contract between the Processor and the two requests it serves itself.
+
+The Processor owns connections and frames. It gives a decoded header and the body to an API of the table (apis.pyx);
+`handle` answers with an `Outcome` and keep what they need across parking in a state object of their own
+(`ParkedState`). They know nothing of sockets:
+
+    OUTCOME_REPLY      outcome.send is the whole reply frame; the Processor sends it
+    OUTCOME_NO_REPLY   acks=0 and all went well; the channel is unmuted
+    OUTCOME_PARKED     outcome.parked keeps the request's state. Waiters were registered with (frame.wake,
+                       frame.wake_owner, frame.token). The Processor keeps the frame and calls resume(parked, timed_out)
+                       when woken by that token or at outcome.deadline_ns (monotonic), or cancel(parked) when the
+                       connection is gone. Each resume again ends in an Outcome.
+    OUTCOME_ASK        like PARKED without a deadline, but Python must decide something first: outcome.ask says what.
+                       The Processor posts the frame to the RequestChannel; Python's answer is put where outcome.ask
+                       says and the request is resumed. Only the answer resumes it: a wake that arrives meanwhile is
+                       stale and is ignored.
+    OUTCOME_CLOSE      the connection is closed (outcome.message says why, static text, logged once)
+    OUTCOME_WORKER     like ASK, but a thread of the worker pool has work to do (`work(parked)`), after which the
+                       request is resumed. Only its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is
+                       remembered.
+    OUTCOME_RESUME     comes by MAIL_OUTCOME only: whoever worked on the request apart from its network thread is done,
+                       and it is resumed
+
+MAIL_OUTCOME carries out what another thread left in PendingRequest.outcome (pending_request.pxd).
+
+Counters are relaxed atomics, read by the metrics collector.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libcpp.string cimport string
+from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.base.blocking cimport thread_self
+from kafkapy._speedups.base.event_queue cimport EventQueueState
+from kafkapy._speedups.base.posix cimport atomic_load, pthread_rwlock_t
+from kafkapy._speedups.base.seeded_hash cimport SeededHash
+from kafkapy._speedups.base.send cimport Send
+from kafkapy._speedups.base.wire cimport ByteBuffer
+from kafkapy._speedups.log.layout cimport LogState, wake_function
+from kafkapy._speedups.requests.fetch_session cimport FetchSessionCacheState
+from kafkapy._speedups.requests.partition_table cimport PartitionTableState
+
+cdef enum ApiKey:
+    API_PRODUCE = 0
+    API_FETCH = 1
+    API_VERSIONS = 18
+
+cdef enum:
+    API_KEY_LIMIT = 128             # api keys are below
+
+cdef enum AuthorizedOperation:      # Kafka's AclOperation codes
+    OPERATION_READ = 3
+    OPERATION_WRITE = 4
+    OPERATION_CLUSTER_ACTION = 9
+    OPERATION_IDEMPOTENT_WRITE = 12
+
+cdef cppclass AuthorizationCache:
+    """Per connection. Key: one byte operation, then the topic name (or "\\x00cluster" / "\\x01" + transactional id).
+    Dropped when its epoch is not the data plane's."""
+    int64_t epoch
+    unordered_map[string, bint, SeededHash] decisions
+    size_t key_bytes                # of all keys
+
+cdef cppclass ApiCounters:
+    int64_t requests
+    int64_t errors
+    int64_t request_bytes
+    int64_t response_bytes
+    int64_t queue_ns                # in the RequestChannel, waiting for Python
+    int64_t local_ns                # being handled
+    int64_t remote_ns               # parked
+    int64_t total_ns                # frame complete to last byte of the reply given to the kernel
+    int64_t total_histogram[32]     # count of requests with total time < 2**i microseconds
+
+cdef cppclass NodeEndpoint:
+    """Where clients of one listener reach a broker."""
+    string host
+    int32_t port
+    string rack
+    bint has_rack
+
+cdef cppclass DataPlaneState:
+    int32_t node_id
+    PartitionTableState* partitions
+    FetchSessionCacheState* sessions
+    EventQueueState* events
+    int64_t authorizer_epoch        # atomic; -1: everything is allowed (no authorizer that can deny)
+    int32_t fetch_max_bytes
+    string advertised_host          # for node endpoints in Produce v10+/Fetch v16+ replies (per listener: see Frame)
+    ApiCounters apis[API_KEY_LIMIT]
+    pthread_rwlock_t endpoints_lock
+    unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
+    int64_t request_log             # atomic; RequestLogLevel (request_log.pxd)
+    int64_t verify_transactions     # atomic; transaction.partition.verification.enable
+
+cdef enum AskKind:
+    ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache
+    ASK_VALIDATE = 1                # questions: index of the partition inside the parked state; answers by
+                                    # produce_replace_records / produce_refuse_records
+    ASK_CONVERT = 2                 # the same of a parked fetch; answers by fetch_give_records / fetch_refuse_records
+    ASK_VERIFY = 3                  # as ASK_VALIDATE; answers by produce_confirm_transaction / produce_refuse_records
+
+cdef cppclass Ask:
+    int kind
+    vector[string] questions
+
+# One request as the Processor hands it over. Valid until the outcome is final (reply, no reply, close) or cancelled.
+cdef struct LeftMemory:
+    # What a request that is done leaves for the next one of the same thread; NULL: nothing.
+    void* fetch                     # owned by fetch_request.pyx
+    Send* send
+    int64_t owner                   # atomic: the thread that runs the Processor (thread_self); 0: whoever has it
+
+cdef struct Frame:
+    int16_t api_key
+    int16_t api_version
+    int32_t correlation_id
+    const uint8_t* client_id        # borrowed from the frame buffer
+    int32_t client_id_size          # -1: null
+    uint8_t* body                   # the frame's buffer is this request's own: Produce patches offsets in it
+    int64_t body_size
+    int64_t received_ns             # monotonic, when the frame was whole
+    uint64_t token                  # of this request, unique in its Processor
+    wake_function wake
+    void* wake_owner
+    AuthorizationCache* authorization
+    LeftMemory* left                # its Processor's; for who handles it in that thread
+    int16_t listener_index          # which listener it came by
+    bint privileged                 # inter-broker listener
+
+cdef enum OutcomeKind:
+    OUTCOME_REPLY = 0
+    OUTCOME_NO_REPLY = 1
+    OUTCOME_PARKED = 2
+    OUTCOME_ASK = 3
+    OUTCOME_CLOSE = 4
+    OUTCOME_WORKER = 5
+    OUTCOME_RESUME = 6
+
+cdef struct Outcome:
+    int kind
+    Send* send
+    void* parked
+    int64_t deadline_ns
+    Ask* ask                        # owned by the parked state; valid until it is resumed or cancelled
+    const char* message
+
+# The partition that a parked request asks about. Borrowed from its log.
+cdef struct PartitionName:
+    int64_t log_id
+    const char* topic
+    int32_t partition
+
+# False when there is no log.
+cdef inline bint name_partition(const LogState* log, PartitionName* name) noexcept nogil:
+    if log == NULL:
+        return False
+    name.log_id = log.id
+    name.topic = log.topic.c_str()
+    name.partition = log.partition
+    return True
+
+
+# One API that the data plane serves: a line of the table in apis.pyx.
+cdef struct DataPlaneApi:
+    void (*handle)(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil
+    void (*resume)(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
+    void (*cancel)(DataPlaneState* plane, void* parked) noexcept nogil
+    void (*work)(void* parked) noexcept nogil       # a worker's part of an OUTCOME_WORKER; NULL: there is none
+    bint waits_for_records      # a long poll: answered with what there is when the broker stops, given up when the
+                                # client has shut down its side
+
+# Not of a thread that was left behind with its request.
+cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:
+    cdef int64_t owner = atomic_load(&left.owner)
+    return owner == 0 or owner == thread_self()
+
+
+# Remembers a leader that the reply names, once.
+cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil
+# Writes a reply's tagged fields: NodeEndpoints of those leaders that the listener knows, or none.
+cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders,
+                        ByteBuffer* out) noexcept nogil
+
+cdef class DataPlane:
+    cdef DataPlaneState* state
+    cdef object partitions, sessions, events      # Python owners, kept alive

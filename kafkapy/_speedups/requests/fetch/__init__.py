@@ -1,0 +1,1 @@
+"""Fetch: sessions, decode, handle, reply."""

@@ -1,0 +1,9 @@
+"""The reply to a Fetch."""
+
+from kafkapy._speedups.base.send cimport Send
+from kafkapy._speedups.requests.data_plane cimport DataPlaneState
+from kafkapy._speedups.requests.fetch.state cimport FetchState
+
+# The whole reply frame, record bytes as file regions, or NULL when memory is out or the reply would not fit a frame.
+# Creates or updates the session. Takes the read segments over.
+cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexcept nogil

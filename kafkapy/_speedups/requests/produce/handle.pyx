@@ -1,0 +1,655 @@
+"""Produce (api key 0), versions 0 to 13: decode, authorize, append, wait for acks, reply (Kafka's
+KafkaApis.handleProduceRequest and DelayedProduce).
+
+Versions 0 to 2 bring message sets of v0 and v1, which a worker converts before they are appended; Kafka 4 has given
+these versions up (KIP-896).
+
+A request goes through three stages and can park in each:
+
+    AUTHORIZE   all questions the connection's cache cannot answer are asked at once; nothing was appended yet
+    APPEND      each partition once. A full segment, records that Python must convert, or a first batch of a transaction
+                that the coordinator must confirm (KIP-890) park the request; partitions that are done stay done.
+                Compressed records are checked here as long as it takes about two milliseconds for all partitions
+                (INLINE_WORK); the others are checked by a worker
+    WAIT        acks=-1: until the high watermark has passed every appended batch, leadership is lost, or the time is
+                over
+
+The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Of several entries for
+one partition the last one counts and is answered, as in Kafka. Not done here: quotas (throttle time is 0).
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.base.error_codes cimport (
+    ERROR_INVALID_PRODUCER_ID_MAPPING,
+    ERROR_INVALID_RECORD,
+    ERROR_INVALID_REQUIRED_ACKS,
+    ERROR_INVALID_TOPIC_EXCEPTION,
+    ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_NONE,
+    ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_REQUEST_TIMED_OUT,
+    ERROR_TOPIC_AUTHORIZATION_FAILED,
+    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ERROR_UNKNOWN_SERVER_ERROR,
+    ERROR_UNKNOWN_TOPIC_ID,
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+)
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_load,
+    monotonic_ns,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.base.wire cimport load_int16, load_int32, load_int64
+from kafkapy._speedups.log.append cimport append_refused, log_append
+from kafkapy._speedups.log.append_checks cimport BATCHES_SINCE_VERSION, INLINE_WORK, check_by_worker
+from kafkapy._speedups.log.layout cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    LOG_PARK_VALIDATE,
+    LOG_PARK_VERIFY,
+    LOG_PARK_WORK,
+    WAIT_FLUSHED,
+    WAIT_HIGH_WATERMARK,
+    WAIT_SEGMENT,
+    AppendOptions,
+    AppendResult,
+    AppendStatus,
+    LogState,
+    Waiter,
+)
+from kafkapy._speedups.log.state cimport is_flushed_locked, log_remove_waiters, log_unref, log_wait, log_was_flush_due
+from kafkapy._speedups.protocol.data_plane_versions cimport PRODUCE_NEWEST, PRODUCE_OLDEST
+from kafkapy._speedups.records.record_batch cimport (
+    ATTRIBUTES_AT,
+    BATCH_HEADER_SIZE,
+    BATCH_LENGTH_AT,
+    LEGACY_MIN_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAGIC_V2,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL_FLAG,
+)
+from kafkapy._speedups.requests.authorization cimport (
+    DECISION_ALLOWED,
+    DECISION_DENIED,
+    RESOURCE_TOPIC,
+    RESOURCE_TRANSACTIONAL_ID,
+    Decision,
+    authorization_check,
+    authorization_trim,
+)
+from kafkapy._speedups.requests.data_plane cimport (
+    API_PRODUCE,
+    ASK_AUTHORIZE,
+    ASK_VALIDATE,
+    ASK_VERIFY,
+    OPERATION_WRITE,
+    OUTCOME_ASK,
+    OUTCOME_CLOSE,
+    OUTCOME_NO_REPLY,
+    OUTCOME_PARKED,
+    OUTCOME_REPLY,
+    OUTCOME_WORKER,
+)
+from kafkapy._speedups.requests.partition_table cimport (
+    LOOKUP_NOT_HOSTED,
+    LOOKUP_OK,
+    LeaderHint,
+    LookupStatus,
+    partition_by_name,
+    partition_leader,
+    topic_name_of,
+)
+from kafkapy._speedups.requests.produce.decode cimport produce_decode
+from kafkapy._speedups.requests.produce.reply cimport produce_response_build
+from kafkapy._speedups.requests.produce.state cimport (
+    PARTITION_DONE,
+    PARTITION_PENDING,
+    PARTITION_WAITING,
+    PRODUCE_APPEND,
+    PRODUCE_AUTHORIZE,
+    PRODUCE_WAIT,
+    ProducePartition,
+    ProduceState,
+    ProduceTopic,
+    fail_partition,
+)
+
+cdef extern from "<string>" namespace "std" nogil:
+    string to_string(size_t value)
+
+cdef enum:
+    FIRST_THAT_ADDS = 12            # of the versions: the broker adds the partition to the transaction (KIP-890)
+    ACKS_ALL = -1
+    ACKS_NONE = 0
+    ACKS_LEADER = 1
+    APPENDS_A_TURN = 256            # partitions, before other connections have theirs
+    SEGMENT_WAIT_MS = 30000         # the least a request waits for a new segment, whatever its own timeout says:
+                                    # nothing was appended yet
+    NS_PER_MS = 1000000
+
+cdef const char* UNSUPPORTED = b"a Produce request of a version that is not served"
+cdef const char* MALFORMED = b"a Produce request that cannot be decoded"
+cdef const char* FAILED_WITHOUT_ACKS = b"an error while serving a Produce request with acks=0"
+cdef const char* OUT_OF_MEMORY = b"no memory for a Produce reply"
+cdef const char* ADMIN_CLIENT_ID = b"__admin_client"
+
+
+# ---- the state -------------------------------------------------------------------------------------------------------
+
+cdef ProduceState* state_new(Frame* frame) noexcept nogil:
+    cdef ProduceState* state = new ProduceState()
+    state.frame = frame[0]
+    state.stage = PRODUCE_AUTHORIZE
+    state.segment_deadline_ns = 0
+    state.acks_deadline_ns = 0
+    state.ask.kind = ASK_AUTHORIZE
+    return state
+
+
+cdef void state_free(ProduceState* state) noexcept nogil:
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if state.partitions[i].log != NULL:
+            log_unref(state.partitions[i].log)
+        free(state.partitions[i].replaced)
+        free(state.partitions[i].result.record_errors)
+    del state
+
+
+cdef void remove_waiters(ProduceState* state) noexcept nogil:
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if state.partitions[i].log != NULL and state.partitions[i].stage != PARTITION_DONE:
+            log_remove_waiters(state.partitions[i].log, state.frame.wake_owner, state.frame.token)
+
+
+cdef void close_with(ProduceState* state, const char* message, Outcome* outcome) noexcept nogil:
+    outcome.kind = OUTCOME_CLOSE
+    outcome.message = message
+    state_free(state)
+
+
+cdef void finish(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
+    """Everything is decided: the reply, or what takes its place with acks=0."""
+    cdef bint failed = False
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if state.partitions[i].result.error != ERROR_NONE:
+            failed = True
+            break
+    if failed:
+        atomic_count(&plane.apis[<int>API_PRODUCE].errors, 1)
+    authorization_trim(state.frame.authorization)
+    if state.acks == ACKS_NONE:
+        if failed:
+            close_with(state, FAILED_WITHOUT_ACKS, outcome)
+            return
+        outcome.kind = OUTCOME_NO_REPLY
+        state_free(state)
+        return
+    outcome.send = produce_response_build(plane, state)
+    if outcome.send == NULL:
+        close_with(state, OUT_OF_MEMORY, outcome)
+        return
+    outcome.kind = OUTCOME_REPLY
+    state_free(state)
+
+
+# ---- stage 1: authorization, look-up ---------------------------------------------------------------------------------
+
+cdef bint is_transactional(const ProducePartition* partition) noexcept nogil:
+    return (partition.records_size >= BATCH_HEADER_SIZE and <int8_t>partition.records[MAGIC_AT] == MAGIC_V2
+            and load_int16(partition.records + ATTRIBUTES_AT) & TRANSACTIONAL_FLAG)
+
+
+cdef bint has_transactional_records(ProduceState* state) noexcept nogil:
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        if is_transactional(&state.partitions[i]):
+            return True
+    return False
+
+
+cdef void allow_one_producer(ProduceState* state) noexcept nogil:
+    """A transactional id has one producer. The coordinator is asked once for the whole request, so all batches must be
+    of the same one."""
+    cdef const ProducePartition* partition
+    cdef const uint8_t* first = NULL
+    cdef bint several = False
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if not is_transactional(partition) or load_int64(partition.records + PRODUCER_ID_AT) < 0:
+            continue
+        if first == NULL:
+            first = partition.records
+        elif memcmp(first + PRODUCER_ID_AT, partition.records + PRODUCER_ID_AT, PRODUCER_EPOCH_AT + 2 - PRODUCER_ID_AT):
+            several = True
+            break
+    if not several:
+        return
+    for i in range(state.partitions.size()):
+        if state.partitions[i].stage == PARTITION_PENDING:
+            fail_partition(&state.partitions[i], ERROR_INVALID_PRODUCER_ID_MAPPING)
+            state.partitions[i].result.message = b"the transactional records are of more than one producer"
+
+
+cdef bint is_internal_topic(const string& name) noexcept nogil:
+    return name.compare(b"__consumer_offsets") == 0 or name.compare(b"__transaction_state") == 0 or name.compare(b"__share_group_state") == 0
+
+
+cdef bint from_admin_client(Frame* frame) noexcept nogil:
+    return frame.client_id_size == 14 and memcmp(frame.client_id, ADMIN_CLIENT_ID, 14) == 0
+
+
+cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topic,
+                  ProducePartition* partition) noexcept nogil:
+    cdef LookupStatus status = partition_by_name(
+        plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(), partition.index, &partition.log)
+    cdef LeaderHint hint
+    if status == LOOKUP_OK or status == LOOKUP_NOT_HOSTED:
+        if partition.records_size < 0 or (partition.records_size == 0
+                                          and state.frame.api_version >= BATCHES_SINCE_VERSION):
+            fail_partition(partition, ERROR_INVALID_RECORD)
+            partition.result.message = b"a partition of a Produce request must have exactly one record batch"
+        elif state.acks != ACKS_ALL and state.acks != ACKS_LEADER and state.acks != ACKS_NONE:
+            fail_partition(partition, ERROR_INVALID_REQUIRED_ACKS)
+        elif is_internal_topic(topic.resolved) and not from_admin_client(&state.frame):
+            fail_partition(partition, ERROR_INVALID_TOPIC_EXCEPTION)
+        elif status == LOOKUP_NOT_HOSTED:
+            fail_partition(partition, ERROR_NOT_LEADER_OR_FOLLOWER)
+            hint = partition_leader(plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(),
+                                    partition.index)
+            partition.result.leader_id = hint.leader_id
+            partition.result.leader_epoch = hint.leader_epoch
+    else:
+        fail_partition(partition, ERROR_UNKNOWN_TOPIC_OR_PARTITION)
+
+
+cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
+    """False when questions must be asked first. Else every partition that cannot be appended to has its error, and the
+    others their log."""
+    cdef Decision decision
+    cdef ProduceTopic* topic
+    cdef ProducePartition* partition
+    cdef bint transactional = has_transactional_records(state)
+    cdef bint transaction_denied = False
+    cdef vector[int] decisions
+    cdef size_t i
+    cdef size_t j
+    state.asked.clear()
+    state.ask.kind = ASK_AUTHORIZE
+    state.ask.questions.clear()
+    if transactional:
+        if state.transactional_id_size < 0:
+            transaction_denied = True
+        else:
+            decision = authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID,
+                                           state.transactional_id,
+                                           state.transactional_id_size, &state.asked, &state.ask.questions)
+            transaction_denied = decision == DECISION_DENIED
+    if transaction_denied:
+        for j in range(state.partitions.size()):
+            fail_partition(&state.partitions[j], ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return True
+    for i in range(state.topics.size()):
+        topic = &state.topics[i]
+        if topic.topic_id != NULL:
+            if topic.resolved.empty() and not topic_name_of(plane.partitions, topic.topic_id, &topic.resolved):
+                decisions.push_back(DECISION_ALLOWED)       # an unknown id tells nothing about a topic
+                continue
+        elif topic.resolved.empty() and topic.name_size > 0:
+            topic.resolved.assign(<const char*>topic.name, topic.name_size)
+        decisions.push_back(authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TOPIC,
+                                                topic.resolved.data(),
+                                                topic.resolved.size(), &state.asked, &state.ask.questions))
+    if state.ask.questions.size():
+        outcome.kind = OUTCOME_ASK
+        outcome.ask = &state.ask
+        outcome.parked = state
+        return False
+    for i in range(state.topics.size()):
+        topic = &state.topics[i]
+        for j in range(topic.first, topic.first + topic.count):
+            partition = &state.partitions[j]
+            if partition.superseded:
+                continue
+            if topic.topic_id != NULL and topic.resolved.empty():
+                fail_partition(partition, ERROR_UNKNOWN_TOPIC_ID)
+            elif decisions[i] == DECISION_DENIED:
+                fail_partition(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)
+            else:
+                look_up(plane, state, topic, partition)
+    if transactional:
+        allow_one_producer(state)
+    return True
+
+
+# ---- stage 2: append -------------------------------------------------------------------------------------------------
+
+cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nogil:
+    """Takes the reason, and hides offsets that mean nothing. Record errors keep the log start offset, as Kafka does."""
+    partition.result = result[0]
+    partition.result.base_offset = -1
+    partition.result.last_offset = -1
+    partition.result.log_append_time_ms = -1
+    if partition.result.error == ERROR_NONE:
+        partition.result.error = ERROR_UNKNOWN_SERVER_ERROR
+    partition.stage = PARTITION_DONE
+
+
+cdef bint holds_no_message(ProduceState* state, ProducePartition* partition) noexcept nogil:
+    """Before version 3 a partition may come without one whole message: nothing is appended, and that is no error."""
+    cdef int32_t length
+    if state.frame.api_version >= BATCHES_SINCE_VERSION:
+        return False
+    if partition.records_size < LOG_OVERHEAD:
+        return True
+    length = load_int32(partition.records + <int>BATCH_LENGTH_AT)
+    return length >= LEGACY_MIN_SIZE and length > partition.records_size - LOG_OVERHEAD
+
+
+cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
+    """False when the request was parked or asked about; the outcome says which."""
+    cdef ProducePartition* partition
+    cdef AppendOptions options
+    cdef AppendResult result
+    cdef AppendStatus status
+    cdef Waiter waiter
+    cdef vector[size_t] parked
+    cdef vector[size_t] unverified
+    cdef bint wants_segment = False
+    cdef bint wants_worker = False
+    cdef int64_t work = INLINE_WORK
+    cdef size_t i
+    options.required_acks = <int8_t>state.acks
+    options.api_version = state.frame.api_version
+    options.current_leader_epoch = -1
+    options.work = &work
+    options.now_ms = wall_clock_ms()
+    options.adds_partitions = state.frame.api_version >= FIRST_THAT_ADDS
+    options.verify = options.adds_partitions or atomic_load(&plane.verify_transactions)
+    waiter.kind = WAIT_SEGMENT
+    waiter.threshold = 0
+    waiter.wake = state.frame.wake
+    waiter.owner = state.frame.wake_owner
+    waiter.token = state.frame.token
+    state.ask.kind = ASK_VALIDATE
+    state.ask.questions.clear()
+    for i in range(state.appended, state.partitions.size()):
+        if i - state.appended == APPENDS_A_TURN and parked.empty():
+            # Others have their turn now.
+            state.appended = i
+            state.frame.wake(state.frame.wake_owner, state.frame.token)
+            outcome.kind = OUTCOME_PARKED
+            outcome.deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
+            outcome.parked = state
+            return False
+        partition = &state.partitions[i]
+        if partition.stage != PARTITION_PENDING:
+            continue
+        options.validated = partition.validated
+        options.checked = partition.checked
+        options.guard = partition.guard
+        clear_result(&result)
+        status = log_append(partition.log, <uint8_t*>partition.records, partition.records_size, &options, &waiter,
+                            &result)
+        if status == LOG_APPENDED:
+            partition.result = result
+            partition.result.error = ERROR_NONE
+            partition.stage = PARTITION_DONE
+            if state.acks == ACKS_ALL or (state.acks == ACKS_LEADER and log_was_flush_due(partition.log)):
+                partition.stage = PARTITION_WAITING
+        elif status == LOG_PARK_SEGMENT:
+            wants_segment = True
+            parked.push_back(i)
+        elif status == LOG_PARK_WORK:
+            partition.result = result
+            partition.for_worker = True
+            wants_worker = True
+            parked.push_back(i)
+        elif status == LOG_PARK_VALIDATE:
+            ask_about(state, i)
+            parked.push_back(i)
+        elif status == LOG_PARK_VERIFY:
+            partition.asked_guard = result.guard
+            unverified.push_back(i)
+            parked.push_back(i)
+        elif result.error == ERROR_INVALID_RECORD and holds_no_message(state, partition):
+            partition.stage = PARTITION_DONE
+        else:
+            refuse(partition, &result)
+        if result.checked:
+            partition.checked = True
+    if wants_worker:
+        # The others look again when that is done.
+        if wants_segment:
+            remove_waiters(state)
+        outcome.kind = OUTCOME_WORKER
+        outcome.parked = state
+        return False
+    if state.ask.questions.empty() and unverified.size():
+        # Records that a worker has to look into come first; then the coordinator is asked about everything at once.
+        state.ask.kind = ASK_VERIFY
+        for i in range(unverified.size()):
+            ask_about(state, unverified[i])
+    if state.ask.questions.size():
+        # Only the answer may resume the request now; the append after it asks for the segment again if that is still
+        # not there.
+        if wants_segment:
+            remove_waiters(state)
+        outcome.kind = OUTCOME_ASK
+        outcome.ask = &state.ask
+        outcome.parked = state
+        return False
+    if wants_segment:
+        if state.segment_deadline_ns == 0:
+            state.segment_deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms,
+                                                                      <int>SEGMENT_WAIT_MS) * NS_PER_MS
+        outcome.kind = OUTCOME_PARKED
+        outcome.deadline_ns = state.segment_deadline_ns
+        outcome.parked = state
+        return False
+    return True
+
+
+cdef void clear_result(AppendResult* result) noexcept nogil:
+    result.error = ERROR_NONE
+    result.duplicate = False
+    result.base_offset = -1
+    result.last_offset = -1
+    result.log_append_time_ms = -1
+    result.log_start_offset = -1
+    result.leader_id = -1
+    result.leader_epoch = -1
+    result.required_high_watermark = 0
+    result.message = NULL
+    result.record_errors = NULL
+    result.record_error_count = 0
+    result.guard = 0
+    result.checked = False
+
+
+cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:
+    state.ask.questions.push_back(to_string(index))
+
+
+# ---- stage 3: flush.messages, and acks=-1 ----------------------------------------------------------------------------
+
+cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept nogil:
+    """Whether a flush is waited for that flush.messages has made due; Kafka does it in the thread that appends.
+
+    Then Kafka's Partition.checkEnoughReplicasReachOffset: done when the high watermark has passed the batch or this
+    broker leads no more.
+    """
+    cdef LogState* log = partition.log
+    cdef int16_t error = ERROR_NONE
+    cdef bint done = True, flushed
+    pthread_mutex_lock(&log.mutex)
+    flushed = is_flushed_locked(log, partition.result.last_offset)
+    if log.offline_errno:
+        error = ERROR_KAFKA_STORAGE_ERROR
+    elif log.deleted:
+        error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+    elif flushed and state.acks == ACKS_LEADER:
+        pass
+    elif not log.leader:
+        error = ERROR_NOT_LEADER_OR_FOLLOWER
+        partition.result.leader_id = log.leader_id
+        partition.result.leader_epoch = log.leader_epoch
+    elif flushed and log.high_watermark >= partition.result.required_high_watermark:
+        if log.in_sync_replicas < log.config.min_in_sync_replicas:
+            error = ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    else:
+        done = False
+    pthread_mutex_unlock(&log.mutex)
+    if done:
+        partition.result.error = error
+        partition.stage = PARTITION_DONE
+    return not done and not flushed
+
+
+cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) noexcept nogil:
+    """False when the request was parked.
+
+    First the waiters are registered, then the condition is looked at: leadership lost between the append and the
+    registration wakes nobody, but is seen by the look; lost after it, it wakes.
+    """
+    cdef ProducePartition* partition
+    cdef Waiter waiter
+    cdef size_t i
+    cdef size_t waiting = 0
+    cdef bint flushing = False
+    for i in range(state.partitions.size()):
+        if state.partitions[i].stage == PARTITION_WAITING:
+            flushing = check_acks(state, &state.partitions[i]) or flushing
+            waiting += state.partitions[i].stage == PARTITION_WAITING
+    if waiting == 0:
+        return True
+    if timed_out or (state.timeout_ms <= 0 and not flushing):
+        for i in range(state.partitions.size()):
+            if state.partitions[i].stage == PARTITION_WAITING:
+                fail_partition(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
+        return True
+    waiter.wake = state.frame.wake
+    waiter.owner = state.frame.wake_owner
+    waiter.token = state.frame.token
+    waiting = 0
+    flushing = False
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if partition.stage == PARTITION_WAITING:
+            waiter.kind = WAIT_FLUSHED
+            waiter.threshold = partition.result.last_offset
+            if log_wait(partition.log, &waiter):
+                waiter.kind = WAIT_HIGH_WATERMARK
+                waiter.threshold = partition.result.required_high_watermark - 1
+                log_wait(partition.log, &waiter)
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if partition.stage == PARTITION_WAITING:
+            flushing = check_acks(state, partition) or flushing
+            if partition.stage == PARTITION_WAITING:
+                waiting += 1
+            else:
+                log_remove_waiters(partition.log, state.frame.wake_owner, state.frame.token)
+    if waiting == 0:
+        return True
+    outcome.kind = OUTCOME_PARKED
+    outcome.parked = state
+    if flushing:
+        # The client's timeout is for other replicas, not for our disk.
+        outcome.deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
+    else:
+        if state.acks_deadline_ns == 0:
+            state.acks_deadline_ns = monotonic_ns() + <int64_t>state.timeout_ms * NS_PER_MS
+        outcome.deadline_ns = state.acks_deadline_ns
+    return False
+
+
+cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcome* outcome) noexcept nogil:
+    """Goes on from the state's stage as far as it can."""
+    cdef size_t i
+    if state.stage == PRODUCE_AUTHORIZE:
+        if not authorize(plane, state, outcome):
+            return
+        state.stage = PRODUCE_APPEND
+        timed_out = False
+    if state.stage == PRODUCE_APPEND:
+        if not append_all(plane, state, outcome):
+            if not (timed_out and outcome.kind == OUTCOME_PARKED):
+                return
+            remove_waiters(state)
+            for i in range(state.partitions.size()):
+                if state.partitions[i].stage == PARTITION_PENDING:
+                    fail_partition(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
+        state.stage = PRODUCE_WAIT
+        timed_out = False
+    if wait_for_acks(state, timed_out, outcome):
+        finish(plane, state, outcome)
+
+
+# ---- the contract with the Processor ---------------------------------------------------------------------------------
+
+cdef void clear_outcome(Outcome* outcome) noexcept nogil:
+    outcome.kind = OUTCOME_CLOSE
+    outcome.send = NULL
+    outcome.parked = NULL
+    outcome.deadline_ns = 0
+    outcome.ask = NULL
+    outcome.message = NULL
+
+
+cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil:
+    cdef ProduceState* state
+    clear_outcome(outcome)
+    if frame.api_version < PRODUCE_OLDEST or frame.api_version > PRODUCE_NEWEST:
+        outcome.message = UNSUPPORTED
+        return
+    state = state_new(frame)
+    if not produce_decode(state):
+        close_with(state, MALFORMED, outcome)
+        return
+    run(plane, state, False, outcome)
+
+
+cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil:
+    cdef ProduceState* state = <ProduceState*>parked
+    clear_outcome(outcome)
+    remove_waiters(state)
+    run(plane, state, timed_out, outcome)
+
+
+cdef void produce_work(void* parked) noexcept nogil:
+    cdef ProduceState* state = <ProduceState*>parked
+    cdef ProducePartition* partition
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if not partition.for_worker:
+            continue
+        partition.for_worker = False
+        if check_by_worker(<uint8_t*>partition.records, partition.records_size, &partition.result.rules,
+                           &partition.result) == ERROR_NONE:
+            partition.checked = True
+        else:
+            append_refused(partition.log, partition.records_size)
+            refuse(partition, &partition.result)
+
+
+cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
+    cdef ProduceState* state = <ProduceState*>parked
+    remove_waiters(state)
+    state_free(state)

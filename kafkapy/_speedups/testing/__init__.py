@@ -1,0 +1,1 @@
+"""Kernels for tests only. Wheels do not contain them."""

@@ -1,0 +1,13 @@
+from kafkapy._speedups.log.partition_log import PartitionLog
+
+HIGH_WATERMARK: int
+LAST_STABLE_OFFSET: int
+LOG_END: int
+SEGMENT: int
+
+class LogWaiter:
+    def __init__(self, log: PartitionLog) -> None: ...
+    def wait(self, kind: int, threshold: int) -> bool: ...
+    @property
+    def wakes(self) -> int: ...
+    def remove(self) -> None: ...

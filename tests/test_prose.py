@@ -1,0 +1,144 @@
+"""The words of the pages and of the command line: forbidden ones are absent, summary lines are short, files exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+from kafkapy.tools import cli, server_command
+
+ROOT = Path(__file__).parent.parent
+MOST_WORDS = 12
+"""Words of a summary line."""
+
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "plugins").glob("*/README.md")),
+]
+CODE = re.compile(r"^```.*?^```|^    .*?$|`[^`\n]*`|\]\([^)\n]*\)|<!--.*?-->", re.MULTILINE | re.DOTALL)
+"""Parts of a page that are no prose: code blocks, code words, the targets of links, comments."""
+SENTENCE_START = r"(?:(?<=[.:;?!] )|(?<=\| )|^[ \t]*(?:[-#>]+[ \t]+|[0-9]+\.[ \t]+)*)(?:\*\*|_)?"
+FORBIDDEN = {
+    "anew": re.compile(r"\banew\b", re.IGNORECASE),
+    "but for": re.compile(r"\bbut for\b", re.IGNORECASE),
+    "comes to": re.compile(r"\bcomes to\b", re.IGNORECASE),
+    "is had": re.compile(r"\b(?:is|are|was|be) had\b", re.IGNORECASE),
+    "a sentence whose subject is no noun": re.compile(
+        SENTENCE_START + r"(?:What|Who|Whoever|Whatever|Those|That which|One that)\b", re.MULTILINE
+    ),
+}
+
+
+def wrong(text: str) -> list[str]:
+    """Each forbidden use in a text, with the words around it. Lines of one paragraph are one line."""
+    joined = re.sub(r"(?<!\n)\n(?!\n|[ \t]*(?:[-#|>*]|[0-9]+\.))", " ", text)
+    return [
+        f"{name}: ...{joined[max(0, found.start() - 20) : found.end() + 30]!r}"
+        for name, pattern in FORBIDDEN.items()
+        for found in pattern.finditer(joined)
+    ]
+
+
+def commands(group: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """The command and all below it, by the words that one types. Commands of installed plugins are left out."""
+    yield path, group
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for name in cli.COMMANDS if group is cli.main else group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None, name
+            yield from commands(command, f"{path} {name}")
+
+
+def spark_commands() -> Iterator[tuple[str, click.Command]]:
+    """The Spark connector's commands; some modules of theirs need pyspark."""
+    if find_spec("pyspark") is not None and find_spec("pyarrow") is not None:
+        from kafkapy_spark.cli import main
+
+        yield from commands(main, "kafkapy-spark")
+
+
+COMMANDS = dict([*commands(cli.main, "kafkapy"), ("kafkapy-server", server_command.command), *spark_commands()])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is sent anew.",
+        "All but for one.",
+        "That comes to nothing.",
+        "It cannot be had, and is had\nnowhere.",
+        "The broker stops. What is left is deleted.",
+        "- Those of the topic.",
+        "| Who waits |",
+        "## What differs",
+        "A broker. One\nthat fails stops.",
+    ],
+)
+def test_forbidden_words_are_found(text: str) -> None:
+    assert wrong(text)
+
+
+def test_other_uses_are_not() -> None:
+    assert wrong("The log says what failed, and who asked for\nthose records. The broker comes\n\nto an end.") == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_no_forbidden_words(page: Path) -> None:
+    assert wrong(CODE.sub("``", page.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_no_forbidden_words(name: str) -> None:
+    command = COMMANDS[name]
+    texts = [command.help or "", *(getattr(each, "help", None) or "" for each in command.params)]
+    assert [problem for text in texts for problem in wrong(text)] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_a_short_summary(name: str) -> None:
+    summary = (COMMANDS[name].help or "").strip().partition("\n")[0]
+    assert summary.endswith(".")
+    assert len(summary.split()) <= MOST_WORDS, summary
+
+
+def test_the_summaries_of_the_first_help_page_are_short() -> None:
+    assert [line for _, line in cli.COMMANDS.values() if len(line.split()) > MOST_WORDS] == []
+
+
+# --- the table of CONTRIBUTING ------------------------------------------------------------------------------------
+
+ROW = re.compile(r"^\| (?P<what>an? .+?) \| (?P<rest>.+) \|$", re.MULTILINE)
+NAMED_FILE = re.compile(r"`([\w./-]+\.(?:pyx|pxd|pyi|py|md))`")
+QUESTIONS = (
+    "an API version", "an API", "a codec", "a topic key", "a broker key", "a metric", "a CLI command",
+    "an Arrow column", "a hook", "a client option", "a kernel",
+)  # fmt: skip
+
+
+def rows() -> dict[str, str]:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("## I want to add ...")[2].partition("\n## ")[0]
+    return {match["what"]: match["rest"] for match in ROW.finditer(table)}
+
+
+def test_contributing_answers_the_questions_of_newcomers() -> None:
+    assert set(QUESTIONS) <= set(rows())
+
+
+@pytest.mark.parametrize(("what", "rest"), rows().items(), ids=list(rows()))
+def test_the_files_that_contributing_names_exist(what: str, rest: str) -> None:
+    """A kernel is named without its folder; every row names a test to copy."""
+    names = NAMED_FILE.findall(rest)
+    assert any(Path(name).name.startswith("test_") for name in names), what
+    for name in names:
+        if "/" in name or name == "setup.py":
+            assert (ROOT / name).is_file(), name
+        else:
+            assert [*(ROOT / "kafkapy" / "_speedups").rglob(name)], name
