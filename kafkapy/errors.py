@@ -221,6 +221,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The streams topology epoch is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The streams topology epoch is older than the group's."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker holds as many share sessions as it may."
+    GROUP_DELETION_FAILED = 134, False, "The group could not be deleted."
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, False, "The description of the streams topology was not stored."
+    CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller with that id is registered."
     # fmt: on
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import pickle
+from pathlib import Path
 
 import pytest
 from kafka import errors as kafka_python
@@ -25,6 +26,13 @@ def test_codes_are_dense_from_minus_one() -> None:
 @pytest.mark.parametrize("code", sorted(INDEPENDENT))
 def test_names_agree_with_an_independent_table(code: int) -> None:
     assert ErrorCode(code).name == INDEPENDENT[code].message
+
+
+def test_codes_are_those_of_kafka_4_4() -> None:
+    """tests/reference/kafka_4_4/errors.txt: code, name, and whether a client may try again."""
+    text = (Path(__file__).parent / "reference" / "kafka_4_4" / "errors.txt").read_text()
+    ours = [f"{each:d} {each.name} {'retriable' if each.retriable else 'final'}" for each in sorted(ErrorCode)]
+    assert ours == text.splitlines()
 
 
 def test_every_code_but_none_has_a_message() -> None:

@@ -54,7 +54,14 @@ def authorize(context: RequestContext, kind: int, name: str) -> None:
         if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
             raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     else:
-        raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be altered")
+        raise error_for(ErrorCode.INVALID_REQUEST, no_configuration(kind))
+
+
+def no_configuration(kind: int) -> str:
+    """The sentence about a type of resources that have no configuration here."""
+    if kind == ConfigResourceType.CLIENT_METRICS:
+        return "This broker collects no metrics of clients (KIP-714), and keeps no configuration for that."
+    return f"Resources of type {kind} have no configuration."
 
 
 class AlteredResource(Protocol):

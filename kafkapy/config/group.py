@@ -20,6 +20,7 @@ from kafkapy.config.config_def import (
     one_of,
 )
 from kafkapy.config.entries import ConfigEntry, ConfigSynonym
+from kafkapy.config.suggestions import did_you_mean
 from kafkapy.errors import ConfigError
 from kafkapy.types import ConfigSource, ConfigType
 
@@ -130,7 +131,8 @@ def parse_group(overrides: Mapping[str, str]) -> dict[str, int]:
     for name, raw in overrides.items():
         key = GROUP_CONFIG_DEF.get(name)
         if key is None:
-            raise ConfigError(name, raw, "is not a group configuration key")
+            question = did_you_mean(name, GROUP_CONFIG_DEF.names)
+            raise ConfigError(name, raw, "is not a group configuration key" + (f"; {question}" if question else ""))
         value = key.parse(raw)
         if name in BROKER_KEYS:
             values[name] = value

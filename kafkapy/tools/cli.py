@@ -6,11 +6,15 @@ may add commands (`register_commands`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
 from kafkapy.tools.lazy_group import LazyGroup
+from kafkapy.tools.terminal import fitted
 from kafkapy.version import __version__
 
 __all__ = ["main"]
@@ -30,8 +34,35 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 """Name: (location of the command, its line in the help)."""
 
 
+PREFIX = "Error: "
+"""What click writes before the sentence of an error."""
+
+
+@contextmanager
+def _errors_between_words() -> Iterator[None]:
+    """The sentence of an error is broken into lines as wide as the terminal on stderr, between words."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.ClickException as error:
+        sentence = fitted(PREFIX + error.format_message(), sys.stderr).removeprefix(PREFIX)
+        error.format_message = lambda: sentence  # type: ignore[method-assign]
+        raise
+
+
 class _GroupWithPlugins(LazyGroup):
     """A group that asks plugins only for unknown names."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """The options before the command's name."""
+        with _errors_between_words():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The command, its own options included."""
+        with _errors_between_words():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *sorted(_listed_plugin_commands())]

@@ -26,13 +26,37 @@ __all__ = ["configs"]
 TYPES = ("topic", "broker", "broker-logger", "group", "client-metrics")
 ALL_BROKERS = "default"
 """Name of the dynamic configuration of all brokers, in place of a broker's id."""
+MISSING_NAMES = {
+    "topic": "Give the name of a topic; kafkapy topics list shows them.",
+    "broker": f"Give the id of a broker, or {ALL_BROKERS} for all; kafkapy cluster brokers shows them.",
+    "broker-logger": "Give the id of a broker; kafkapy cluster brokers shows them.",
+    "group": "Give the name of a group; kafkapy groups list shows them.",
+    "client-metrics": "Give the name of a subscription.",
+}
+"""The error for a missing NAME, by TYPE."""
 OPERATIONS = {"+=": "append", "-=": "subtract", "=": "set"}
+
+
+class _Type(click.Choice[str]):
+    """A type of resources, or more than one of them as kafka-configs.sh has it (topics, brokers, ...)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """click.BadParameter with the closest type."""
+        one = value.removesuffix("s") if value not in TYPES else value
+        if one not in TYPES and (question := did_you_mean(one, TYPES)):
+            self.fail(f"{value!r} is no type of resources; {question}", param, ctx)
+        return super().convert(one, param, ctx)
 
 
 class _ResourceName(click.ParamType[str]):
     """A resource's name, completed by the type before it."""
 
     name = "name"
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """What name is expected after the type."""
+        kind = ctx.params.get("kind") if ctx else None
+        return MISSING_NAMES.get(str(kind), "A name is expected after the type.")
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from kafkapy.tools.options import GROUP, TOPIC
@@ -41,7 +65,7 @@ class _ResourceName(click.ParamType[str]):
         return known.shell_complete(ctx, param, incomplete) if known else []
 
 
-type_argument = click.argument("kind", metavar="TYPE", type=click.Choice(TYPES))
+type_argument = click.argument("kind", metavar="TYPE", type=_Type(TYPES))
 name_argument = click.argument("name", metavar="NAME", type=_ResourceName())
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkapy.errors import ErrorCode, KafkaError, NoError
+from kafkapy.errors import ErrorCode, KafkaError, NoError, UnknownMemberIdError
 from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.missing_names import NOT_AUTHORIZED, check_groups, group_problem, no_group
 from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, json_option, yes_option
@@ -216,6 +216,8 @@ def remove_members(
             group = _described(admin, [name], False)[name]
             wanted = [MemberToRemove(member_id=each.member_id, reason=reason) for each in group.members]
         results = admin.remove_group_members(name, wanted)
+        if any(error is UnknownMemberIdError for error in results.values()):
+            _described(admin, [name], False)
     _report("member", {member: _error_name(error) for member, error in results.items()}, "removed", as_json)
 
 
@@ -368,4 +370,6 @@ def _explained(name: str) -> str:
         return NOT_AUTHORIZED
     if name == "NonEmptyGroupError":
         return "the group has members; stop them, or remove them with kafkapy groups remove-members GROUP --all"
+    if name == "UnknownMemberIdError":
+        return "the group has no such member; kafkapy groups describe GROUP --members shows those that it has"
     return str(getattr(errors, name)()).rstrip(".")

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.tools.lazy_group import CommandGroup
-from kafkapy.tools.options import cluster_options, connected, json_option
+from kafkapy.tools.missing_names import topics_by_name
+from kafkapy.tools.options import cluster_options, connected, json_option, parse_partitions
 from kafkapy.tools.output import Column, Output, size_text
 from kafkapy.types import TopicPartition, TopicPartitionReplica
 
@@ -58,6 +59,7 @@ def describe(settings: dict[str, object], broker_list: str | None, topic_list: s
     with connected(settings) as admin:
         brokers = _brokers(admin, broker_list)
         found = {broker: _directories(admin, broker, topics) for broker in brokers}
+        _check_topics(admin, topics or set(), found.values())
     if as_json:
         listed = [{"broker": broker, "logDirs": directories} for broker, directories in found.items()]
         print(json.dumps({"version": 1, "brokers": listed}))
@@ -91,10 +93,10 @@ def move(
 ) -> None:
     """Move partitions to another log directory of their broker.
 
-    A move to the current directory of a partition cancels its move. Example: kafkapy log-dirs move
-    orders-0 orders-1 --to /disk2/kafka
+    A partition is TOPIC-NUMBER, or TOPIC:PARTITIONS as in other commands. A move to the current directory of a
+    partition cancels its move. Example: kafkapy log-dirs move orders-0 orders-1 --to /disk2/kafka
     """
-    wanted = sorted({_parse_partition(text) for text in partitions})
+    wanted = sorted({partition for text in partitions for partition in _parse_partitions(text)})
     with connected(settings) as admin:
         if broker is None:
             brokers = _brokers(admin, None)
@@ -111,10 +113,50 @@ def move(
         if wait:
             moving = [partition for partition, error in outcomes.items() if error is ErrorCode.NONE]
             outcomes |= _wait(admin, broker, directory, moving)
-    _report(outcomes, directory, broker, wait, as_json)
+        reasons = {
+            partition: _reason(admin, broker, partition, error)
+            for partition, error in outcomes.items()
+            if error is not ErrorCode.NONE
+        }
+    _report(outcomes, reasons, directory, broker, wait, as_json)
 
 
-def _report(outcomes: Outcomes, directory: str, broker: int, waited: bool, as_json: bool) -> None:
+def _reason(admin: KafkaAdminClient, broker: int, partition: TopicPartition, error: ErrorCode) -> str:
+    """Why a partition cannot be moved, and what can be done instead."""
+    from kafkapy.tools.topics import partitions_of
+
+    if error is ErrorCode.LOG_DIR_NOT_FOUND:
+        there = ", ".join(str(each["logDir"]) for each in _directories(admin, broker, set()))
+        return f"Broker {broker} has no such log directory; it has {there}."
+    if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        try:
+            partitions_of(admin, [f"{partition.topic}:{partition.partition}"])
+        except KafkaError as missing:
+            return str(missing)
+        return f"Broker {broker} has no replica of {partition}; kafkapy topics describe shows which have."
+    return _message(error)
+
+
+def _check_topics(admin: KafkaAdminClient, wanted: Collection[str], found: Iterable[Sequence[Row]]) -> None:
+    """KafkaError for a topic that is in no directory, and not in the cluster either."""
+    there = {
+        each["partition"].rpartition("-")[0]
+        for directories in found
+        for directory in directories
+        for each in directory["partitions"]
+    }
+    if missing := sorted(set(wanted) - there):
+        topics_by_name(admin, missing)
+
+
+def _report(
+    outcomes: Outcomes,
+    reasons: Mapping[TopicPartition, str],
+    directory: str,
+    broker: int,
+    waited: bool,
+    as_json: bool,
+) -> None:
     done = "moved" if waited else "move begun"
     output = Output(as_json)
     if as_json:
@@ -129,15 +171,14 @@ def _report(outcomes: Outcomes, directory: str, broker: int, waited: bool, as_js
                 "partition": str(partition),
                 "broker": broker,
                 "log_dir": directory,
-                "outcome": done if error is ErrorCode.NONE else _message(error),
+                "outcome": done if error is ErrorCode.NONE else reasons[partition],
             }
             for partition, error in outcomes.items()
         ]
         output.rows(lines, MOVE_COLUMNS)
-    failed = [error for error in outcomes.values() if error is not ErrorCode.NONE]
-    if failed:
-        what = "; ".join(sorted({_message(error).rstrip(".") for error in failed}))
-        raise KafkaError(f"{len(failed)} of {len(outcomes)} partitions cannot be moved to {directory}: {what}.")
+    if reasons:
+        what = "; ".join(sorted({reason.rstrip(".") for reason in reasons.values()}))
+        raise KafkaError(f"{len(reasons)} of {len(outcomes)} partitions cannot be moved to {directory}: {what}")
 
 
 def _brokers(admin: KafkaAdminClient, listed: str | None) -> list[int]:
@@ -216,11 +257,14 @@ def _wait(admin: KafkaAdminClient, broker: int, directory: str, moving: list[Top
     return outcomes
 
 
-def _parse_partition(text: str) -> TopicPartition:
+def _parse_partitions(text: str) -> list[TopicPartition]:
+    topic, numbers = parse_partitions(text)
+    if numbers is not None:
+        return [TopicPartition(topic, number) for number in numbers]
     topic, dash, number = text.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdecimal() or int(number) >= 1 << 31:
         raise click.UsageError(f"{text!r} is not a partition: give TOPIC-NUMBER, such as orders-0.")
-    return TopicPartition(topic, int(number))
+    return [TopicPartition(topic, int(number))]
 
 
 def _error_name(error: ErrorCode) -> str | None:

@@ -6,13 +6,25 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafkapy.config.suggestions import did_you_mean
-from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.errors import ErrorCode, KafkaError, TransactionalIdNotFoundError, error_for
 
 if TYPE_CHECKING:
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
 
-__all__ = ["NOT_AUTHORIZED", "check_groups", "group_problem", "no_group", "no_topic", "topic_problem", "topics_by_name"]
+__all__ = [
+    "NOT_AUTHORIZED",
+    "NO_SUCH_TOPIC",
+    "check_groups",
+    "check_transactional_ids",
+    "group_problem",
+    "no_group",
+    "no_topic",
+    "no_transactional_id",
+    "topic_problem",
+    "topics_by_name",
+]
 
+NO_SUCH_TOPIC = "the cluster has no such topic, kafkapy topics list shows those that it has"
 NOT_AUTHORIZED = "not authorized, the client's principal needs an ACL that allows this operation on it"
 
 
@@ -68,6 +80,29 @@ def check_groups(admin: KafkaAdminClient, names: Iterable[str]) -> None:
         if isinstance(found, KafkaError) and found.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             raise KafkaError(group_problem(name, found))
         raise no_group(admin, name)
+
+
+def check_transactional_ids(admin: KafkaAdminClient, names: Iterable[str]) -> None:
+    """KafkaError for an id that no producer has used."""
+    wanted = list(names)
+    try:
+        admin.describe_transactions(wanted)
+    except TransactionalIdNotFoundError as error:
+        raise no_transactional_id(admin, wanted) or error from None
+
+
+def no_transactional_id(admin: KafkaAdminClient, names: Iterable[str]) -> KafkaError | None:
+    """The error for the first of the ids that the cluster does not know."""
+    known = {each.transactional_id for listings in admin.list_transactions().values() for each in listings}
+    missing = next((name for name in names if name not in known), None)
+    if missing is None:
+        return None
+    question = did_you_mean(missing, known)
+    if not question:
+        return KafkaError(
+            f"There is no transactional id {missing}. kafkapy transactions list shows those that there are."
+        )
+    return KafkaError(f"There is no transactional id {missing}; {question}")
 
 
 def group_problem(name: str, error: KafkaError) -> str:

@@ -201,7 +201,7 @@ def _remedy(error: Exception) -> str:
 def one_sentence(error: Exception | str) -> str:
     """The error as one line that begins and ends like a sentence."""
     text = printable(" ".join(str(error).split())) or type(error).__name__
-    if text.partition(" ")[0].islower():  # not a name such as maxTasks
+    if text.partition(" ")[0].islower() and not text.startswith("kafkapy"):  # neither a name such as maxTasks, nor ours
         text = text[0].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else text + "."
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafkapy.tools.terminal import echo, json_without_controls, printable
+from kafkapy.tools.terminal import echo, fitted, json_without_controls, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,7 +106,9 @@ class Output:
     def say(self, text: str, style: str | None = None) -> None:
         """Print a sentence for a person; nothing in JSON."""
         if self.terminal:
-            self.console.print(printable(text), style=style, markup=False, soft_wrap=True)
+            self.console.print(
+                fitted(printable(text), self.console.file), style=style, markup=False, highlight=False, soft_wrap=True
+            )
         elif not self.as_json:
             print(text)
 
@@ -272,7 +274,7 @@ def is_regular_file(stream: Any) -> bool:
 def tell(text: str) -> None:
     """Print a line on stderr when it is a terminal."""
     if sys.stderr.isatty():
-        print(printable(text, one_line=True), file=sys.stderr)
+        print(fitted(printable(text, one_line=True), sys.stderr), file=sys.stderr)
 
 
 def counted(count: int) -> str:

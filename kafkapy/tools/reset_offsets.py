@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkapy.config.suggestions import did_you_mean
 from kafkapy.errors import KafkaError, NoError
 from kafkapy.tools.options import GROUP, TOPIC, cluster_options, connected, json_option
-from kafkapy.tools.output import Column, Output
+from kafkapy.tools.output import Column, Output, tell
 from kafkapy.tools.terminal import echo
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
 
@@ -100,6 +101,8 @@ def reset_offsets(
     specs = _times(target, value)
     with connected(settings) as admin:
         current = {partition: each.offset for partition, each in admin.list_group_offsets(group)[group].items()}
+        if not current:
+            tell(_without_offsets(admin, group))
         partitions = _partitions(admin, group, current, places, all_topics, value if target == "from_file" else None)
         wanted = _specs(target, value, specs, partitions, current)
         new = admin.reset_targets(wanted)
@@ -117,6 +120,13 @@ def reset_offsets(
         return
     output.heading(group, "reset" if execute else "dry run: nothing is changed without --execute")
     output.rows(rows, COLUMNS)
+
+
+def _without_offsets(admin: KafkaAdminClient, group: str) -> str:
+    """For who has misspelt a group: one without offsets is as good as any for the cluster."""
+    known = {each["group_id"] for each in admin.list_groups()} - {group}
+    question = did_you_mean(group, known)
+    return f"Group {group} has no offsets so far" + (f"; {question}" if question else ".")
 
 
 def _target(scenario: Mapping[str, Any]) -> tuple[str, Any]:

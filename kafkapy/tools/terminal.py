@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from typing import Any
 
-__all__ = ["PrintableFormatter", "echo", "json_without_controls", "printable", "printable_bytes"]
+__all__ = ["PrintableFormatter", "echo", "fitted", "json_without_controls", "printable", "printable_bytes"]
 
 CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 SPACES = {"\t": "\\t", "\n": "\\n"}
@@ -46,6 +47,23 @@ def printable_bytes(data: bytes) -> bytes:
 def json_without_controls(text: str) -> str:
     """The same JSON, with \\u escapes for remaining control characters."""
     return RAW_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def fitted(text: str, stream: Any) -> str:
+    """A sentence for a person with line breaks between its words, where `stream` is a terminal, which by itself breaks
+    lines inside of words."""
+    if not stream.isatty():
+        return text
+    import os
+    import textwrap
+
+    try:
+        width = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return text
+    if not width:
+        return text
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
 
 
 def echo(text: str) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.errors import ErrorCode, KafkaError, OffsetOutOfRangeError, error_for
 from kafkapy.tools.lazy_group import CommandGroup
-from kafkapy.tools.missing_names import NOT_AUTHORIZED, topics_by_name
+from kafkapy.tools.missing_names import NO_SUCH_TOPIC, NOT_AUTHORIZED, no_topic, topics_by_name
 from kafkapy.tools.options import (
     TOPIC,
     cluster_options,
@@ -180,6 +180,8 @@ def alter(settings: dict[str, object], name: str, partitions: int, dry_run: bool
     """
     with connected(settings) as admin:
         results = admin.create_partitions({name: partitions}, validate_only=dry_run, raise_errors=False).results
+        if any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in results):
+            raise no_topic(admin, name)
     done = f"could have {partitions} partitions" if dry_run else f"has {partitions} partitions now"
     answers = [
         {"name": each.name, "error_code": each.error_code, "error_message": each.error_message} for each in results
@@ -205,6 +207,8 @@ def delete(settings: dict[str, object], names: tuple[str, ...], if_exists: bool,
             if there:
                 click.confirm(f"Delete {', '.join(there)} with all records?", abort=True, err=True)
         deleted = admin.delete_topics(wanted, raise_errors=False)["topics"]
+        if not if_exists and [topic["error_code"] for topic in deleted] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]:
+            raise no_topic(admin, *wanted)
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else ErrorCode.NONE
     _report([_outcome(topic, "deleted", ignored=missing, ignored_text="does not exist") for topic in deleted], as_json)
 
@@ -225,7 +229,10 @@ def delete_records(settings: dict[str, object], places: tuple[str, ...], before:
         if not yes and sys.stdin.isatty():
             which = "all records" if before == "end" else f"the records below offset {before}"
             click.confirm(f"Delete {which} of {', '.join(places)}?", abort=True, err=True)
-        deleted = admin.delete_records(dict.fromkeys(partitions, offset))
+        try:
+            deleted = admin.delete_records(dict.fromkeys(partitions, offset))
+        except OffsetOutOfRangeError:
+            raise KafkaError(_outside(admin, partitions, offset)) from None
     rows = [
         {"topic": partition.topic, "partition": partition.partition, "first_offset": answer["low_watermark"]}
         for partition, answer in sorted(deleted.items())
@@ -275,6 +282,16 @@ def _there(admin: KafkaAdminClient, names: Sequence[str]) -> list[str]:
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     codes = {topic["name"]: topic["error_code"] for topic in admin.describe_topics(names)}
     return [name for name in names if codes[name] != missing]
+
+
+def _outside(admin: KafkaAdminClient, partitions: Sequence[TopicPartition], offset: int) -> str:
+    """The sentence about an offset that lies behind the end of one of the partitions."""
+    ends = admin.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.LATEST))
+    short = [f"{place} ends at {ends[place].offset}" for place in partitions if ends[place].offset < offset]
+    return (
+        f"Offset {offset} is outside of the log: {', '.join(short) or 'it is shorter by now'}. --before end deletes "
+        "all records, kafkapy topics describe --offsets shows first and last offsets."
+    )
 
 
 def _listed(topic: Mapping[str, Any]) -> Row:
@@ -358,7 +375,7 @@ def _outcome(answer: Mapping[str, Any], done: str, ignored: int = 0, ignored_tex
     code = answer["error_code"]
     error = None
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and code != ignored:
-        error = "the cluster has no such topic"
+        error = NO_SUCH_TOPIC
     elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         error = NOT_AUTHORIZED
     elif code and code != ignored:
@@ -385,4 +402,4 @@ def _report(rows: Sequence[Row], as_json: bool) -> None:
     failed = [row for row in rows if row["error"] is not None]
     if failed:
         said = "; ".join(f"topic {row['topic']}: {row['outcome'].rstrip('.')}" for row in failed)
-        raise KafkaError(f"{said[0].upper()}{said[1:]}.")
+        raise KafkaError(said)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkapy.errors import KafkaError
+from kafkapy.errors import KafkaError, TransactionalIdNotFoundError
 from kafkapy.tools.lazy_group import CommandGroup
+from kafkapy.tools.missing_names import check_transactional_ids, no_transactional_id
 from kafkapy.tools.options import TOPIC, cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output, time_text
 from kafkapy.types import TopicPartition
@@ -114,7 +115,8 @@ def list_(
         for each in listings
     ]
     filtered = bool(states or producers or duration or pattern)
-    empty = "No transactional id matches." if filtered else "No producer of the cluster uses transactions."
+    other = "No transactional id matches. kafkapy transactions list shows all."
+    empty = other if filtered else "No producer of the cluster uses transactions."
     Output(as_json).rows(sorted(rows, key=lambda row: str(row["transactional_id"])), LIST_COLUMNS, empty)
 
 
@@ -125,7 +127,10 @@ def list_(
 def describe(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -> None:
     """Show transactional ids with their open transactions."""
     with connected(settings) as admin:
-        found = admin.describe_transactions(ids)
+        try:
+            found = admin.describe_transactions(ids)
+        except TransactionalIdNotFoundError as error:
+            raise no_transactional_id(admin, ids) or error from None
     now_ms = int(time.time() * 1000)
     rows = [
         {
@@ -154,8 +159,10 @@ def describe_producers(
     settings: dict[str, object], topic: str, partition: int, broker: int | None, as_json: bool
 ) -> None:
     """Show the producers in a partition's state."""
-    place = TopicPartition(topic, partition)
+    from kafkapy.tools.topics import partitions_of
+
     with connected(settings) as admin:
+        (place,) = partitions_of(admin, [f"{topic}:{partition}"])
         found = admin.describe_producers([place], broker)[place].active_producers
     empty = (
         f"Partition {place} has no producer state: no idempotent or transactional producer has written to it lately."
@@ -238,8 +245,10 @@ def abort(
 
     if (start_offset is None) == (producer_id is None) or (producer_id is None) != (producer_epoch is None):
         raise click.UsageError("Give --start-offset, or --producer-id and --producer-epoch.")
-    place = TopicPartition(topic, partition)
+    from kafkapy.tools.topics import partitions_of
+
     with connected(settings) as admin:
+        (place,) = partitions_of(admin, [f"{topic}:{partition}"])
         if producer_id is not None and producer_epoch is not None:
             spec = AbortTransactionSpec(place, producer_id, producer_epoch, coordinator_epoch)
         else:
@@ -258,6 +267,7 @@ def abort(
 def terminate(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -> None:
     """Abort the open transactions of ids, and fence their producers."""
     with connected(settings) as admin:
+        check_transactional_ids(admin, ids)  # one that is new would be made
         fenced = admin.fence_producers(ids)
     rows = [
         {"transactional_id": name, "producer_id": producer, "producer_epoch": epoch}

@@ -353,6 +353,8 @@ def test_tables_that_are_none_of_records(servers: str, topic: str) -> None:
                 producer.send_arrow(table, to)
         with pytest.raises(KafkaTimeoutError):
             producer.send_arrow(pa.table({"value": ["a"], "partition": [99]}), topic)
+        with pytest.raises(TypeError, match="a table comes first, then the topic: a str is no table"):
+            producer.send_arrow(topic, pa.table({"value": ["a"]}))  # type: ignore[arg-type]
 
 
 def test_a_table_larger_than_the_buffer_waits_for_room(servers: str, topic: str) -> None:

@@ -331,6 +331,10 @@ def test_misspelt_topics_groups_and_keys(kafkapy: CommandLine, name: Name) -> No
         ("configs", "set", "topic", wrong, "retention.ms=5"),
         ("topics", "delete-records", wrong, "--before", "end", "-y"),
         ("groups", "reset-offsets", "g", "-t", wrong, "--to-latest"),
+        ("topics", "alter", wrong, "-p", "9"),
+        ("topics", "delete", wrong, "-y"),
+        ("transactions", "describe-producers", wrong, "0"),
+        ("log-dirs", "describe", "--topic-list", wrong),
     ):
         assert kafkapy.failure(*arguments) == f"The cluster has no topic {wrong}; {meant}", arguments
     for arguments in (
@@ -345,6 +349,39 @@ def test_misspelt_topics_groups_and_keys(kafkapy: CommandLine, name: Name) -> No
     wrong = group.replace("billing", "biling")
     for arguments in (("groups", "describe", wrong), ("groups", "delete", wrong, "-y")):
         assert kafkapy.failure(*arguments) == f"The cluster has no group {wrong}; did you mean {group}?"
+
+
+def test_offsets_of_a_group_that_is_not_there_are_set_with_a_word_of_warning(
+    at: At, topic: str, kafkapy: CommandLine, name: Name
+) -> None:
+    group = f"shipping-of-{name()}"
+    kafkapy.done("groups", "reset-offsets", group, "-t", topic, "--to-latest", "--execute")
+    wrong = group.replace("shipping", "shiping")
+    shown = at("groups", "reset-offsets", wrong, "-t", topic, "--to-latest").end()
+    assert f"Group {wrong} has no offsets so far; did you mean {group}" in " ".join(shown.split())
+    assert "so far" not in at("groups", "reset-offsets", group, "-t", topic, "--to-latest").end()
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "describe", "nope"),
+        ("groups", "reset-offsets", "g", "-t", "t"),
+        ("configs", "describe", "broker"),
+        ("log-dirs", "move", "orders", "--to", "d"),
+        ("consume", "nope", "--from", "yesterday"),
+    ],
+    ids=" ".join,
+)
+def test_sentences_break_between_words_only(
+    at: At, kafkapy: CommandLine, command: tuple[str, ...], columns: int
+) -> None:
+    shown = at(*command, columns=columns).end()
+    lines = shown[shown.index("Error: ") :].splitlines()
+    assert len(lines) > 1 or len(lines[0]) < columns
+    assert all(len(line) <= columns for line in lines)
+    assert " ".join(lines) == kafkapy(*command).stderr.splitlines()[-1]
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

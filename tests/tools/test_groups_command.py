@@ -67,7 +67,13 @@ def test_members_are_shown_and_removed(kafkapy: CommandLine, broker: Broker, top
         assert said.startswith(f"Group {group}: the group has members; stop them")
         assert "removed" in kafkapy.done("groups", "remove-members", group, "--all", "--reason", "a test")
         said = kafkapy.failure("groups", "remove-members", group, "--member", "nobody")
-        assert said == "Member nobody: The coordinator does not know this member."
+        assert said == (
+            "Member nobody: the group has no such member; kafkapy groups describe GROUP --members shows those that it "
+            "has."
+        )
+    missing = name()
+    said = kafkapy.failure("groups", "remove-members", missing, "--member", "nobody")
+    assert said.startswith(f"The cluster has no group {missing}")
 
 
 def test_groups_that_are_not_there(kafkapy: CommandLine, name: Name) -> None:
@@ -201,8 +207,17 @@ def test_transactions_are_listed_described_and_ended(
     (fenced,) = kafkapy.json("transactions", "terminate", transactional_id)
     assert (fenced["producer_id"], fenced["producer_epoch"]) > (shown["producer_id"], shown["producer_epoch"])
     del producer
-    missing = name()
-    assert kafkapy.failure("transactions", "describe", missing) == f"There is no transactional id {missing}."
+    misspelt = f"{transactional_id}s"
+    for command in ("describe", "terminate"):
+        assert kafkapy.failure("transactions", command, "nobody") == (
+            "There is no transactional id nobody. kafkapy transactions list shows those that there are."
+        )
+        said = kafkapy.failure("transactions", command, misspelt)
+        assert said.startswith(f"There is no transactional id {misspelt}; did you mean {transactional_id}")
+    assert misspelt not in {row["transactional_id"] for row in kafkapy.rows("transactions", "list")}
+    for name_of, *options in (("describe-producers",), ("abort", "--start-offset", "0")):
+        said = kafkapy.failure("transactions", name_of, topic, "9", *options)
+        assert said == f"Topic {topic} has no partition 9: it has partitions 0 to 1."
     for arguments in (("abort", topic, "0"), ("abort", topic, "0", "--producer-id", "4")):
         assert kafkapy.failure("transactions", *arguments, code=2).startswith("Give ")
     assert kafkapy.failure("transactions", "find-hanging", "--partition", "1", code=2) == "--partition needs --topic."

@@ -31,7 +31,14 @@ def test_topics_that_exist_and_that_do_not(kafkapy: CommandLine, topic: str, nam
     assert kafkapy.failure("topics", "create", topic) == f"Topic {topic}: Topic '{topic}' already exists."
     assert kafkapy.done("topics", "create", topic, "--if-not-exists") == f"Topic {topic} exists already.\n"
     missing = name()
-    assert kafkapy.failure("topics", "delete", missing, "-y") == f"Topic {missing}: the cluster has no such topic."
+    assert kafkapy.failure("topics", "delete", missing, "-y").startswith(f"The cluster has no topic {missing}")
+    assert kafkapy.failure("topics", "delete", missing, name(), "-y").endswith(
+        "the cluster has no such topic, kafkapy topics list shows those that it has."
+    )
+    said = kafkapy.failure("topics", "create", name(), "-c", "retention.msec=1")
+    assert said.endswith("did you mean retention.ms or retention.bytes or local.retention.ms?")
+    said = kafkapy.failure("topics", "delete-records", f"{topic}:1", "--before", "8", "-y")
+    assert said.startswith(f"Offset 8 is outside of the log: {topic}-1 ends at 0. --before end deletes all records")
     assert kafkapy.done("topics", "delete", missing, "--if-exists") == f"Topic {missing} does not exist.\n"
     assert kafkapy.failure("topics", "describe", topic, missing).startswith(f"The cluster has no topic {missing}")
     other = name()
@@ -141,6 +148,27 @@ def test_configurations_that_are_not_there(kafkapy: CommandLine, topic: str) -> 
         == f"Topic {topic} has no configuration nope. --all shows every key."
     )
     assert kafkapy.failure("configs", "describe", "broker", "7") == "The cluster has no broker 7; it has 1."
+    assert kafkapy.failure("configs", "set", "broker", "1", "log.dirs=/d") == (
+        "Broker 1 has log.dirs from the file that it was started with, and takes no other value while it runs."
+    )
+    assert "is not a group configuration key; did you mean consumer.session.timeout.ms" in kafkapy.failure(
+        "configs", "set", "group", "g", "consumer.session.timeout=1"
+    )
+    for arguments in (("describe", "client-metrics", "m"), ("set", "client-metrics", "m", "match=a=b")):
+        assert "This broker collects no metrics of clients" in kafkapy.failure("configs", *arguments)
+
+
+def test_types_of_resources_are_named_as_in_kafkas_tool_too(kafkapy: CommandLine, topic: str) -> None:
+    kafkapy.done("configs", "set", "topics", topic, "retention.ms=7")
+    (row,) = kafkapy.rows("configs", "describe", "topics", topic)
+    assert (row["key"], row["value"]) == ("retention.ms", "7")
+    assert kafkapy.rows("configs", "describe", "brokers", "default") == []
+    assert kafkapy.failure("configs", "describe", "topc", topic, code=2).endswith(
+        "'topc' is no type of resources; did you mean topic?"
+    )
+    assert "'xyzzy' is not one of 'topic', 'broker'" in kafkapy.failure("configs", "describe", "xyzzy", "n", code=2)
+    said = kafkapy.failure("configs", "describe", "broker", code=2)
+    assert said.endswith("Give the id of a broker, or default for all; kafkapy cluster brokers shows them.")
 
 
 def test_the_cluster(kafkapy: CommandLine, admin: KafkaAdminClient) -> None:

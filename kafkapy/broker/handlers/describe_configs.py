@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafkapy.broker import loggers
+from kafkapy.broker.alter_configs import no_configuration
 from kafkapy.broker.context import RequestContext
 from kafkapy.config.entries import ConfigEntry
 from kafkapy.config.group import describe_group
@@ -110,7 +111,7 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
             return _entries(context, request, _cluster_defaults(context, keys))
         _require_this_broker(context, name)
         return _entries(context, request, broker.dynamic_config.config.describe(keys))
-    raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be described")
+    raise error_for(ErrorCode.INVALID_REQUEST, no_configuration(kind))
 
 
 def _require_this_broker(context: RequestContext, name: str) -> None:

@@ -257,12 +257,20 @@ class ConfigAdmin(AdminRouting):
             known = found[resource.resource_type.name.lower()][resource.name]
             unknown = sorted(set(resource.configs or ()) - set(known))
             if unknown:
-                kind = resource.resource_type.name.lower().replace("_", " ")
-                question = did_you_mean(unknown[0], known)
-                raise ValueError(
-                    f"{kind} {resource.name} has no configuration {', '.join(unknown)} that can be set"
-                    + (f"; {question}" if question else "")
-                )
+                raise ValueError(await self._why_unknown(resource, unknown, known))
+
+    async def _why_unknown(self, resource: ConfigResource, unknown: Sequence[str], known: Iterable[str]) -> str:
+        kind = resource.resource_type.name.lower().replace("_", " ")
+        found = await self.describe_configs([ConfigResource(*resource.key)], config_filter=ConfigFilterType.ALL)
+        if set(unknown) <= set(found[resource.resource_type.name.lower()][resource.name]):
+            return (
+                f"{kind} {resource.name} has {', '.join(unknown)} from the file that it was started with, and takes "
+                "no other value while it runs"
+            )
+        question = did_you_mean(unknown[0], known)
+        return f"{kind} {resource.name} has no configuration {', '.join(unknown)} that can be set" + (
+            f"; {question}" if question else ""
+        )
 
     async def _serves_incremental(self) -> bool:
         deadline = self.deadline()

@@ -60,7 +60,13 @@ def checksum(table: Any) -> int:
 
 
 def _table_of(data: Any) -> pa.Table:
-    return pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else pa.table(data)
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        return pa.table(data)
+    except TypeError as error:
+        kind = type(data).__name__
+        raise TypeError(f"a table comes first, then the topic: a {kind} is no table of Arrow's ({error})") from None
 
 
 def _sendable(table: pa.Table, needs_topic: bool) -> pa.Table:

@@ -137,6 +137,11 @@ INTENDED = [
         "Keys of 4.4, which older releases do not have.",
     ),
     Intended(
+        "^DESCRIBE_CLUSTER .*_admin: (create|configs)$",
+        rf"\.({NEW_IN_4_4}): only ours|config_entries: 35 elements",
+        "The same, in what other clients make of the answers.",
+    ),
+    Intended(
         "^DESCRIBE_CONFIGS .*: broker",
         r"<share\.coordinator\.append\.linger\.ms>",
         "The default is that of 4.4; 4.1 has another one.",
@@ -179,9 +184,14 @@ INTENDED = [
         "A level that is none is a malformed request; Kafka fails with UNKNOWN_SERVER_ERROR for every partition.",
     ),
     Intended(
-        "^FETCH .*: partition twice$",
-        "elements",
-        "A partition named twice is answered twice; Kafka keeps the last.",
+        "^FETCH .*: unknown (topic|partition) (joins|stays)$",
+        "session_id: 0, theirs 'set'|error_code: 70, theirs 0|elements",
+        "A session ends when a topic or partition joins that does not exist: it would be kept for nobody.",
+    ),
+    Intended(
+        "^LIST_OFFSETS .*: isolation (2|-1)$",
+        "error_code: 42, theirs -1",
+        "A level that is none is INVALID_REQUEST; Kafka fails with UNKNOWN_SERVER_ERROR.",
     ),
     Intended(
         "^FETCH .*: replica 7$",

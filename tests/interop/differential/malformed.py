@@ -46,7 +46,7 @@ def malformed_frames(peer: Peer, version: int) -> None:
     send("tag twice", frame(header(18, 3, tags=b"\x00") + b"\x02a\x021\x02\x07\x01x\x07\x01y"))
     for key in (-1, 93, 999, 32767):
         send(f"API key {key}", frame(header(key, 0)))
-    for newer in (-1, 5, 99, 32767):
+    for newer in (-1, 6, 99, 32767):
         send(f"ApiVersions version {newer}", frame(header(18, newer, tags=b"\x00") + b"\x02a\x021\x00"))
     send("ApiVersions version 99 with no body", frame(header(18, 99)))
     send("ApiVersions version 99 with another body", frame(header(18, 99) + bytes(range(40))))
