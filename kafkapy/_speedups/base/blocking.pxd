@@ -7,8 +7,8 @@ mail and becomes a spare.
 
     RUNNING  --begin-->  section n  --end-->  RUNNING
                              | the monitor, or the thread itself at a place that is known to be slow
-                          TAKING  -->  ALONE   (separate() has been called, the heir runs; no word of the Processor's
-                                  may be touched any more)
+                          TAKING  -->  ALONE   separate() has been called and the heir runs: the thread may touch no
+                                               word of the Processor any more
 
 Only a thread that has said what it does (`may_leave`) can be left behind; all others, Python's too, pass through
 sections without a trace.

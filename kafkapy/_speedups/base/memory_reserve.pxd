@@ -6,8 +6,8 @@
                             for memory that others free, for a minute at most.
     large ones              What a client's numbers decide (frames, arrays of a request, replies) is asked for first, by
                             has_room and by malloc, and its connection is closed when there is none.
-    while the reserve is gone   memory_is_short: no large frame is taken in, so that what is there lasts until the
-                                reserve could be had again.
+    no reserve left         memory_is_short: no large frame is taken in, so that what is there lasts until the reserve
+                            could be had again.
 
 `install` is the broker's alone: in a client's process std::bad_alloc stays the program's own affair.
 """

@@ -32,7 +32,8 @@ cdef extern from * nogil:
         return (int64_t)t.tv_sec * 1000000000LL + t.tv_nsec;
     }
 
-    // Of all threads together: memory for something thread-local would have to be allocated, and glibc ends the process when it cannot be.
+    // Shared by all threads: a thread-local would be allocated at its first use, and glibc ends the process when that
+    // fails.
     std::atomic<int64_t> kp_since(0);
     std::atomic<int64_t> kp_last(0);
 

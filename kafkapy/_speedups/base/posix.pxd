@@ -28,8 +28,9 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef extern from "<pthread.h>" nogil:
     """
-    /* glibc lets readers pass a writer that waits: on a busy broker the control plane would wait for ever. No thread may then lock for reading
-       twice; every reader here leaves before it locks anything else. */
+    /* glibc lets readers pass a writer that waits: on a busy broker the control plane would wait for ever. This lock
+       prefers writers, so no thread may lock it twice for reading; every reader here leaves before it locks anything
+       else. */
     static inline int kp_rwlock_init(pthread_rwlock_t* lock) {
         pthread_rwlockattr_t attributes;
         pthread_rwlockattr_init(&attributes);

@@ -29,7 +29,8 @@ cdef extern from * nogil:
             if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn) {
                 struct timespec now;
                 clock_gettime(CLOCK_REALTIME, &now);
-                drawn = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u + (uint64_t)now.tv_sec + (uint64_t)(uintptr_t)&drawn;
+                drawn = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u + (uint64_t)now.tv_sec
+                    + (uint64_t)(uintptr_t)&drawn;
             }
             return drawn;
         }();

@@ -86,8 +86,7 @@ cdef inline void send_lend(Send* send, const uint8_t* data, int64_t size) noexce
 
 
 cdef inline void send_take_region(Send* send, int fd, int64_t position, int64_t length, void* owner,
-                                  release_function release,
-                                  int64_t* slow) noexcept nogil:
+                                  release_function release, int64_t* slow) noexcept nogil:
     """Appends a region of a file that `owner` keeps open; the Send takes over the caller's reference to it."""
     cdef Piece piece
     piece.kind = PIECE_FILE

@@ -20,8 +20,10 @@ cdef extern from * nogil:
     #define kp_bswap64 __builtin_bswap64
 
     #include <stdlib.h>
-    /* Out of line, so that what is written over and over stays small: requests are few and far between for the CPU's instruction cache. */
-    static __attribute__((noinline, cold, unused)) void* kp_grown(void* data, size_t* capacity, size_t size, size_t more) {
+    /* Out of line, so that the writers inlined everywhere stay small: the CPU's instruction cache seldom holds the code
+       of a request. */
+    static __attribute__((noinline, cold, unused)) void* kp_grown(void* data, size_t* capacity, size_t size,
+                                                                  size_t more) {
         size_t wanted = *capacity ? *capacity * 2 : 256;
         while (wanted - size < more) wanted *= 2;
         data = realloc(data, wanted);

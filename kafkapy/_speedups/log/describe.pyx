@@ -45,16 +45,20 @@ cdef list describe_segments(LogState* log):
             each.sealed = atomic_load(&log.segments[i].sealed) != 0
             found.push_back(each)
         pthread_mutex_unlock(&log.mutex)
-    return [(found[i].base_offset, found[i].size, found[i].max_timestamp, found[i].created_ms,
-             found[i].sealed) for i in range(found.size())]
+    return [(found[i].base_offset, found[i].size, found[i].max_timestamp, found[i].created_ms, found[i].sealed)
+            for i in range(found.size())]
 
 
 cdef dict describe_counters(LogCounters* c):
     return {
-        "bytes_in": atomic_load(&c.bytes_in), "bytes_out": atomic_load(&c.bytes_out), "messages_in": atomic_load(&c.messages_in),
-        "produce_requests": atomic_load(&c.produce_requests), "fetch_requests": atomic_load(&c.fetch_requests),
+        "bytes_in": atomic_load(&c.bytes_in),
+        "bytes_out": atomic_load(&c.bytes_out),
+        "messages_in": atomic_load(&c.messages_in),
+        "produce_requests": atomic_load(&c.produce_requests),
+        "fetch_requests": atomic_load(&c.fetch_requests),
         "failed_produce_requests": atomic_load(&c.failed_produce_requests),
-        "failed_fetch_requests": atomic_load(&c.failed_fetch_requests), "bytes_rejected": atomic_load(&c.bytes_rejected),
+        "failed_fetch_requests": atomic_load(&c.failed_fetch_requests),
+        "bytes_rejected": atomic_load(&c.bytes_rejected),
     }
 
 

@@ -423,8 +423,11 @@ cdef class FutureLogCopy:
             active = active_segment(future)
         if outcome == COPY_MORE:
             failure = segment_open(active)
-            failure = -failure if failure < 0 else segment_append(active, data, size, offset, timestamp, offset,
-                                                                  future.config.index_interval_bytes)
+            if failure < 0:
+                failure = -failure
+            else:
+                failure = segment_append(active, data, size, offset, timestamp, offset,
+                                         future.config.index_interval_bytes)
             if failure:
                 set_offline_locked(future, failure, "append failed")
                 outcome = self.put_failed(failure)

@@ -229,7 +229,8 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
         outcome.next_offset = log_start_offset
         log.storage.delete_segments(below, delay_ms=0)
         removed += below
-    while private_of(state).history.epochs.size() and private_of(state).history.epochs.back().start_offset >= outcome.next_offset:
+    while (private_of(state).history.epochs.size()
+           and private_of(state).history.epochs.back().start_offset >= outcome.next_offset):
         private_of(state).history.epochs.pop_back()
     with nogil:
         pthread_mutex_lock(&state.mutex)
@@ -270,7 +271,8 @@ def load_aborted(PartitionLog log, bytes data):
         if entry.last_offset <= previous or entry.first_offset > entry.last_offset:
             return -1
         previous = entry.last_offset
-        if private_of(state).history.aborted.size() == 0 or private_of(state).history.aborted.back().last_offset < entry.last_offset:
+        if (private_of(state).history.aborted.size() == 0
+                or private_of(state).history.aborted.back().last_offset < entry.last_offset):
             if entry.last_offset < state.log_end_offset:
                 entries.push_back(entry)
     for entry in entries:

@@ -103,8 +103,7 @@ cdef class PartitionLog(LogFiles):
     """
 
     def __cinit__(self, str topic, int partition, object storage, object config, *, EventQueue events=None,
-                  bytes topic_id=bytes(16),
-                  int64_t producer_id_expiration_ms=86_400_000):
+                  bytes topic_id=bytes(16), int64_t producer_id_expiration_ms=86_400_000):
         cdef string directory = storage.directory.encode()
         global next_log_id
         if len(topic_id) != 16:
@@ -384,8 +383,7 @@ cdef class PartitionLog(LogFiles):
     # ---- append and read ----
 
     def append_as_leader(self, bytes batches, *, int required_acks=1, int leader_epoch=-1, int api_version=-1,
-                         bint validated=True,
-                         int64_t now_ms=-1):
+                         bint validated=True, int64_t now_ms=-1):
         """Appends whole batches; returns (base offset, last offset, log append time in ms or -1).
 
         With api_version -1 (coordinators) several batches and control batches are taken; 0 and above applies the rules

@@ -106,8 +106,7 @@ cdef bint control_marker_parse(const uint8_t* data, int64_t size, const BatchHea
 # `adds_partitions`: the producer gets a new epoch with each transaction, so that one which is not known begins with
 # sequence number 0.
 cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker,
-                                    int origin,
-                                    bint adds_partitions, SequenceCheck* out) noexcept nogil
+                                    int origin, bint adds_partitions, SequenceCheck* out) noexcept nogil
 # Whether a batch belongs to a transaction that is open here.
 cdef bint producer_in_transaction(ProducerStateManager* state, const BatchHeader* header) noexcept nogil
 # The guard of a producer whose batch, which has passed `producer_check`, would open a transaction here. While it stays
@@ -119,8 +118,7 @@ cdef int64_t producer_start_verification(ProducerStateManager* state, const Batc
 cdef bint producer_is_verified(ProducerStateManager* state, const BatchHeader* header, int64_t guard) noexcept nogil
 # Applies a batch that is in the log now. Fills `completed` for a marker that ends a transaction.
 cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker,
-                         int64_t base_offset,
-                         int64_t last_offset, CompletedTransaction* completed) noexcept nogil
+                         int64_t base_offset, int64_t last_offset, CompletedTransaction* completed) noexcept nogil
 # Says where the batch at that offset stands, for the transaction that it has just opened, if it has.
 cdef void producer_place_batch(ProducerStateManager* state, int64_t offset, int64_t segment_base,
                                int64_t position) noexcept nogil

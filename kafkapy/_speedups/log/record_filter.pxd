@@ -31,12 +31,11 @@ cdef struct FilterVerdict:
 # transaction, or a control batch that has served. `empty_marker`: a control batch whose transaction has no data left.
 # BATCH_OK or BATCH_BAD_STRUCTURE.
 cdef BatchStatus filter_records(const uint8_t* payload, int64_t size, const BatchHeader* header,
-                                const FilterRules* rules, bint discard,
-                                bint empty_marker, vector[uint8_t]* keep, FilterVerdict* out) noexcept nogil
+                                const FilterRules* rules, bint discard, bint empty_marker, vector[uint8_t]* keep,
+                                FilterVerdict* out) noexcept nogil
 # Appends the records kept, with timestamp deltas against verdict.base_timestamp.
 cdef void filter_write(ByteBuffer* out, const uint8_t* payload, int64_t size, const BatchHeader* header,
-                       const vector[uint8_t]* keep,
-                       const FilterVerdict* verdict) noexcept nogil
+                       const vector[uint8_t]* keep, const FilterVerdict* verdict) noexcept nogil
 # Writes the header and checksum of the batch at `at`, whose `payload_size` bytes of records stand behind it already.
 cdef void filter_header(uint8_t* at, const BatchHeader* header, const FilterVerdict* verdict,
                         int64_t payload_size) noexcept nogil

@@ -57,8 +57,7 @@ cdef void segment_send(Send* send, SegmentState* s, int64_t position, int64_t le
 # A segment over an open file (fd >= 0, taken over) or one to be opened by path later (fd -1). `stem` is the path of its
 # files without suffix ("" for the memory backend).
 cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes,
-                               bint sealed,
-                               int64_t created_ms) noexcept nogil
+                               bint sealed, int64_t created_ms) noexcept nogil
 # Gives a prepared segment its base offset and the stem of its name; nobody else knows it yet.
 cdef void segment_name(SegmentState* s, int64_t base_offset, const string& stem) noexcept nogil
 # The descriptor, or -errno.
@@ -101,8 +100,7 @@ cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64
                                        BatchPosition* out) noexcept nogil
 # Why the segment must be closed before `size` more bytes up to `last_offset` with that max timestamp, or 0.
 cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms,
-                             int64_t segment_bytes,
-                             int64_t segment_ms) noexcept nogil
+                             int64_t segment_bytes, int64_t segment_ms) noexcept nogil
 # Cuts the file at a batch boundary and the indexes at the offset. 0 or an errno.
 cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noexcept nogil
 # Closes the segment for writing: last time index entry, indexes cut to size and synced. 0 or an errno. Without the

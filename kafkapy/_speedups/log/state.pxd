@@ -73,8 +73,9 @@ cdef SegmentState* active_segment(LogState* log) noexcept nogil
 cdef inline int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
     cdef int64_t last = <int64_t>log.segments.size() - 1
     # Most reads are at the tail.
-    return last if last >= 0 and log.segments[<size_t>last].base_offset <= offset else floor_before(log, offset,
-                                                                                                    last - 1)
+    if last >= 0 and log.segments[<size_t>last].base_offset <= offset:
+        return last
+    return floor_before(log, offset, last - 1)
 
 
 # The same among the segments up to that index.

@@ -31,6 +31,5 @@ cdef bint still_current(LogState* log, const vector[SegmentState*]* segments,
                         const vector[int64_t]* sizes) noexcept nogil
 # A new segment whose indexes are written under cleaned names; final_name gives it the lasting ones.
 cdef SegmentState* cleaned_segment(int64_t base_offset, int fd, const string& path, const string& stem,
-                                   int64_t index_bytes,
-                                   int64_t created_ms) noexcept nogil
+                                   int64_t index_bytes, int64_t created_ms) noexcept nogil
 cdef void final_name(SegmentState* segment, const string& stem) noexcept nogil

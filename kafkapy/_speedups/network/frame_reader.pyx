@@ -36,8 +36,8 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil:
     if channel.frame != NULL:
         if channel.frame_have == <int64_t>channel.frame_capacity:
             grown = buffer_grow(r.pool, channel.frame, channel.frame_have,
-                                min(channel.frame_want,
-                                    <int64_t>channel.frame_capacity * GROWTH), &channel.frame_capacity)
+                                min(channel.frame_want, <int64_t>channel.frame_capacity * GROWTH),
+                                &channel.frame_capacity)
             if grown == NULL:
                 return -ENOMEM
             channel.frame = grown

@@ -97,8 +97,8 @@ cdef class NetworkRequest:
         if not self.answered:
             registry = self.channel.registry
             line = (
-                f"A request (api key {p.frame.api_key}, version {p.frame.api_version}) of connection {p.connection.id} was "
-                f"dropped without an answer; the connection is closed"
+                f"A request (api key {p.frame.api_key}, version {p.frame.api_version}) of connection "
+                f"{p.connection.id} was dropped without an answer; the connection is closed"
             ).encode()
             network_log(registry.state, LEVEL_ERROR, LOGGER_REQUEST_CHANNEL, line)
         with nogil:

@@ -94,7 +94,8 @@ cdef class RecordBatchBuilder:
         cdef int64_t size
         if at <= self.last_offset_used or at - self.header.base_offset > INT32_MAX:
             raise ValueError(
-                f"offset {at} does not fit a batch that starts at {self.header.base_offset} and has come to {self.last_offset_used}"
+                f"offset {at} does not fit a batch that starts at {self.header.base_offset} "
+                f"and has come to {self.last_offset_used}"
             )
         if timestamp < NO_TIMESTAMP:
             raise ValueError(f"timestamp {timestamp} is negative; -1 stands for none")
@@ -163,8 +164,8 @@ cdef class RecordBatchBuilder:
         return PyBytes_FromStringAndSize(<const char*>self.payload.data, <Py_ssize_t>self.payload.size)
 
     def build(self, int codec=0, *, bytes compressed=None, int64_t producer_id=-1, int producer_epoch=-1,
-              int64_t base_sequence=-1,
-              bint transactional=False, bint control=False, int leader_epoch=-1, log_append_time=None, last_offset=None):
+              int64_t base_sequence=-1, bint transactional=False, bint control=False, int leader_epoch=-1,
+              log_append_time=None, last_offset=None):
         """The batch as bytes. With a codec, `compressed` is payload_bytes() compressed by it.
 
         log_append_time (ms) makes the batch LogAppendTime. last_offset, when compaction took out the records at the
@@ -190,7 +191,9 @@ cdef class RecordBatchBuilder:
         if size > <size_t>(INT32_MAX - BATCH_HEADER_SIZE):
             raise MessageTooLargeError(f"{size} bytes of records fit no batch")
         if not -1 <= producer_epoch <= 0x7FFF or not -1 <= base_sequence <= INT32_MAX or producer_id < -1:
-            raise ValueError(f"producer {producer_id}, epoch {producer_epoch}, sequence {base_sequence} is out of range")
+            raise ValueError(
+                f"producer {producer_id}, epoch {producer_epoch}, sequence {base_sequence} is out of range"
+            )
         header.size = <int32_t>(BATCH_HEADER_SIZE + <int64_t>size)
         header.attributes |= codec
         if transactional:

@@ -35,7 +35,6 @@ cdef struct RecordFindings:
 # `batch` is one whole batch with a right CRC, of which header was parsed. Decompresses at most about `budget` bytes.
 # Findings are whole with COMPRESSED_OK alone; `opened` always.
 cdef int compressed_records_check(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules,
-                                  int64_t budget,
-                                  RecordFindings* findings) noexcept nogil
+                                  int64_t budget, RecordFindings* findings) noexcept nogil
 # Whether that many records could be in that many bytes at all, were they compressed as far as the codec goes.
 cdef bint compressed_count_possible(const BatchHeader* header) noexcept nogil

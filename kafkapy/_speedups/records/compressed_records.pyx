@@ -197,8 +197,8 @@ cdef int64_t walk_piece(Walk* w, const uint8_t* piece, int64_t size, bint last) 
             ahead = c
             length = read_varint(&ahead)
             if not ahead.error and length <= remaining(&ahead):
-                if record_read(&c, &record) != BATCH_OK or not note_record(w, record.timestamp_delta,
-                                                                           record.offset_delta, record.key_size):
+                if (record_read(&c, &record) != BATCH_OK
+                        or not note_record(w, record.timestamp_delta, record.offset_delta, record.key_size)):
                     return -1
                 w.index += 1
                 continue
@@ -235,14 +235,12 @@ cdef int check_stream(ByteStream* s, Walk* w, int64_t budget) noexcept nogil:
 
 
 cdef int compressed_records_check(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules,
-                                  int64_t budget,
-                                  RecordFindings* findings) noexcept nogil:
+                                  int64_t budget, RecordFindings* findings) noexcept nogil:
     return check_payload(batch, header, rules, budget, STREAM_PIECE, findings)
 
 
 cdef int check_payload(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules, int64_t budget,
-                       int64_t piece,
-                       RecordFindings* findings) noexcept nogil:
+                       int64_t piece, RecordFindings* findings) noexcept nogil:
     cdef ByteStream stream
     cdef Walk walk
     cdef int status
@@ -250,7 +248,8 @@ cdef int check_payload(const uint8_t* batch, const BatchHeader* header, const Va
     findings.max_timestamp = NO_TIMESTAMP
     findings.max_timestamp_offset_delta = 0
     findings.opened = 0
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1 or not compressed_count_possible(header):
+    if (header.record_count <= 0 or header.last_offset_delta != header.record_count - 1
+            or not compressed_count_possible(header)):
         return COMPRESSED_BAD_STRUCTURE
     walk.header = header
     walk.rules = rules
@@ -291,9 +290,8 @@ cdef bint compressed_count_possible(const BatchHeader* header) noexcept nogil:
 
 
 def check(data, *, bint needs_keys=False, bint log_append_time=False,
-          int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF,
-          int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF, int64_t now_ms=0, int64_t budget=MAX_OPENED_BYTES, int64_t piece=STREAM_PIECE,
-          int64_t times=1):
+          int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF, int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF,
+          int64_t now_ms=0, int64_t budget=MAX_OPENED_BYTES, int64_t piece=STREAM_PIECE, int64_t times=1):
     """The walk over one compressed batch: (status, [(batch_index, problem)], max timestamp in ms, its offset delta,
     bytes opened). Does not check the CRC. `piece` makes borders where there would be none, `times` repeats the walk for
     a measurement. ValueError when there is no whole batch."""

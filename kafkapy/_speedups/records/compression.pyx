@@ -79,7 +79,8 @@ cdef extern from "lz4frame.h" nogil:
     }
     static LZ4F_dctx* kp_lz4_in(void) {
         if (!kp_codecs.lz4_in) {
-            if (LZ4F_isError(LZ4F_createDecompressionContext(&kp_codecs.lz4_in, LZ4F_VERSION))) kp_codecs.lz4_in = nullptr;
+            if (LZ4F_isError(LZ4F_createDecompressionContext(&kp_codecs.lz4_in, LZ4F_VERSION)))
+                kp_codecs.lz4_in = nullptr;
         } else {
             LZ4F_resetDecompressionContext(kp_codecs.lz4_in);
         }
@@ -365,8 +366,9 @@ cdef int decompress_into(int codec, const uint8_t* data, int64_t size, int64_t m
     cdef size_t limit = start + <size_t>max(max_bytes, <int64_t>0) + 1
     cdef int status
     if size <= 0:
-        return COMPRESSION_CORRUPT if codec in (CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD,
-                                                CODEC_LZ4_V0) else COMPRESSION_UNKNOWN_CODEC
+        if codec in (CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD, CODEC_LZ4_V0):
+            return COMPRESSION_CORRUPT
+        return COMPRESSION_UNKNOWN_CODEC
     if codec == CODEC_GZIP:
         status = gzip_decompress(data, size, limit, into)
     elif codec == CODEC_SNAPPY:
@@ -449,8 +451,8 @@ cdef int snappy_block(const uint8_t* data, int64_t size, size_t limit, ByteBuffe
     """One raw block. The size it claims is refused when it cannot be true or is too large, before there is memory for
     it."""
     cdef size_t length
-    if snappy_uncompressed_length(<const char*>data, size,
-                                  &length) != SNAPPY_OK or length > SNAPPY_MAX_RATIO * <size_t>size:
+    if (snappy_uncompressed_length(<const char*>data, size, &length) != SNAPPY_OK
+            or length > SNAPPY_MAX_RATIO * <size_t>size):
         return COMPRESSION_CORRUPT
     if length >= limit - into.size:
         return COMPRESSION_TOO_LARGE

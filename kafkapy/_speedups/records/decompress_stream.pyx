@@ -16,7 +16,8 @@ cdef extern from "lz4frame.h" nogil:
     #define ZSTD_STATIC_LINKING_ONLY
     #include <zstd.h>
 
-    /* Above this a zstd context is not kept: the window of a usual client's frame is 2 MB, that of the highest levels 8 MB. */
+    /* A zstd context above this size is not kept: a usual client's frame has a window of 2 MB, one of the highest
+       levels 8 MB. */
     static const size_t kp_stream_keep = 10 << 20;
     static const size_t kp_stream_buffer = 128 * 1024 + 64;
     /* A raw snappy block of a batch as large as brokers take by default. */
@@ -76,7 +77,8 @@ cdef extern from "lz4frame.h" nogil:
         }
         return kp_streams.lz4;
     }
-    /* A context that met an error is not what it was, whatever its reset says; one that held large blocks holds their memory. */
+    /* A context that met an error may be damaged, whatever its reset says; one that held large blocks keeps their
+       memory. */
     static void kp_stream_lz4_drop(void) {
         LZ4F_freeDecompressionContext(kp_streams.lz4);
         kp_streams.lz4 = nullptr;

@@ -215,8 +215,8 @@ cdef bint legacy_header(const uint8_t* data, BatchHeader* header) noexcept nogil
 
 
 cdef bint legacy_check_crc(const uint8_t* message, int64_t size) noexcept nogil:
-    return size >= SMALLEST_ENTRY and crc32(message + <int>MAGIC_AT,
-                                            size - MAGIC_AT) == load_uint32(message + <int>LEGACY_CRC_AT)
+    return (size >= SMALLEST_ENTRY
+            and crc32(message + <int>MAGIC_AT, size - MAGIC_AT) == load_uint32(message + <int>LEGACY_CRC_AT))
 
 
 cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil:

@@ -251,7 +251,8 @@ cdef class BatchView:
         """CorruptMessageError when the CRC is wrong."""
         if not self.is_valid():
             raise CorruptMessageError(
-                f"the record batch at offset {self.header.base_offset} says CRC-32C {self.header.crc:#010x}, but its bytes give another"
+                f"the record batch at offset {self.header.base_offset} says CRC-32C {self.header.crc:#010x}, "
+                "but its bytes give another"
             )
 
     def to_bytes(self):
@@ -262,7 +263,8 @@ cdef class BatchView:
         """A memoryview of the records as they stand in the batch, compressed or not. Empty for v0 and v1."""
         if self.header.magic != MAGIC_V2:
             return memoryview(b"")
-        return memoryview(self.source.view.obj).cast("B")[self.position + BATCH_HEADER_SIZE:self.position + self.header.size]
+        whole = memoryview(self.source.view.obj).cast("B")
+        return whole[self.position + BATCH_HEADER_SIZE:self.position + self.header.size]
 
     def decode(self, payload=None):
         """The records as a list of Record; `payload` is the decompressed payload, needed when `codec` is not 0.
@@ -292,7 +294,9 @@ cdef class BatchView:
             raise InvalidRecordError(f"a record batch with {size} bytes of records cannot hold the {count} it claims")
         for i in range(count):
             if record_read(&c, &view) != BATCH_OK:
-                raise InvalidRecordError(f"record {i} of {count} in the batch at offset {self.header.base_offset} is malformed")
+                raise InvalidRecordError(
+                    f"record {i} of {count} in the batch at offset {self.header.base_offset} is malformed"
+                )
             record = Record.__new__(Record)
             record.offset = self.header.base_offset + view.offset_delta
             if timestamp_type == LOG_APPEND_TIME:
@@ -314,8 +318,8 @@ cdef class BatchView:
 
     def __repr__(self):
         return (
-            f"BatchView(magic={self.magic}, base_offset={self.base_offset}, last_offset={self.last_offset}, size={self.size}, "
-            f"codec={self.codec}, record_count={self.record_count})"
+            f"BatchView(magic={self.magic}, base_offset={self.base_offset}, last_offset={self.last_offset}, "
+            f"size={self.size}, codec={self.codec}, record_count={self.record_count})"
         )
 
 
@@ -344,7 +348,9 @@ cdef class BatchIterator:
         if status == BATCH_INCOMPLETE:
             raise StopIteration
         if status == BATCH_BAD_MAGIC:
-            raise CorruptMessageError(f"magic {batch.header.magic} at byte {self.position} is no message format of Kafka's (0, 1, 2)")
+            raise CorruptMessageError(
+                f"magic {batch.header.magic} at byte {self.position} is no message format of Kafka's (0, 1, 2)"
+            )
         if status != BATCH_OK:
             raise CorruptMessageError(f"no record batch can have the length that stands at byte {self.position + 8}")
         if self.check_crc and batch.header.magic == MAGIC_V2:

@@ -105,8 +105,8 @@ cdef uint32_t crc32(const uint8_t* data, int64_t size) noexcept nogil:
 
 cdef MessageStatus message_parse(const uint8_t* data, int64_t available, int8_t magic, Message* out) noexcept nogil:
     cdef MessageStatus status = message_read(data, available, magic, out)
-    if (status == MESSAGE_OK or status == MESSAGE_BAD_STRUCTURE) and crc32_of(data + <int>MESSAGE_MAGIC_AT,
-                                                                              out.size - MESSAGE_MAGIC_AT) != out.crc:
+    if ((status == MESSAGE_OK or status == MESSAGE_BAD_STRUCTURE)
+            and crc32_of(data + <int>MESSAGE_MAGIC_AT, out.size - MESSAGE_MAGIC_AT) != out.crc):
         return MESSAGE_BAD_CRC
     return status
 
@@ -176,13 +176,12 @@ cdef struct MessageFields:
 
 
 cdef int64_t message_size(const MessageFields* fields, const RecordView* record) noexcept nogil:
-    return (MIN_MESSAGE_SIZE + (TIMESTAMP_SIZE if fields.magic == 1 else 0) + max(record.key_size,
-                                                                                  0) + max(record.value_size, 0))
+    return (MIN_MESSAGE_SIZE + (TIMESTAMP_SIZE if fields.magic == 1 else 0)
+            + max(record.key_size, 0) + max(record.value_size, 0))
 
 
 cdef bint measure_messages(const uint8_t* data, int64_t size, int32_t count, const MessageFields* fields,
-                           int64_t* total, int32_t* kept,
-                           int64_t* first, int64_t* last) noexcept nogil:
+                           int64_t* total, int32_t* kept, int64_t* first, int64_t* last) noexcept nogil:
     """False when the records do not add up."""
     cdef Cursor c
     cdef RecordView record
@@ -205,8 +204,7 @@ cdef bint measure_messages(const uint8_t* data, int64_t size, int32_t count, con
 
 
 cdef void write_messages(const uint8_t* data, int64_t size, int32_t count, const MessageFields* fields, int64_t first,
-                         ByteBuffer* out,
-                         int64_t* max_timestamp) noexcept nogil:
+                         ByteBuffer* out, int64_t* max_timestamp) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
     cdef int64_t offset
@@ -243,8 +241,7 @@ cdef void write_messages(const uint8_t* data, int64_t size, int32_t count, const
 
 
 def from_records(records, int32_t record_count, int8_t magic, *, int64_t base_offset, int64_t base_timestamp,
-                 append_time=None,
-                 int64_t first_offset=INT64_MIN, bint relative=False):
+                 append_time=None, int64_t first_offset=INT64_MIN, bint relative=False):
     """The records of a v2 batch (decompressed) as uncompressed messages: (messages, how many, offset of the last, max
     timestamp).
 
@@ -276,7 +273,9 @@ def from_records(records, int32_t record_count, int8_t magic, *, int64_t base_of
             good = measure_messages(<const uint8_t*>view.buf, view.len, record_count, &fields, &total, &kept, &first,
                                     &last)
         if not good:
-            raise CorruptMessageError(f"the records of the batch at offset {base_offset} do not add up to the {record_count} it claims")
+            raise CorruptMessageError(
+                f"the records of the batch at offset {base_offset} do not add up to the {record_count} it claims"
+            )
         out = whole_buffer(&buffer, total)
         with nogil:
             write_messages(<const uint8_t*>view.buf, view.len, record_count, &fields, first, &buffer, &max_timestamp)
@@ -309,8 +308,8 @@ cdef bint has_bad_timestamp(const Message* message, bint has_timestamp, bint mar
 
 
 cdef int measure_records(const uint8_t* data, int64_t size, int8_t magic, bint has_timestamp, bint marks_count,
-                         int64_t* total, int32_t* count,
-                         int64_t* base_timestamp, int64_t* max_timestamp, int32_t* bad, int32_t* bad_count) noexcept nogil:
+                         int64_t* total, int32_t* count, int64_t* base_timestamp, int64_t* max_timestamp, int32_t* bad,
+                         int32_t* bad_count) noexcept nogil:
     """A MessageStatus or STATUS_COMPRESSED. An incomplete message at the end is left out."""
     cdef Message message
     cdef RecordView record
@@ -346,8 +345,7 @@ cdef int measure_records(const uint8_t* data, int64_t size, int8_t magic, bint h
 
 
 cdef void write_records(const uint8_t* data, int64_t size, int8_t magic, bint has_timestamp, int32_t count,
-                        int64_t base_timestamp,
-                        ByteBuffer* out) noexcept nogil:
+                        int64_t base_timestamp, ByteBuffer* out) noexcept nogil:
     cdef Message message
     cdef RecordView record
     cdef int64_t at = 0
@@ -385,8 +383,7 @@ def to_records(messages, int8_t magic, *, timestamp=None, bint marks_count=True)
     try:
         with nogil:
             status = measure_records(<const uint8_t*>view.buf, view.len, magic, has_timestamp, marks_count, &total,
-                                     &count, &base_timestamp,
-                                     &max_timestamp, bad, &bad_count)
+                                     &count, &base_timestamp, &max_timestamp, bad, &bad_count)
         if status != MESSAGE_OK:
             return status, b"", 0, NO_TIMESTAMP, NO_TIMESTAMP, []
         out = whole_buffer(&buffer, total)

@@ -6,8 +6,8 @@
         12    4 partition leader epoch         not covered by the CRC; set by the broker
         16    1 magic                          2
         17    4 CRC-32C                        of everything from the attributes to the end
-        21    2 attributes                     bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete
-              horizon
+        21    2 attributes                     bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control,
+                                               6 delete horizon
         23    4 last offset delta
         27    8 base timestamp (ms)
         35    8 max timestamp (ms)
@@ -142,15 +142,13 @@ cdef inline int32_t record_problem(const BatchHeader* header, const ValidationRu
 # MAX_RECORD_ERRORS) are written to `errors` and counted in `error_count`. `max_timestamp_offset_delta` is the delta of
 # the first record with the max timestamp found.
 cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header,
-                                     const ValidationRules* rules,
-                                     RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
-                                     int32_t* max_timestamp_offset_delta) noexcept nogil
+                                     const ValidationRules* rules, RecordError* errors, int32_t* error_count,
+                                     int64_t* max_timestamp, int32_t* max_timestamp_offset_delta) noexcept nogil
 
 # The same walk over the records alone (`payload`), which a worker thread has decompressed; header is the batch's.
 cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const BatchHeader* header,
-                               const ValidationRules* rules,
-                               RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
-                               int32_t* max_timestamp_offset_delta) noexcept nogil
+                               const ValidationRules* rules, RecordError* errors, int32_t* error_count,
+                               int64_t* max_timestamp, int32_t* max_timestamp_offset_delta) noexcept nogil
 
 # --- one record inside a batch ---
 #

@@ -188,18 +188,15 @@ cdef void record_write(ByteBuffer* out, const RecordView* record) noexcept nogil
 
 
 cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header,
-                                     const ValidationRules* rules,
-                                     RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
-                                     int32_t* max_timestamp_offset_delta) noexcept nogil:
+                                     const ValidationRules* rules, RecordError* errors, int32_t* error_count,
+                                     int64_t* max_timestamp, int32_t* max_timestamp_offset_delta) noexcept nogil:
     return records_check(data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, header, rules, errors, error_count,
-                         max_timestamp,
-                         max_timestamp_offset_delta)
+                         max_timestamp, max_timestamp_offset_delta)
 
 
 cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const BatchHeader* header,
-                               const ValidationRules* rules,
-                               RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
-                               int32_t* max_timestamp_offset_delta) noexcept nogil:
+                               const ValidationRules* rules, RecordError* errors, int32_t* error_count,
+                               int64_t* max_timestamp, int32_t* max_timestamp_offset_delta) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
     cdef int32_t i, problem
@@ -312,8 +309,8 @@ def refresh_crc(data):
 
 
 def check_records(data, payload=None, *, bint needs_keys=False, bint log_append_time=False,
-                  int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF,
-                  int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF, int64_t now_ms=0):
+                  int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF, int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF,
+                  int64_t now_ms=0):
     """The data plane's walk over one uncompressed batch: (status, [(batch_index, problem)], max timestamp in ms, its
     offset delta).
 
@@ -339,16 +336,14 @@ def check_records(data, payload=None, *, bint needs_keys=False, bint log_append_
         if status == BATCH_OK and payload is None:
             with nogil:
                 status = batch_check_records(<const uint8_t*>view.buf, header.size, &header, &rules, errors,
-                                             &error_count,
-                                             &max_timestamp, &offset_delta)
+                                             &error_count, &max_timestamp, &offset_delta)
         elif status == BATCH_OK:
             PyObject_GetBuffer(payload, &inner, PyBUF_SIMPLE)
             with nogil:
                 status = records_check(<const uint8_t*>inner.buf, inner.len, &header, &rules, errors, &error_count,
-                                       &max_timestamp,
-                                       &offset_delta)
+                                       &max_timestamp, &offset_delta)
             PyBuffer_Release(&inner)
     finally:
         PyBuffer_Release(&view)
-    return <int>status, [(errors[i].batch_index,
-                          errors[i].problem) for i in range(error_count)], max_timestamp, offset_delta
+    problems = [(errors[i].batch_index, errors[i].problem) for i in range(error_count)]
+    return <int>status, problems, max_timestamp, offset_delta

@@ -71,8 +71,7 @@ CLOSE = "close"
 WORKER = "worker"
 
 cdef dict KINDS = {OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK,
-                   OUTCOME_CLOSE: CLOSE,
-                   OUTCOME_WORKER: WORKER}
+                   OUTCOME_CLOSE: CLOSE, OUTCOME_WORKER: WORKER}
 
 
 cdef void count_wake(void* owner, uint64_t token) noexcept nogil:
@@ -241,7 +240,8 @@ cdef class Exchange:
                 self.api.cancel(self.driver.plane.state, self.outcome.parked)
 
     cdef int settle(self) except -1:
-        self.is_open = self.outcome.kind == OUTCOME_PARKED or self.outcome.kind == OUTCOME_ASK or self.outcome.kind == OUTCOME_WORKER
+        self.is_open = (self.outcome.kind == OUTCOME_PARKED or self.outcome.kind == OUTCOME_ASK
+                        or self.outcome.kind == OUTCOME_WORKER)
         if self.outcome.kind == OUTCOME_REPLY:
             try:
                 self.frame_bytes = send_bytes(self.outcome.send)

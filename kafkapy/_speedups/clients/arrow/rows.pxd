@@ -40,5 +40,4 @@ cdef class ArrowRows:
     cdef uint64_t checksum_of(self) noexcept nogil
     cdef list queues_of(self, RecordAccumulator accumulator, str topic)
     cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last,
-                           int64_t now_ms,
-                           RecordSpans spans, ByteBuffer* headers) except -1
+                           int64_t now_ms, RecordSpans spans, ByteBuffer* headers) except -1

@@ -222,13 +222,11 @@ cdef class FetchResponseFrame(ResponseFrame):
             self.made_endpoints = []
             for i in range(self.endpoints.size()):
                 endpoint = self.endpoints[0][i]
-                self.made_endpoints.append((
-                    endpoint.node_id,
-                    PyUnicode_DecodeUTF8(<const char*>endpoint.host, endpoint.host_size, "replace"),
-                    endpoint.port,
-                    PyUnicode_DecodeUTF8(<const char*>endpoint.rack, endpoint.rack_size,
-                                         "replace") if endpoint.rack_size >= 0 else None,
-                ))
+                rack = None
+                if endpoint.rack_size >= 0:
+                    rack = PyUnicode_DecodeUTF8(<const char*>endpoint.rack, endpoint.rack_size, "replace")
+                host = PyUnicode_DecodeUTF8(<const char*>endpoint.host, endpoint.host_size, "replace")
+                self.made_endpoints.append((endpoint.node_id, host, endpoint.port, rack))
         return self.made_endpoints
 
     def partitions(self):

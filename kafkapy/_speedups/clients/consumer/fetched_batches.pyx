@@ -144,8 +144,7 @@ cdef inline void close_for_now(FetchedBatch* entry, const uint8_t* data, int64_t
 
 
 cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget,
-                          vector[FetchedBatch]* out,
-                          vector[Slab]* slabs) noexcept nogil:
+                          vector[FetchedBatch]* out, vector[Slab]* slabs) noexcept nogil:
     cdef BatchHeader header
     cdef FetchedBatch entry
     cdef BatchStatus status
@@ -242,8 +241,8 @@ cdef bint open_in_slab(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_beh
     cdef ByteBuffer into
     cdef Slab* last
     if slabs.size() == 0 or slabs.back().capacity - slabs.back().size < room:
-        if room > SLAB_SIZE or FIRST_RATIO * (batch.size + bytes_behind) < SLAB_SIZE // 2 or not slab_new(slabs,
-                                                                                                          SLAB_SIZE):
+        if (room > SLAB_SIZE or FIRST_RATIO * (batch.size + bytes_behind) < SLAB_SIZE // 2
+                or not slab_new(slabs, SLAB_SIZE)):
             return False
     last = &slabs.back()
     buffer_init(&into)

@@ -275,8 +275,9 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
     cdef int32_t size = 0
     cdef Cursor c
     cursor_init(&c, state.frame.body, state.frame.body_size)
-    cdef const uint8_t* at = take(&c,
-                                  4 * (version < REPLICA_STATE_VERSION) + 8 + 4 * (version >= 3) + (version >= 4) + 8 * (version >= SESSION_VERSION))
+    cdef int64_t fixed = (4 * (version < REPLICA_STATE_VERSION) + 8 + 4 * (version >= 3) + (version >= 4)
+                          + 8 * (version >= SESSION_VERSION))
+    cdef const uint8_t* at = take(&c, fixed)
     if at == NULL:
         return False
     state.replica_id = -1
@@ -356,8 +357,8 @@ def decode(int16_t version, bytes body):
             "session_id": state.session_id,
             "session_epoch": state.session_epoch,
             "partitions": partitions,
-            "forgotten": [(topic_key(state.forgotten[i].topic),
-                           state.forgotten[i].partition) for i in range(state.forgotten.size())],
+            "forgotten": [(topic_key(state.forgotten[i].topic), state.forgotten[i].partition)
+                          for i in range(state.forgotten.size())],
         }
     finally:
         fetch_partitions_release(&state)

@@ -251,8 +251,9 @@ cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) no
 
 cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
     cdef int16_t version = state.frame.api_version
-    cdef uint8_t* at = extend(out,
-                              4 + 4 + (version >= FLEXIBLE_VERSION) + 4 * (version >= 1) + (2 + 4) * (version >= SESSION_VERSION))
+    cdef size_t size = (4 + 4 + (version >= FLEXIBLE_VERSION) + 4 * (version >= 1)
+                        + (2 + 4) * (version >= SESSION_VERSION))
+    cdef uint8_t* at = extend(out, size)
     if at == NULL:
         return
     store_int32(at, 0)                  # the frame's size, when it is known
