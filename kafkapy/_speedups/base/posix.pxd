@@ -1,7 +1,7 @@
 """The system calls and primitives of the data plane that Cython's own libc and posix packages do not declare."""
 
 from libc.errno cimport EAGAIN, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from posix.unistd cimport pread
 
 cdef extern from "<pthread.h>" nogil:

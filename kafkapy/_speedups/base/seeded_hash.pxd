@@ -6,7 +6,6 @@ containers.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
-from libcpp.string cimport string
 
 cdef extern from * nogil:
     """

@@ -5,7 +5,7 @@ and freed by the Processor that owns the connection. The first piece starts with
 requests travel the same way (client_io.pyx); their pieces may be memory that somebody else owns.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libcpp.vector cimport vector
 

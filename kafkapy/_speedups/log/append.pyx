@@ -8,15 +8,11 @@ meanwhile may take the log offline: the records are in it all the same. Source o
 UnifiedLog and LogValidator.
 """
 
-from libc.errno cimport ENOSPC, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 from libcpp.vector cimport vector
 
-from posix.fcntl cimport O_APPEND, O_CLOEXEC, O_CREAT, O_WRONLY
-from posix.unistd cimport close, write
 
-from libcpp.string cimport string
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.base.error_codes cimport (
@@ -33,7 +29,7 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.base.wire cimport store_int16, store_int64
+from kafkapy._speedups.base.wire cimport store_int16
 from kafkapy._speedups.log.append_checks cimport CHECK_BY_WORKER, CheckedBatch, check_all, refuse
 from kafkapy._speedups.log.cut cimport flush_if_due
 from kafkapy._speedups.log.layout cimport (
@@ -93,7 +89,6 @@ from kafkapy._speedups.log.state cimport (
     end_turn_locked,
     fire,
     remember_batch_locked,
-    segment_stem,
     set_offline_locked,
     switch_segment_locked,
     take_waiters_locked,
@@ -102,7 +97,7 @@ from kafkapy._speedups.log.state cimport (
     want_segment_locked,
 )
 from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
-from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, open_file, scan_next, scan_start
+from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, scan_next, scan_start
 from kafkapy._speedups.records.record_batch cimport (
     ATTRIBUTES_AT,
     CONTROL_FLAG,

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.errno cimport EIO, ENOMEM
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset, strerror
 from libcpp.string cimport string

@@ -5,7 +5,7 @@ After a clean stop only the indexes' last entries and the headers behind the las
 every byte from the recovery point on is checked, and what does not hold is cut off.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport strerror
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -13,7 +13,7 @@ from libcpp.vector cimport vector
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.base.wire cimport Cursor, cursor_init, load_int16, read_int16, read_int64, remaining
+from kafkapy._speedups.base.wire cimport Cursor, cursor_init, read_int16, read_int64, remaining
 from kafkapy._speedups.log.index cimport index_trim, offset_index_check, time_index_check, time_index_last
 from kafkapy._speedups.log.layout cimport LogState
 from kafkapy._speedups.log.partition_log cimport PartitionLog
@@ -40,7 +40,6 @@ from kafkapy._speedups.log.state cimport (
     forget_aborted_summary_locked,
     lock_settled,
     segment_stem,
-    set_high_watermark_locked,
     update_last_stable_offset_locked,
 )
 from kafkapy._speedups.records.file_records cimport file_records_take, file_truncate, path_sync, segment_file_closed

@@ -5,7 +5,7 @@ log_loading.pyx (start-up); log_describe.pyx and log_bytes.pyx turn what Python 
 """
 
 from libc.errno cimport EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
-from libc.stdint cimport int8_t, int16_t, uint8_t
+from libc.stdint cimport int8_t, int16_t
 from libc.string cimport memcpy, strerror
 from libcpp.string cimport string
 
@@ -14,12 +14,10 @@ from kafkapy._speedups.base.event_queue cimport EventQueue
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
     atomic_load,
-    pthread_mutex_destroy,
     pthread_mutex_lock,
     pthread_mutex_unlock,
     wall_clock_ms,
 )
-from kafkapy._speedups.log.append cimport append_batches
 from kafkapy._speedups.log.background cimport flush_work, make_segment_work
 from kafkapy._speedups.log.cut cimport advance_log_start, flush_if_due
 from kafkapy._speedups.log.derived cimport (
@@ -47,33 +45,15 @@ from kafkapy._speedups.log.files cimport (
     truncate,
     truncate_fully,
 )
-from kafkapy._speedups.log.layout cimport (
-    READ_LOG_END,
-    AppendResult,
-    AppendStatus,
-    FetchIsolation,
-    LogConfigState,
-    LogState,
-    ReadResult,
-    Waiter,
-)
+from kafkapy._speedups.log.layout cimport READ_LOG_END, LogConfigState, Waiter
 from kafkapy._speedups.log.leadership cimport follow, follower_fetched, lead
-from kafkapy._speedups.log.open_files cimport forget_log
 from kafkapy._speedups.log.private cimport private_of
-from kafkapy._speedups.log.producer_state cimport (
-    ORIGIN_CLIENT,
-    ORIGIN_COORDINATOR,
-    ORIGIN_REPLICATION,
-    producer_expire,
-    producer_state_free,
-)
+from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, ORIGIN_COORDINATOR, ORIGIN_REPLICATION, producer_expire
 from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport (
-    condition_holds_locked,
     end_offset_for_epoch_locked,
     fire,
-    is_flushed_locked,
     lock_settled,
     log_new,
     log_unref,

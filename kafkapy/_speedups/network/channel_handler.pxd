@@ -10,7 +10,7 @@ before they are handled; a large Produce is handled where it lies, and if it par
 request's and the reader gets a new one.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libcpp.deque cimport deque
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector

@@ -1,7 +1,7 @@
 """Request frames out of a stream of bytes (see frame_reader.pxd)."""
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from kafkapy._speedups.base.wire cimport load_int32

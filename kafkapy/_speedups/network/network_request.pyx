@@ -6,7 +6,6 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport strlen
 from libcpp.string cimport string
 
 from kafkapy._speedups.base.posix cimport (
@@ -16,12 +15,11 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.base.send cimport Send, send_free, send_new, send_take_buffer
+from kafkapy._speedups.base.send cimport Send, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
 from kafkapy._speedups.network.connection cimport (
     LEVEL_ERROR,
     LOGGER_REQUEST_CHANNEL,
-    ConnectionInfo,
     ConnectionRegistry,
     connection_announce_close,
     network_log,

@@ -24,7 +24,6 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport send_free
-from kafkapy._speedups.base.threads cimport name_thread
 from kafkapy._speedups.base.transport cimport transport_plaintext
 from kafkapy._speedups.network.channel_handler cimport (
     ProcessorState,

@@ -36,7 +36,6 @@ from posix.unistd cimport usleep
 from kafkapy._speedups.base.posix cimport monotonic_ns
 from kafkapy._speedups.base.wire cimport (
     MAX_TAGS,
-    Cursor,
     cursor_init,
     load_int16,
     load_int32,

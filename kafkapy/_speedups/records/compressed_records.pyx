@@ -5,7 +5,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.base.wire cimport Cursor, cursor_init, read_int8, read_varint, read_varlong, remaining, take
 from kafkapy._speedups.records.decompress_stream cimport (
-    STREAM_CORRUPT,
     STREAM_END,
     STREAM_NO_MEMORY,
     STREAM_PIECE,

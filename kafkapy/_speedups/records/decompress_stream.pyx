@@ -1,6 +1,6 @@
 """Decompression piece by piece (see decompress_stream.pxd)."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memmove
 
 from kafkapy._speedups.base.wire cimport load_int32

@@ -21,7 +21,6 @@ from kafkapy._speedups.records.record_batch cimport (
     DELETE_HORIZON_FLAG,
     MAGIC_V2,
     MIN_RECORD_SIZE,
-    NO_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     BatchStatus,

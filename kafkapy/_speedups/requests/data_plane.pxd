@@ -26,7 +26,7 @@ MAIL_OUTCOME carries out what another thread left in PendingRequest.outcome (pen
 Counters are relaxed atomics, read by the metrics collector.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector

@@ -29,7 +29,7 @@ from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
 from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, cursor_init, read_varint, take
-from kafkapy._speedups.clients.consumer.fetched_batch cimport FETCHED_BAD_RECORDS, FETCHED_READY
+from kafkapy._speedups.clients.consumer.fetched_batch cimport FETCHED_BAD_RECORDS
 from kafkapy._speedups.records.record_batch cimport BATCH_OK, NO_TIMESTAMP, RecordView, record_read
 from kafkapy._speedups.records.short_record cimport short_copy, short_record
 

@@ -1,6 +1,6 @@
 """What a Fetch brought of one partition, batch by batch (see fetched_batches.pyx)."""
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.clients.consumer.fetched_batch cimport FetchedBatch, Slab

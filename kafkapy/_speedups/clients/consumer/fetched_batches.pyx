@@ -45,13 +45,11 @@ from kafkapy._speedups.records.compression cimport (
     decompress_into,
 )
 from kafkapy._speedups.records.record_batch cimport (
-    BATCH_BAD_LENGTH,
     BATCH_BAD_MAGIC,
     BATCH_HEADER_SIZE,
     BATCH_INCOMPLETE,
     BATCH_OK,
     CODEC_MASK,
-    CODEC_NONE,
     MAGIC_V2,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,

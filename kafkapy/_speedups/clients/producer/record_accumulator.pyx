@@ -9,7 +9,7 @@ from cpython.object cimport PyObject
 from kafkapy._speedups.base.posix cimport monotonic_ns, wall_clock_ms
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_raw, write_varint
 from kafkapy._speedups.clients.producer.partition_queue cimport ANY_PARTITION, NO_LEADER
-from kafkapy._speedups.clients.producer.producer_batch cimport BATCH_INCOMPLETE_YET, NO_SEQUENCE, new_batch
+from kafkapy._speedups.clients.producer.producer_batch cimport NO_SEQUENCE, new_batch
 from kafkapy._speedups.clients.producer.record_future cimport new_future
 from kafkapy._speedups.records.record_batch cimport BATCH_HEADER_SIZE, MIN_RECORD_SIZE, RecordView
 

@@ -8,7 +8,6 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.log.layout cimport LogState, ReadResult
-from kafkapy._speedups.log.segment cimport SegmentState
 from kafkapy._speedups.requests.data_plane cimport Ask, Frame
 from kafkapy._speedups.requests.fetch_session cimport CachedPartition, FetchPartitionRequest, FetchSession, FetchTopic
 
