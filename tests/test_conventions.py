@@ -113,6 +113,16 @@ def test_a_kernel_begins_with_what_it_does(name: str) -> None:
     assert len(kernel + declarations) > 120, "format or purpose in prose, in the .pyx or its .pxd"
 
 
+def test_prose_of_kernels_names_files_that_exist() -> None:
+    """Of its own folder by the name alone, of another room by the path from _speedups."""
+    wrong = []
+    for path in sorted(SPEEDUPS.rglob("*.p[yx][xdi]")):
+        for match in re.finditer(r"[\w/]+\.p(?:yx|xd|yi)\b", path.read_text(encoding="utf-8")):
+            if not any((base / match[0]).exists() for base in (path.parent, SPEEDUPS, PACKAGE, ROOT)):
+                wrong.append(f"{shown(path)}: {match[0]}")
+    assert wrong == []
+
+
 EXTENSION_TYPES = {
     name
     for path in SPEEDUPS.rglob("*.p[yx][xd]")

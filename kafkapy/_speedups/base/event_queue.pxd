@@ -19,7 +19,8 @@ cdef enum EventKind:
     EVENT_HIGH_WATERMARK = 4        # handle: LogState id; argument: new high watermark (only for logs that asked for
                                     # it)
     EVENT_CONNECTION_CLOSED = 5     # handle: connection id (only for connections that Python asked to hear of)
-    EVENT_REQUEST = 6               # handle: connection id; text: request_log.pxd (only while the request log is on)
+    EVENT_REQUEST = 6               # handle: connection id; text: network/request_log.pxd; only while the request log
+                                    # is on
     EVENT_FLUSH_WANTED = 7          # handle: LogState id; appends wait for a flush that flush.messages has made due
     EVENT_APPENDED = 8              # appends that the control plane gave to worker threads have ended: LogAppender.take
 

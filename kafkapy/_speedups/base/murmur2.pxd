@@ -1,5 +1,6 @@
 """murmur2, the hash that Kafka's producers choose a record's partition by. Inline: a key is hashed in less time than a
-call takes."""
+call takes.
+"""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memcpy

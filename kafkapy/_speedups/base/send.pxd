@@ -1,8 +1,9 @@
-"""A reply on its way out: malloc'ed memory pieces and file regions, in order, sent without copying file bytes.
+"""A reply on its way out: malloc'ed memory and file regions, in order, sent without copying file bytes.
 
-Built by whoever answers (fetch_request.pyx, produce_request.pyx, request_channel.pyx for Python's replies), written out
-and freed by the Processor that owns the connection. The first piece starts with the 4-byte frame size. A client's
-requests travel the same way (client_io.pyx); their pieces may be memory that somebody else owns.
+Request handlers (requests/fetch/handle.pyx, requests/produce/handle.pyx) and Python's replies
+(network/request_channel.pyx) build a Send. The Processor that owns the connection writes it out and frees it. The first
+piece starts with the 4-byte frame size. Client requests travel the same way (clients/io/client_io.pyx); their pieces
+may be memory that another object owns.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -1,4 +1,4 @@
-"""Appending to a partition log (see log_append.pxd).
+"""Appending to a partition log (see append.pxd).
 
 First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records (append_checks.pyx).
 Then, under it: leadership, sequence numbers, a roll when one is due, offsets. Then, without it but in turn, one pwrite;

@@ -2,7 +2,7 @@
 record of each key.
 
 Source: kafka.log.Cleaner. Segments are read by their own descriptors in pieces of a megabyte, so readers and writers of
-the log notice nothing; log_swap.pyx puts the outcome in place. Uncompressed batches never meet the interpreter; for a
+the log notice nothing; swap.pyx puts the outcome in place. Uncompressed batches never meet the interpreter; for a
 compressed one the GIL is taken to call the codec, which releases it again, and for a message of format v0 or v1 to make
 a batch of it: cleaning is where old messages become batches, as with Kafka 4.1.
 """

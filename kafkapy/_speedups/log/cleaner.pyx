@@ -1,4 +1,4 @@
-"""One cleaning of one log (see log_cleaner.pxd)."""
+"""One cleaning of one log (see cleaner.pxd)."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -1,5 +1,6 @@
 """How fast the cleaner threads may read and write together (log.cleaner.io.max.bytes.per.second), and whether they must
-stop."""
+stop.
+"""
 
 from libc.stdint cimport int64_t
 

@@ -1,5 +1,6 @@
 """The cleaner threads' common pace (see cleaner_throttle.pxd). Source:
-org.apache.kafka.storage.internals.utils.Throttler."""
+org.apache.kafka.storage.internals.utils.Throttler.
+"""
 
 from libc.stdint cimport int64_t
 

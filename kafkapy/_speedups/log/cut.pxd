@@ -1,5 +1,6 @@
 """What shortens a partition log, at either end, and what puts it on disk. Python removes the files of the segments that
-these take out."""
+these take out.
+"""
 
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector

@@ -1,5 +1,4 @@
-"""Truncation, log start, deletion and flush (see log_cut.pxd). Called by the control plane's threads without the
-GIL."""
+"""Truncation, log start, deletion and flush (see cut.pxd). Called by the control plane's threads without the GIL."""
 
 from libc.errno cimport EIO, errno
 from libc.stdint cimport int64_t

@@ -1,5 +1,6 @@
 """Files of a partition that are derived from its batches: producer snapshots and transaction indexes. `storage` is a
-LogStorage; OSError."""
+LogStorage; OSError.
+"""
 
 from libc.stdint cimport int64_t
 

@@ -1,5 +1,6 @@
 """What Python asks a partition log about itself, as lists and dicts. Each function takes the mutex without the GIL,
-copies, and builds objects after."""
+copies, and builds objects after.
+"""
 
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector

@@ -1,5 +1,5 @@
 """What is done with a log's files on worker threads: the next segment, rolls, truncation, deletion, flushes (see
-log_files.pxd).
+files.pxd).
 
 Each step under the log's mutex is memory work; what the files need comes before or behind it, with the GIL and without
 the mutex.

@@ -1,5 +1,4 @@
-"""Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread at a time for each
-move."""
+"""Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread moves one log."""
 
 from libc.errno cimport EAGAIN, EIO, ENOMEM
 from libc.stdint cimport int64_t, uint8_t

@@ -1,5 +1,6 @@
 """Leading and following: what a change of leadership, and the fetches of followers, do to a partition log. Each
-function takes the mutex itself."""
+function takes the mutex itself.
+"""
 
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
@@ -13,5 +14,5 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[in
 cdef void follow(LogState* log, int32_t leader_id, int32_t leader_epoch) noexcept nogil
 # The assignment names that replica as a follower (Partition.getReplica).
 cdef bint is_follower(LogState* log, int32_t replica_id) noexcept nogil
-# See log_follower_position in partition_log.pxd. A replica outside the assignment changes nothing.
+# See PartitionLog.follower_position. A replica outside the assignment changes nothing.
 cdef void follower_fetched(LogState* log, int32_t replica_id, int64_t log_end_offset) noexcept nogil

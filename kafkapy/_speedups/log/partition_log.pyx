@@ -1,7 +1,7 @@
 """The partition log: the data plane's functions and the control plane's `PartitionLog` (see partition_log.pxd).
 
-The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_files.pyx, log_state.pyx (shared inside) and
-log_loading.pyx (start-up); log_describe.pyx and log_bytes.pyx turn what Python asks for into objects.
+The work is done in append.pyx, read.pyx, cut.pyx, files.pyx, state.pyx (shared inside) and loading.pyx (start-up);
+describe.pyx and raw_batches.pyx make the objects that Python asks for.
 """
 
 from libc.errno cimport EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
@@ -65,7 +65,7 @@ from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState, log_work
 
 from kafkapy.errors import error_for
 
-# Failures that say nothing about the disk (is_shortage in posix.pxd).
+# Failures that say nothing about the disk (is_shortage in base/posix.pxd).
 NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM, EAGAIN, ENOBUFS))
 
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

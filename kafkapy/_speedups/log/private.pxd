@@ -49,9 +49,9 @@ cdef cppclass LogPrivate:
     int64_t turn_waiters        # threads that wait for turn_over
     int64_t settlers            # of these in lock_settled: appends let them go first
     pthread_cond_t turn_over
-    int64_t slow                # atomic; threads that hang in a read of this log (blocking.pxd)
+    int64_t slow                # atomic; threads that hang in a read of this log (base/blocking.pxd)
     bint segment_wanted         # asked for, of the workers or by SEGMENT_WANTED, and not answered yet
-    bint native_segments        # segments are made here (log_background.pyx), not by the storage
+    bint native_segments        # segments are made here (background.pyx), not by the storage
     int64_t segments_made
     LogWorkersState* segment_workers    # referenced; NULL: the control plane is asked
     LogWorkersState* flush_workers

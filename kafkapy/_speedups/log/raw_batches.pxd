@@ -1,5 +1,6 @@
 """Batches into and out of a partition log as bytes objects: what the control plane uses where the data plane has
-buffers and file regions."""
+buffers and file regions.
+"""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,5 +1,6 @@
-"""Batches of a partition log as bytes objects (see log_bytes.pxd). The GIL is given up before the mutex is taken or a
-file is read."""
+"""Batches of a partition log as bytes objects (see raw_batches.pxd). The GIL is given up before the mutex is taken or a
+file is read.
+"""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EIO

@@ -1,4 +1,4 @@
-"""Reading from a partition log (see log_read.pxd).
+"""Reading from a partition log (see read.pxd).
 
 Under the mutex: which segment, how far, who is leader. Outside: the position of the first batch, by index and a walk
 over headers, unless the batch was appended lately and its position is remembered. Then, for read_committed readers of a

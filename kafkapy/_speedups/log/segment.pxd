@@ -25,14 +25,14 @@ cdef cppclass SegmentState:
                                     # it without the mutex
     int64_t offset_of_max_timestamp
     int64_t newest_record           # atomic; max_timestamp without transaction markers; -1 none, NEWEST_NOT_KNOWN until
-                                    # log_bytes.pyx has looked
+                                    # raw_batches.pyx has looked
     int64_t created_ms              # wall clock, for roll by time when the batches carry no timestamp
     int64_t first_batch_timestamp   # ms, -1 when empty or not read yet; roll by time counts from here
     int64_t bytes_since_index       # appended since the last index entry
     int64_t dense_from              # atomic; every batch from this position on has an index entry of its own
     bint index_full                 # an index has no room for one more entry; as the last append left it
     bint index_waits                # enough entries to be written have gathered; cleared by who goes to write them
-    int64_t slow                    # atomic; threads that hang in a read of it (blocking.pxd)
+    int64_t slow                    # atomic; threads that hang in a read of it (base/blocking.pxd)
     int64_t roll_jitter_ms          # taken off segment.ms
     int64_t seen_size               # when idle files were last looked for (open_files.pyx)
     int64_t sealed                  # atomic; 1: no longer active and its indexes cut to size

@@ -1,5 +1,6 @@
 """The inside of a partition log: what append, read and the control plane's calls share. Everything named *_locked is
-called under the mutex."""
+called under the mutex.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.string cimport string

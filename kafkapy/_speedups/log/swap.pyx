@@ -1,5 +1,6 @@
-"""Swapping cleaned segments into a log (see log_swap.pxd). Cleaner threads, without the GIL; the log's mutex is held
-for memory work only."""
+"""Swapping cleaned segments into a log (see swap.pxd). Cleaner threads, without the GIL; the log's mutex is held for
+memory work only.
+"""
 
 from libc.stdint cimport int64_t
 from libcpp.string cimport string

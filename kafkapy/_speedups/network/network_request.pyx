@@ -1,5 +1,6 @@
 """NetworkRequest: what the control plane is given for every request that the data plane does not finish itself (see
-network_request.pxd)."""
+network_request.pxd).
+"""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -357,7 +358,8 @@ cdef class NetworkRequest:
 
     @property
     def questions(self):
-        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache).
+        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (AuthorizationCache in
+        requests/data_plane.pxd).
         ASK_VALIDATE, ASK_CONVERT and ASK_VERIFY: the indexes of the parts in question, as decimal text."""
         cdef size_t i
         cdef string question

@@ -22,7 +22,7 @@ cdef struct OpenFiles:              # of the process: segments' data files that 
     int64_t count                   # atomic, as the others
     int64_t limit                   # 0: none
     int64_t slack
-    void (*make_room)() noexcept nogil      # closes idle files; NULL until open_files.pyx is imported
+    void (*make_room)() noexcept nogil      # closes idle files; NULL until log/open_files.pyx is imported
 
 cdef struct BatchPosition:
     int64_t position                # of the batch's first byte in the file

@@ -1,5 +1,6 @@
 """Encoding one record of a v2 batch (its format: record_batch.pxd) where there is room for it: inline, for loops over
-records."""
+records.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy

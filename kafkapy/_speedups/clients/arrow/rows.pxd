@@ -1,4 +1,4 @@
-"""Rows of Apache Arrow record batches on their way into a producer (see arrow_rows.pyx)."""
+"""Rows of Apache Arrow record batches on their way into a producer (see rows.pyx)."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 

@@ -1,7 +1,7 @@
 """The record bytes of a fetched partition as a list of batches: checked, decompressed, message formats v0 and v1 turned
 into v2.
 
-    batches_scan    walks the bytes once. A v2 batch gets an entry that points into them (format in record_batch.pxd),
+    batches_scan    walks the bytes once. A v2 batch (records/record_batch.pxd) gets an entry that points into them,
                     with its CRC checked and, within a budget of memory, its records decompressed. What is past the
                     budget stays compressed until it is reached. Messages of format v0 and v1 are written anew as the
                     records of one batch for a run of plain messages, or for a wrapper (fetched_messages.pyx).

@@ -1,5 +1,5 @@
-"""Messages of formats v0 and v1 (message_set.pxd), as brokers before Kafka 0.11 and topics of their time have them,
-turned into v2 records.
+"""Messages of formats v0 and v1 (records/message_set.pxd), as brokers before Kafka 0.11 and topics of their time have
+them, turned into v2 records.
 
     plain       a run of messages of one format and timestamp type becomes one batch, the first one's offset its base
                 offset; every record keeps its own timestamp, an append time too

@@ -11,9 +11,9 @@ Answered at once: max wait 0, no partition to read, min bytes reached, or an err
 reading. Else the request is parked with a waiter on every partition. When one fires, only partitions whose end moved
 are read again to count bytes; the snapshot that is sent is taken once, at the end, because the logs may have changed.
 
-Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (fetch_conversion.pyx). One such
-reply holds at most CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to
-lie in memory until it is sent.
+Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (conversion.pyx). One such reply
+holds at most CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to lie in
+memory until it is sent.
 
 A follower is served as one where the partition's assignment names it. Any other replica id gets UNKNOWN_LEADER_EPOCH
 where the request tells the leader epoch, else NOT_LEADER_OR_FOLLOWER (Partition.followerReplicaOrThrow), and nothing is

@@ -12,7 +12,7 @@
                         v11+: preferred read replica int32 | records bytes |
                         v12+: tagged fields, tag 0: diverging epoch (epoch int32, end offset int64, tagged fields),
                                        v16+ tag 1: current leader (id int32, epoch int32, tagged fields)
-    v12+: tagged fields of which v16+ tag 0: node endpoints (data_plane.pyx)
+    v12+: tagged fields of which v16+ tag 0: node endpoints (requests/data_plane.pyx)
 
 Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory; in v0-3
 message sets that a worker has made. Partitions that were read come first, in the order asked, then those refused

@@ -1,5 +1,6 @@
 """What Python answers a parked Produce. While it has the question nobody else looks at the request, so nothing is
-locked."""
+locked.
+"""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 

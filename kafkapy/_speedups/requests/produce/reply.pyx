@@ -10,7 +10,7 @@
                              error message nullable string
                         v9+: tagged fields, of which v10+ tag 0: current leader (id int32, epoch int32, tagged fields)
     v1+: throttle time  int32, ms
-    v9+: tagged fields  of which v10+ tag 0: node endpoints (data_plane.pyx)
+    v9+: tagged fields  of which v10+ tag 0: node endpoints (requests/data_plane.pyx)
 
 Strings and arrays are compact from v9 on.
 """
