@@ -1,8 +1,8 @@
-"""A hash for keys that clients choose. The standard library's is the same in every process, so a client could send
-nothing but keys that fall into one bucket, and every look-up would walk over all of them.
+"""A seeded hash for keys that clients choose.
 
-Each hash object has a seed of its own. A container keeps the one that it was made with, so kernels may share
-containers.
+The standard library's hash is the same in every process, so a client could send only keys of one bucket, and every
+look-up would walk over all of them. Each hash object has its own seed. A container keeps the hash object of its
+creation, so kernels may share containers.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
