@@ -271,7 +271,7 @@ cdef int snappy_next(ByteStream* s, int64_t kept, int64_t* made) noexcept nogil:
                 return STREAM_CORRUPT
         else:
             s.ended = True
-        # A size that cannot be true is refused before there is memory for it.
+        # An impossible size is refused before memory is allocated.
         if (snappy_uncompressed_length(<const char*>s.data, <size_t>block, &length) != SNAPPY_OK
                 or length > SNAPPY_MAX_RATIO * <size_t>block):
             return STREAM_CORRUPT
@@ -291,8 +291,7 @@ cdef int snappy_next(ByteStream* s, int64_t kept, int64_t* made) noexcept nogil:
 
 cdef int lz4_next(ByteStream* s, int64_t* made) noexcept nogil:
     cdef size_t taken, room, hint
-    # `ended`: the last call's word was that a frame is complete. `framed`: blocks may be larger than the clients' 64
-    # KiB.
+    # `ended`: the last call completed a frame. `framed`: blocks may be larger than the clients' 64 KiB.
     if s.piece == NULL and s.size > LZ4_BLOCK_SIZE_AT and (s.data[<int>LZ4_BLOCK_SIZE_AT] >> 4) & 7 > LZ4_BLOCK_64_KB:
         s.framed = True
     while s.size > 0 or not s.ended:
@@ -325,7 +324,7 @@ cdef int zstd_next(ByteStream* s, int64_t* made) noexcept nogil:
             return STREAM_CORRUPT
         made[0] = <int64_t>hint
         return STREAM_PIECE_READY if hint > 0 else STREAM_END
-    # `ended`: the last call's word was that a frame is complete and flushed.
+    # `ended`: the last call completed and flushed a frame.
     while s.size > 0 or not s.ended:
         source.src = s.data
         source.size = <size_t>s.size

@@ -1,8 +1,7 @@
-"""Record batches of message format v2: parse and check headers, check records, patch what a broker owns (format in
-record_batch.pxd).
+"""Record batches of message format v2: parse and check headers, check records, patch the broker's fields.
 
-The `cdef` functions are the data plane's; they touch only the bytes given, allocate nothing and never take the GIL. The
-Python functions at the end are the same checks for tests and tools.
+record_batch.pxd describes the format. The data plane calls the `cdef` functions: they touch only the given bytes,
+allocate nothing and never take the GIL. The Python functions at the end are the same checks for tests and tools.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -230,8 +229,8 @@ cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const Batch
 
 
 def parse_header(data):
-    """(status, fields) of the batch at the start of `data`; fields is a dict named as in BatchHeader, zeros when it
-    could not be read."""
+    """(status, fields) of the batch at the start of `data`; fields is a dict with the names of BatchHeader, zeros for
+    an unreadable header."""
     cdef Py_buffer view
     cdef BatchHeader header
     cdef BatchStatus status
@@ -271,8 +270,7 @@ def stamp(data, int64_t base_offset, int32_t leader_epoch):
 
 
 def stamp_append_time(data, int64_t append_time_ms):
-    """Makes a writable, whole batch LogAppendTime with this time (ms), its CRC with it. ValueError when shorter than a
-    header."""
+    """Sets LogAppendTime (ms) and the CRC in a writable, whole batch. ValueError when shorter than a header."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
     try:
@@ -284,8 +282,7 @@ def stamp_append_time(data, int64_t append_time_ms):
 
 
 def stamp_max_timestamp(data, int64_t max_timestamp):
-    """Makes the header of a writable, whole batch say this max timestamp (ms), its CRC with it. ValueError when shorter
-    than a header."""
+    """Sets the max timestamp (ms) and the CRC in a writable, whole batch. ValueError when shorter than a header."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
     try:
@@ -297,7 +294,7 @@ def stamp_max_timestamp(data, int64_t max_timestamp):
 
 
 def refresh_crc(data):
-    """Computes the checksum of a writable, whole batch anew. ValueError when shorter than a header."""
+    """Writes the checksum of a writable, whole batch. ValueError when shorter than a header."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
     try:
@@ -314,8 +311,8 @@ def check_records(data, payload=None, *, bint needs_keys=False, bint log_append_
     """The data plane's walk over one uncompressed batch: (status, [(batch_index, problem)], max timestamp in ms, its
     offset delta).
 
-    The header's own status is returned when the header is no good; then nothing was walked. With `payload` (the batch's
-    records, decompressed) those bytes are walked instead of the ones in the batch. Does not check the CRC.
+    For an invalid header the status is the header's and no record is checked. `payload` replaces the batch's records by
+    decompressed ones. Does not check the CRC.
     """
     cdef Py_buffer view
     cdef Py_buffer inner
