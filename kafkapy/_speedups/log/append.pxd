@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kafkapy._speedups.log.layout cimport AppendOptions, AppendResult, AppendStatus, LogState, Waiter
 
-# Counts a batch that was refused; LOG_REFUSED.
+# Counts a refused batch; returns LOG_REFUSED.
 cdef AppendStatus append_refused(LogState* log, int64_t size) noexcept nogil
 # `origin` is producer_state's AppendOrigin. ORIGIN_REPLICATION keeps the batches' own offsets and epochs.
 cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,

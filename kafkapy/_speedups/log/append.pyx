@@ -1,11 +1,12 @@
 """Appending to a partition log (see append.pxd).
 
-First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records (append_checks.pyx).
-Then, under it: leadership, sequence numbers, a roll when one is due, offsets. Then, without it but in turn, one pwrite;
-under it again, the log end and the producer state. Until the turn is over nobody else appends, and nothing changes
-segments, epochs or leadership (lock_settled), so what was checked before the write holds after it. A log dir that fails
-meanwhile may take the log offline: the records are in it all the same. Source of the order and the error codes: Kafka's
-UnifiedLog and LogValidator.
+1. Without the mutex, against a copy of the configuration: structure, sizes, CRC, records (append_checks.pyx). 2. Under
+the mutex: leadership, sequence numbers, a roll when one is due, offsets. 3. In turn, without the mutex: one pwrite. 4.
+Under the mutex: the log end and the producer state.
+
+Until the turn is over no other thread appends or changes segments, epochs or leadership (lock_settled), so the checks
+before the write hold after it. A log dir that fails meanwhile may take the log offline: the records are in the log all
+the same. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t

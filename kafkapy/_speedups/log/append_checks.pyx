@@ -1,4 +1,4 @@
-"""Structure, sizes, CRC and records of what is appended (see append_checks.pxd)."""
+"""Structure, sizes, CRC and records of an append's batches (see append_checks.pxd)."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport malloc

@@ -1,6 +1,4 @@
-"""A partition log's state as Python objects (see describe.pxd); PartitionLog's methods of like names say what they
-hold.
-"""
+"""A partition log's state as Python objects (see describe.pxd and PartitionLog's methods of the same names)."""
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.stdint cimport int32_t, int64_t

@@ -1,8 +1,8 @@
-"""Filling a PartitionLog from its files at start-up, without the GIL. Called by kafkapy/log/loader.py on recovery
-threads; nobody else knows the log yet.
+"""Filling a PartitionLog from its files at start-up, without the GIL.
 
-After a clean stop only the indexes' last entries and the headers behind the last one are read. After an unclean one
-every byte from the recovery point on is checked, and what does not hold is cut off.
+kafkapy/log/loader.py calls these functions on recovery threads, before any other thread knows the log. After a clean
+stop they read only the indexes' last entries and the headers behind the last one. After an unclean stop they check
+every byte from the recovery point on, and cut off the rest from the first unsound byte.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -1,6 +1,4 @@
-"""Batches of a partition log as bytes objects (see raw_batches.pxd). The GIL is given up before the mutex is taken or a
-file is read.
-"""
+"""Batches of a log as bytes objects (see raw_batches.pxd). Mutex and file reads come without the GIL."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EIO

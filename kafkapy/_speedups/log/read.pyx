@@ -1,11 +1,11 @@
 """Reading from a partition log (see read.pxd).
 
-Under the mutex: which segment, how far, who is leader. Outside: the position of the first batch, by index and a walk
-over headers, unless the batch was appended lately and its position is remembered. Then, for read_committed readers of a
-log that has aborted transactions, once more under the mutex: those of the bytes found.
+Under the mutex: the segment, the limit, the leadership. Outside: the position of the first batch, by index and a walk
+over headers, unless the log remembers the place of a recent batch. Then, for read_committed readers of a log with
+aborted transactions, once more under the mutex: the aborted transactions in the bytes found.
 
 No header is read between the first batch and the end: a high watermark or last stable offset in the middle of a segment
-has a remembered place (LimitPlace), or is looked up by index once.
+has a remembered place (LimitPlace), or one index look-up finds it.
 """
 
 from libc.errno cimport EIO, errno

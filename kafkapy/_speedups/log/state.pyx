@@ -1,4 +1,4 @@
-"""Shared inside of a partition log (see state.pxd)."""
+"""The shared inside of a partition log (see state.pxd)."""
 
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint64_t

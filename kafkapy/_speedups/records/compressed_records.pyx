@@ -65,7 +65,7 @@ cdef struct Walk:
     int32_t index                   # of the current record, or of the next
     int stage                       # Stage
     int32_t headers_left
-    int64_t skip                    # bytes of a key or value that are still to come
+    int64_t skip                    # remaining bytes of a key or value
     int64_t left                    # remaining bytes of the record, `skip` included
 
 
