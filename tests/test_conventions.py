@@ -17,6 +17,7 @@ PACKAGE = ROOT / "kafkapy"
 SPEEDUPS = PACKAGE / "_speedups"
 HANDLERS = PACKAGE / "broker" / "handlers"
 MAX_LINES = 700
+MAX_COLUMNS = 120
 LEFT_OVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
 
 NOT_HANDLERS = {"__init__"}
@@ -38,6 +39,17 @@ def test_no_file_is_too_long() -> None:
     files = sources(".py", ".pyx", ".pxd", ".pyi")
     sizes = {shown(path): path.read_text(encoding="utf-8").count("\n") for path in files}
     assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
+
+
+def test_no_line_of_a_kernel_is_too_long() -> None:
+    """Ruff holds the same for Python."""
+    kernels = [path for suffix in (".pyx", ".pxd", ".pyi") for path in sorted(PACKAGE.rglob(f"*{suffix}"))]
+    assert len(kernels) > 200
+    found = []
+    for path in kernels:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found += [f"{shown(path)}:{number}" for number, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS]
+    assert found == []
 
 
 def test_nothing_is_left_for_later() -> None:
@@ -104,6 +116,16 @@ def test_a_kernel_begins_with_what_it_does(name: str) -> None:
     assert len(kernel + declarations) > 120, "format or purpose in prose, in the .pyx or its .pxd"
 
 
+def test_prose_of_kernels_names_files_that_exist() -> None:
+    """Of its own folder by the name alone, of another room by the path from _speedups."""
+    wrong = []
+    for path in sorted(SPEEDUPS.rglob("*.p[yx][xdi]")):
+        for match in re.finditer(r"[\w/]+\.p(?:yx|xd|yi)\b", path.read_text(encoding="utf-8")):
+            if not any((base / match[0]).exists() for base in (path.parent, SPEEDUPS, PACKAGE, ROOT)):
+                wrong.append(f"{shown(path)}: {match[0]}")
+    assert wrong == []
+
+
 EXTENSION_TYPES = {
     name
     for path in SPEEDUPS.rglob("*.p[yx][xd]")
@@ -133,6 +155,39 @@ def test_every_cdef_function_states_its_error_return(path: Path) -> None:
         if not returns_object and "except" not in tail:
             wrong.append(f"{path.name}:{text.count(chr(10), 0, match.start()) + 1}")
     assert wrong == []
+
+
+FROM_CIMPORT = re.compile(r"^from\s+[\w.]+\s+cimport\s+(?:\((?P<many>[^)]*)\)|(?P<one>[^\n(]+))", re.MULTILINE)
+
+
+def cimported_and_code(text: str) -> tuple[set[str], str]:
+    """The names that a kernel cimports, and its text without cimports, docstrings and comments."""
+    code = re.sub(r"#.*", "", re.sub(r'"""[\s\S]*?"""', "", text))
+    names: set[str] = set()
+    for match in FROM_CIMPORT.finditer(code):
+        items = (match["many"] or match["one"]).split(",")
+        names |= {item.split(" as ")[-1].strip() for item in items} - {"", "*"}
+    return names, FROM_CIMPORT.sub("", code)
+
+
+def test_a_kernel_uses_each_name_that_it_cimports() -> None:
+    """A .pxd may cimport a name for its .pyx."""
+    unused = []
+    for path in sorted(SPEEDUPS.rglob("*.p[yx][xd]")):
+        names, code = cimported_and_code(path.read_text(encoding="utf-8"))
+        kernel = path.with_suffix(".pyx")
+        if path.suffix == ".pxd" and kernel.exists():
+            code += cimported_and_code(kernel.read_text(encoding="utf-8"))[1]
+        words = set(re.findall(r"\w+", code))
+        unused += [f"{shown(path)}: {name}" for name in sorted(names - words)]
+    assert unused == []
+
+
+def test_an_unused_cimport_is_found() -> None:
+    text = 'from a.b cimport (\n    one,\n    two as other,  # three\n)\nfrom c cimport four\n"""one"""\nfour(other)\n'
+    names, code = cimported_and_code(text)
+    assert names == {"one", "other", "four"}
+    assert names & set(re.findall(r"\w+", code)) == {"other", "four"}
 
 
 # --- one name, three files ----------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class DataPlaneRequests:
             self._plane.request_log_level = REQUESTS if request_logger.isEnabledFor(logging.DEBUG) else OFF
 
     def log(self, connection: int, _argument: int, text: bytes) -> None:
-        """One request, as request_log.pxd lays it out."""
+        """One request, as _speedups/network/request_log.pxd lays it out."""
         (
             key,
             version,

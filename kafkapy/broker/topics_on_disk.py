@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkapy.controller.controller_store import ControllerStore
-from kafkapy.log.dir_scan import METADATA_TOPIC, parse_directory_name
+from kafkapy.log.dir_scan import METADATA_TOPIC, future_of, parse_directory_name
 from kafkapy.log.stray_logs import KnownTopic, StrayLogs
 
 if TYPE_CHECKING:
@@ -34,11 +34,14 @@ async def know_topics(
 
 
 def topics_on_disk(log_manager: LogManager) -> list[str]:
-    """The topics that the log directories hold partitions of."""
+    """The topics of all logs and future logs in the log directories, wherever their storage backend keeps them."""
     topics: dict[str, None] = {}
-    for log_dir in filter(lambda each: each.persistent, log_manager.live_dirs):
-        for name in os.listdir(log_dir.path):  # noqa: PTH208
-            partition = parse_directory_name(name)
-            if partition is not None and partition.topic != METADATA_TOPIC:
-                topics[partition.topic] = None
+    for log_dir in log_manager.live_dirs:
+        for backend in log_manager.persistent_backends:
+            # A directory that cannot be listed goes offline when its logs are loaded.
+            with suppress(OSError):
+                for name in backend.list_logs(log_dir.path):
+                    partition = parse_directory_name(name) or future_of(name)
+                    if partition is not None and partition.topic != METADATA_TOPIC:
+                        topics[partition.topic] = None
     return list(topics)

@@ -102,6 +102,12 @@ def deleted_name(tp: TopicPartition) -> str:
     return f"{str(tp)[: MAX_NAME - len(suffix)]}{suffix}"
 
 
+def future_of(name: str) -> TopicPartition | None:
+    """The partition of a future log's directory, None for any other name."""
+    stem, _, _ = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
+    return parse_directory_name(stem) if name.endswith(FUTURE_SUFFIX) else None
+
+
 def scan_directory(log_dir: LogDir, backends: Iterable[StorageBackend]) -> DirScan:
     """Lists a directory and reads its checkpoints; its mark of a clean stop is taken away. OSError."""
     scan = DirScan(log_dir, log_dir.take_clean_shutdown_marker(), log_dir.read_offsets())
@@ -113,9 +119,8 @@ def scan_directory(log_dir: LogDir, backends: Iterable[StorageBackend]) -> DirSc
             if name.endswith("-stray"):
                 logger.info("%s in %s was set aside by an earlier start", name, log_dir.path)
                 continue
-            stem, _, _ = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
             is_future = name.endswith(FUTURE_SUFFIX)
-            tp = parse_directory_name(stem if is_future else name)
+            tp = future_of(name) if is_future else parse_directory_name(name)
             if tp is None:
                 logger.warning("%s in %s is no partition's directory and is left alone", name, log_dir.path)
             elif tp.topic == METADATA_TOPIC:

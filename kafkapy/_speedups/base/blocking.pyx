@@ -1,4 +1,4 @@
-"""Network threads that hang in system calls, and those that take their Processors over (see blocking.pxd)."""
+"""Network threads, sections, and the monitor that replaces hanging threads (see blocking.pxd)."""
 
 from libc.errno cimport EAGAIN
 from libc.stdint cimport int64_t
@@ -53,11 +53,11 @@ cdef extern from * nogil:
 
 cdef enum:
     TICK_US = 5000
-    LOOKS = 3                       # that see a thread in the same section before it is left behind: 10 to 15 ms, also
-                                    # for who has lost its core
+    LOOKS = 3                       # at a thread in the same section before it is left behind: 10 to 15 ms, long enough
+                                    # for a thread that has lost its core
     QUIET_TICKS = 40                # without a section, before the monitor sleeps
     SPARES_KEPT = 4
-    MOST_ALONE = 64                 # threads left behind at one time; from there on, who hangs keeps its Processor
+    MOST_ALONE = 64                 # threads left behind at one time; beyond, a hanging thread keeps its Processor
 
 cdef cppclass Threads:
     pthread_mutex_t mutex
@@ -65,9 +65,9 @@ cdef cppclass Threads:
     vector[NetworkThread*] all
     vector[NetworkThread*] spare
     int64_t alone
-    int64_t processors              # that run, on whichever thread; without one no thread of these stays
+    int64_t processors              # that run; the threads end with the last one
     bint monitored
-    int64_t asleep                  # atomic: the monitor is to be woken by the next section
+    int64_t asleep                  # atomic: the next section must wake the monitor
     int64_t left_behind             # atomic: since the process started
 
 # Never freed: threads use it as long as a Processor runs, and some a moment longer.
@@ -82,8 +82,7 @@ team.left_behind = 0
 
 
 def threads_left_behind():
-    """How often a network thread has lost its Processor, because it hung in a system call, since the process
-    started."""
+    """How often a network thread lost its Processor to a spare since the process started."""
     return atomic_load(&team.left_behind)
 
 
@@ -231,12 +230,11 @@ cdef void blocking_end(NetworkThread* t) noexcept nogil:
                 t.counted = False
                 atomic_add(t.slow, -1)
             return
-        sched_yield()       # whoever takes the Processor is at it
+        sched_yield()       # another thread is taking the Processor
 
 
 cdef bint take_locked(NetworkThread* t) noexcept nogil:
-    """Gives the Processor of a thread that is in a section to a spare, when there is one and the thread is not through
-    after all."""
+    """Gives the Processor of a thread in a section to a spare. False: there is no spare, or the section has ended."""
     cdef NetworkThread* heir
     cdef int64_t section = atomic_load(&t.section)
     if team.spare.empty() or team.alone >= MOST_ALONE or not swap_state(&t.state, section, THREAD_TAKING):
@@ -294,7 +292,7 @@ cdef bint look_locked() noexcept nogil:
     # A spare is there before it is needed; several when one was.
     if hangs and <int64_t>team.spare.size() < (1 if atomic_load(&team.left_behind) == 0 else 2):
         if team.alone < MOST_ALONE and new_thread_locked(NULL, NULL, NULL) == EAGAIN:
-            pass            # no more threads: who hangs keeps its Processor
+            pass            # no more threads: the hanging thread keeps its Processor
     return busy
 
 

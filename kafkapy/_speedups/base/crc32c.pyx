@@ -1,9 +1,9 @@
 """CRC-32C without the GIL, by the C routine inside the `crc32c` package (see crc32c.pxd).
 
 The package's extension module exports its routines (hardware: three interleaved SSE 4.2 streams; software: slicing by
-8), but no header promises them. So they are looked up by name at import, and one is used only after it has agreed with
-a table-driven checksum, written here, over many lengths and alignments. When none does, every call goes through the
-package's Python function and takes the GIL: slower, and `IMPLEMENTATION` says so.
+8), but no header promises them. This module looks them up by name at import, and uses a routine only after it has
+agreed with the table-driven checksum below over many lengths and alignments. Without such a routine every call goes
+through the package's Python function and takes the GIL: slower, and `IMPLEMENTATION` is "package".
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -32,8 +32,7 @@ cdef enum:
 
 
 cdef object load_extension():
-    """The extension module of the `crc32c` package; the package itself when its files are laid out in another way.
-    ImportError.
+    """The extension module of the `crc32c` package; the package itself when it has another layout. ImportError.
 
     Importing the package brings argparse and importlib.metadata with it, some twenty milliseconds of every start.
     """
@@ -79,7 +78,7 @@ cdef uint32_t crc_by_package(uint32_t seed, const uint8_t* data, size_t size) no
     try:
         return _package.crc32c(PyMemoryView_FromMemory(<char*>data, <Py_ssize_t>size, PyBUF_READ), seed)
     except Exception:
-        # Out of memory for the view: a data-plane thread has nobody to raise to, and the sum is still owed.
+        # Out of memory for the view: a data-plane thread cannot raise, and still needs the sum.
         return crc_by_table(seed, data, size)
 
 
@@ -155,7 +154,7 @@ IMPLEMENTATION = choose()
 
 
 def crc32c(data, uint32_t seed=0):
-    """CRC-32C of any contiguous bytes-like object, going on from `seed` (the checksum of the bytes before it)."""
+    """CRC-32C of any contiguous bytes-like object. `seed`: the checksum of the bytes before it, or 0."""
     cdef Py_buffer view
     cdef uint32_t crc
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -168,7 +167,7 @@ def crc32c(data, uint32_t seed=0):
 
 
 def crc32c_by_table(data, uint32_t seed=0):
-    """The same checksum by the slow table-driven routine that the fast one is checked against at import."""
+    """The same checksum by the table-driven routine, which checks the fast one at import. For tests."""
     cdef Py_buffer view
     cdef uint32_t crc
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -180,7 +179,7 @@ def crc32c_by_table(data, uint32_t seed=0):
 
 
 def crc32c_by_package(data, uint32_t seed=0):
-    """The same checksum by the fallback that takes the GIL."""
+    """The same checksum by the package's Python function, which takes the GIL. For tests."""
     cdef Py_buffer view
     cdef uint32_t crc
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

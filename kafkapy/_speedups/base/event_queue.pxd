@@ -1,7 +1,6 @@
-"""The data plane's way of telling the control plane something: a bounded queue of events and an eventfd.
+"""The events of the data plane for the control plane: a bounded queue and an eventfd.
 
-Any thread may post, with or without the GIL. One reader (the control loop) drains. See architecture, lock and GIL rule
-5.
+Any thread may post, with or without the GIL. One reader, the control loop, drains the queue.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -12,16 +11,17 @@ from kafkapy._speedups.base.posix cimport pthread_mutex_t
 
 cdef enum EventKind:
     EVENT_LOG_LINE = 0              # text: a log line; argument: level * 100 + logger number
-    EVENT_SEGMENT_WANTED = 1        # handle: LogState id; a prepared segment should be installed ahead of need, or
+    EVENT_SEGMENT_WANTED = 1        # handle: LogState id; the log needs a prepared segment, ahead of need or because
                                     # produces wait for one
     EVENT_SEGMENT_ROLLED = 2        # handle: LogState id; argument: base offset of the new active segment
     EVENT_LOG_OFFLINE = 3           # handle: LogState id; argument: errno; text: what failed
-    EVENT_HIGH_WATERMARK = 4        # handle: LogState id; argument: new high watermark (only for logs that asked for
-                                    # it)
-    EVENT_CONNECTION_CLOSED = 5     # handle: connection id (only for connections that Python asked to hear of)
-    EVENT_REQUEST = 6               # handle: connection id; text: request_log.pxd (only while the request log is on)
-    EVENT_FLUSH_WANTED = 7          # handle: LogState id; appends wait for a flush that flush.messages has made due
-    EVENT_APPENDED = 8              # appends that the control plane gave to worker threads have ended: LogAppender.take
+    EVENT_HIGH_WATERMARK = 4        # handle: LogState id; argument: new high watermark; only for logs with that event
+                                    # enabled
+    EVENT_CONNECTION_CLOSED = 5     # handle: connection id (only for connections that Python watches)
+    EVENT_REQUEST = 6               # handle: connection id; text: network/request_log.pxd; only while the request log
+                                    # is on
+    EVENT_FLUSH_WANTED = 7          # handle: LogState id; appends wait for a flush that flush.messages made due
+    EVENT_APPENDED = 8              # worker threads have finished appends of the control plane: LogAppender.take
 
 cdef struct EventCounters:
     uint64_t dropped

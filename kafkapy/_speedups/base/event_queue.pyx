@@ -27,11 +27,11 @@ CONNECTION_CLOSED = EVENT_CONNECTION_CLOSED
 REQUEST = EVENT_REQUEST
 
 cdef enum:
-    SHARE_OF_REQUESTS = 8       # the request log gets one part in so many of the queue: its events may be large
+    SHARE_OF_REQUESTS = 8       # the request log gets this share (1/n) of the queue: its events may be large
 
 
 cdef EventQueueState* event_queue_new(size_t limit) noexcept nogil:
-    """NULL when no eventfd can be had."""
+    """A new queue; NULL when the system has no eventfd left."""
     cdef int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
     if fd < 0:
         return NULL
@@ -52,8 +52,8 @@ cdef void event_queue_free(EventQueueState* q) noexcept nogil:
 
 cdef void event_post(EventQueueState* q, int kind, int64_t handle, int64_t argument, const char* text,
                      Py_ssize_t text_size) noexcept nogil:
-    """Appends an event. Log lines and logged requests are dropped and counted when the queue is full, so hostile peers
-    cannot bloat it; other kinds are bounded by what they speak of (logs, connections) and always kept."""
+    """Appends an event. A full queue drops and counts log lines and logged requests, so hostile peers cannot bloat it;
+    the number of logs and connections bounds the other kinds, which are always kept."""
     cdef Event event
     cdef bint first
     cdef size_t limit = q.limit // SHARE_OF_REQUESTS if kind == EVENT_REQUEST else q.limit
@@ -75,7 +75,7 @@ cdef void event_post(EventQueueState* q, int kind, int64_t handle, int64_t argum
 
 
 cdef class EventQueue:
-    """Owns the queue; created once by the server, drained by the control loop, posted to from any thread."""
+    """Owns the queue. The server creates one, the control loop drains it, any thread posts."""
 
     def __cinit__(self, size_t limit=10_000):
         self.state = event_queue_new(limit)
@@ -86,7 +86,7 @@ cdef class EventQueue:
         event_queue_free(self.state)
 
     def fileno(self):
-        """The eventfd, readable when events wait."""
+        """The eventfd, readable while events wait."""
         return self.state.event_fd
 
     @property

@@ -1,4 +1,4 @@
-"""The reserve of memory and what is done with it (see memory_reserve.pxd)."""
+"""The reserve of memory and its use (see memory_reserve.pxd)."""
 
 from libc.stdint cimport int64_t
 
@@ -32,7 +32,8 @@ cdef extern from * nogil:
         return (int64_t)t.tv_sec * 1000000000LL + t.tv_nsec;
     }
 
-    // Of all threads together: memory for something thread-local would have to be allocated, and glibc ends the process when it cannot be.
+    // Shared by all threads: a thread-local would be allocated at its first use, and glibc ends the process when that
+    // fails.
     std::atomic<int64_t> kp_since(0);
     std::atomic<int64_t> kp_last(0);
 
@@ -91,16 +92,16 @@ cdef bint memory_is_short() noexcept nogil:
 
 
 def install():
-    """From here on this process lives without memory, as far as the kernels' own allocations are concerned."""
+    """Makes the kernels' own allocations survive a lack of memory, for the rest of this process."""
     kp_install()
 
 
 def is_short():
-    """Whether the reserve is gone and cannot be had again yet; takes it again if it can."""
+    """Whether the reserve is gone. Tries to take it again first."""
     return kp_memory_is_short()
 
 
 def counters():
-    """{"taken", "waits"}: how often the reserve was given back to the system, and how often an allocation waited for
-    memory beyond it."""
+    """{"taken", "waits"}: how often the process returned the reserve to the system, and how often an allocation had
+    to wait after that."""
     return {"taken": taken(), "waits": waits()}

@@ -1,5 +1,7 @@
-"""murmur2, the hash that Kafka's producers choose a record's partition by. Inline: a key is hashed in less time than a
-call takes."""
+"""murmur2, the hash by which Kafka's producers choose a record's partition.
+
+Inline: hashing a key takes less time than a call.
+"""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -38,6 +40,5 @@ cdef inline uint32_t murmur2_of(const uint8_t* data, Py_ssize_t size) noexcept n
 
 
 cdef inline int32_t partition_of_key(const uint8_t* key, Py_ssize_t size, int32_t count) noexcept nogil:
-    """The partition of a key among `count` (at least 1) partitions: every Kafka client that hashes with murmur2 chooses
-    the same."""
+    """The partition of a key among `count` (at least 1) partitions, as every Kafka client with murmur2 chooses it."""
     return <int32_t>((murmur2_of(key, size) & <uint32_t>POSITIVE) % <uint32_t>count)

@@ -1,7 +1,7 @@
-"""The system calls and primitives of the data plane that Cython's own libc and posix packages do not declare."""
+"""The data plane's system calls and primitives that Cython's own libc and posix packages lack."""
 
 from libc.errno cimport EAGAIN, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from posix.unistd cimport pread
 
 cdef extern from "<pthread.h>" nogil:
@@ -28,8 +28,9 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef extern from "<pthread.h>" nogil:
     """
-    /* glibc lets readers pass a writer that waits: on a busy broker the control plane would wait for ever. No thread may then lock for reading
-       twice; every reader here leaves before it locks anything else. */
+    /* glibc lets readers pass a writer that waits: on a busy broker the control plane would wait for ever. This lock
+       prefers writers, so no thread may lock it twice for reading; every reader here leaves before it locks anything
+       else. */
     static inline int kp_rwlock_init(pthread_rwlock_t* lock) {
         pthread_rwlockattr_t attributes;
         pthread_rwlockattr_init(&attributes);
@@ -88,7 +89,7 @@ cdef extern from "<time.h>" nogil:
     static inline int64_t kp_wall_ms(void) { return kp_clock_ns(CLOCK_REALTIME) / 1000000; }
     """
     int64_t monotonic_ns "kp_monotonic_ns"()
-    # False when the time (of the monotonic clock) is over.
+    # False after the deadline (monotonic clock).
     bint cond_wait_until "kp_cond_wait_until"(pthread_cond_t* cond, pthread_mutex_t* mutex, int64_t until_ns)
     int64_t wall_clock_ms "kp_wall_ms"()
 
@@ -105,13 +106,12 @@ cdef extern from * nogil:
     """
     int64_t atomic_add "kp_atomic_add"(int64_t* p, int64_t n)      # returns the new value; acquire-release
     void atomic_count "kp_atomic_count"(int64_t* p, int64_t n)     # statistics: relaxed
-    void atomic_count_alone "kp_atomic_count_alone"(int64_t* p, int64_t n)     # the same, where one thread alone ever
-                                                                               # counts
+    void atomic_count_alone "kp_atomic_count_alone"(int64_t* p, int64_t n)     # the same with one counting thread
     int64_t atomic_load "kp_atomic_load"(int64_t* p)
     void atomic_store "kp_atomic_store"(int64_t* p, int64_t n)
 
-# Whether that errno says that the process or the machine lacks descriptors or memory. It says nothing about the disk:
-# try again later.
+# Whether the errno means a lack of descriptors or memory, in the process or the machine. Such an error says nothing
+# about the disk: try again later.
 cdef inline bint is_shortage(int failure) noexcept nogil:
     return failure == EMFILE or failure == ENFILE or failure == ENOMEM or failure == EAGAIN or failure == ENOBUFS
 

@@ -1,12 +1,11 @@
-"""A hash for keys that clients choose. The standard library's is the same in every process, so a client could send
-nothing but keys that fall into one bucket, and every look-up would walk over all of them.
+"""A seeded hash for keys that clients choose.
 
-Each hash object has a seed of its own. A container keeps the one that it was made with, so kernels may share
-containers.
+The standard library's hash is the same in every process, so a client could send only keys of one bucket, and every
+look-up would walk over all of them. Each hash object has its own seed. A container keeps the hash object of its
+creation, so kernels may share containers.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
-from libcpp.string cimport string
 
 cdef extern from * nogil:
     """
@@ -29,7 +28,8 @@ cdef extern from * nogil:
             if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn) {
                 struct timespec now;
                 clock_gettime(CLOCK_REALTIME, &now);
-                drawn = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u + (uint64_t)now.tv_sec + (uint64_t)(uintptr_t)&drawn;
+                drawn = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u + (uint64_t)now.tv_sec
+                    + (uint64_t)(uintptr_t)&drawn;
             }
             return drawn;
         }();

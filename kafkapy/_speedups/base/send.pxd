@@ -1,11 +1,12 @@
-"""A reply on its way out: malloc'ed memory pieces and file regions, in order, sent without copying file bytes.
+"""A reply on its way out: malloc'ed memory and file regions, in order, sent without copying file bytes.
 
-Built by whoever answers (fetch_request.pyx, produce_request.pyx, request_channel.pyx for Python's replies), written out
-and freed by the Processor that owns the connection. The first piece starts with the 4-byte frame size. A client's
-requests travel the same way (client_io.pyx); their pieces may be memory that somebody else owns.
+Request handlers (requests/fetch/handle.pyx, requests/produce/handle.pyx) and Python's replies
+(network/request_channel.pyx) build a Send. The Processor that owns the connection writes it out and frees it. The first
+piece starts with the 4-byte frame size. Client requests travel the same way (clients/io/client_io.pyx); their pieces
+may be memory that another object owns.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libcpp.vector cimport vector
 
@@ -13,10 +14,10 @@ from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_init
 
 cdef enum PieceKind:
     PIECE_OWNED = 0             # memory, malloc'ed
-    PIECE_LENT = 1              # memory that stays its owner's
+    PIECE_LENT = 1              # memory that another object owns
     PIECE_FILE = 2              # a file region
 
-# Gives back a reference to whoever keeps a file open.
+# Returns the Send's reference to the owner of an open file.
 ctypedef void (*release_function)(void* owner) noexcept nogil
 
 cdef struct Piece:
@@ -28,20 +29,20 @@ cdef struct Piece:
     size_t capacity             # of memory that is owned
     void* owner                 # of a file region: keeps the file open, until `release` is called with it
     release_function release
-    int64_t* slow               # of a file region: threads that hang in reads of the file (blocking.pxd)
+    int64_t* slow               # of a file region: count of threads that hang in reads of the file (blocking.pxd)
 
 cdef cppclass Send:
     vector[Piece] pieces
     size_t current              # the piece being sent
     int64_t size                # bytes in total
     int64_t remaining
-    uint8_t* spare              # memory of a piece that was sent, for the next reply (send_leave); or NULL
+    uint8_t* spare              # memory of a sent piece, for the next reply (send_leave); or NULL
     size_t spare_capacity
 
 
 cdef enum:
-    LEFT_PIECES = 64            # more than so many are not left to the next reply
-    LEFT_BYTES = 4096           # nor is memory of more than this
+    LEFT_PIECES = 64            # send_leave keeps at most so many pieces for the next reply
+    LEFT_BYTES = 4096           # ... and at most so much memory
 
 
 cdef inline Send* send_new() noexcept nogil:
@@ -73,7 +74,7 @@ cdef inline void send_take_buffer(Send* send, ByteBuffer* buffer) noexcept nogil
 
 
 cdef inline void send_lend(Send* send, const uint8_t* data, int64_t size) noexcept nogil:
-    """Appends memory that stays its owner's, who keeps it until the Send is freed."""
+    """Appends memory of another owner, which must keep it until the Send is freed."""
     cdef Piece piece
     if size > 0:
         piece.kind = PIECE_LENT
@@ -86,8 +87,7 @@ cdef inline void send_lend(Send* send, const uint8_t* data, int64_t size) noexce
 
 
 cdef inline void send_take_region(Send* send, int fd, int64_t position, int64_t length, void* owner,
-                                  release_function release,
-                                  int64_t* slow) noexcept nogil:
+                                  release_function release, int64_t* slow) noexcept nogil:
     """Appends a region of a file that `owner` keeps open; the Send takes over the caller's reference to it."""
     cdef Piece piece
     piece.kind = PIECE_FILE
@@ -129,7 +129,7 @@ cdef inline void send_free(Send* send) noexcept nogil:
 
 
 cdef inline void send_leave(Send* send, Send** left) noexcept nogil:
-    """send_free that leaves the memory to the next reply: see send_again."""
+    """Like send_free, but keeps the memory for the next reply: see send_again."""
     if left[0] != NULL or send.pieces.capacity() > LEFT_PIECES:
         send_free(send)
         return
@@ -138,7 +138,7 @@ cdef inline void send_leave(Send* send, Send** left) noexcept nogil:
 
 
 cdef inline Send* send_again(Send** left) noexcept nogil:
-    """send_new in the memory that send_leave has left, if any."""
+    """Like send_new, in memory that send_leave kept, if any."""
     cdef Send* send = left[0]
     if send == NULL:
         return send_new()
@@ -150,8 +150,8 @@ cdef inline Send* send_again(Send** left) noexcept nogil:
 
 
 cdef inline void send_lay_out(Send* send, ByteBuffer* out) noexcept nogil:
-    """An empty buffer for the Send's first piece, in memory of an earlier one if there is any. The buffer owns it from
-    here."""
+    """Makes `out` an empty buffer for the first piece, in memory of an earlier piece if any. The buffer owns that
+    memory."""
     out.data = send.spare
     out.size = 0
     out.capacity = send.spare_capacity

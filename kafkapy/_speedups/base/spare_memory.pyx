@@ -1,12 +1,11 @@
-"""Memory that the next response is read into: what the last one has left.
+"""Memory of past responses, which the next response is read into.
 
-The C library gives large pieces back to the system, and gets new ones that fault in page by page; for a consumer at
-full speed that is a third of all its work. Pieces from 256 KiB on are kept here instead, up to 64 MiB in the process,
-and a response takes the smallest that fits without wasting much. Everything is malloc'ed, so a piece may be freed or
-kept as one likes.
+The C library returns large pieces to the system, and new ones fault in page by page; for a consumer at full speed that
+is a third of all its work. This module keeps pieces from 256 KiB on, up to 64 MiB in the process, and a response takes
+the smallest piece that fits without much waste. Everything is malloc'ed, so an owner may free a piece or keep it.
 
-A mutex protects the list. Nobody waits for it: who does not get it at once goes without, which also is what happens in
-a child that was forked while another thread had it.
+A mutex protects the list, and no thread waits for it: a thread that does not get it at once allocates its own memory.
+The same holds in a child that was forked while another thread held the mutex.
 """
 
 from libc.stdlib cimport free
@@ -76,7 +75,7 @@ cdef void spare_give(uint8_t* data) noexcept nogil:
 
 
 def held():
-    """(pieces, bytes) that are kept now; None when they cannot be counted."""
+    """(pieces, bytes) kept now; None while another thread holds the list."""
     if pthread_mutex_trylock(&mutex) != 0:
         return None
     now = count, total
@@ -85,7 +84,7 @@ def held():
 
 
 def release():
-    """Frees what is kept now, and says how many bytes that were."""
+    """Frees all kept pieces; returns their bytes."""
     global count, total
     cdef size_t freed = 0
     cdef int i

@@ -1,4 +1,4 @@
-"""Threads of C: started without Python, with every signal left to Python's own threads."""
+"""Threads of C: started without Python; Python's threads keep every signal."""
 
 cdef extern from * nogil:
     """

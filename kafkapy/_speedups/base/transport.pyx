@@ -132,8 +132,7 @@ cdef int64_t send_gathered(Transport* t, Send* send) noexcept nogil:
 
 
 cdef int64_t send_memory(Transport* t, Send* send) noexcept nogil:
-    """One piece of memory that is gathered with no other: most replies are of one, or of one before a large file
-    region."""
+    """Writes one piece of memory alone: most replies have one piece, or one before a large file region."""
     cdef Piece* piece = &send.pieces[send.current]
     cdef iovec one
     one.iov_base = piece.data + piece.position
@@ -179,7 +178,7 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
                 n = send_gathered(t, send)
         else:
             if send.current + 1 < send.pieces.size():
-                # A sendfile pushes out what it has; the little that follows would travel in a packet of its own.
+                # A sendfile pushes out its bytes; the few bytes that follow would need another packet.
                 set_cork(t, True)
             thread = blocking_begin(piece.slow)
             n = t.functions.send_file(t, piece.fd, piece.position, min(piece.remaining, turn))

@@ -1,8 +1,8 @@
-"""The checked cursor: the only pointer arithmetic over bytes that came from outside.
+"""The checked cursor: the only pointer arithmetic over bytes from outside.
 
 Everything on Kafka's wire and in its files is big-endian. A `Cursor` walks a byte range that it does not own. Its error
-is sticky: a read past the end returns zero (or NULL), sets `error`, and leaves every later read failing too, so a
-decoder may read a whole structure and check `error` once, as long as it does not act on what it read before that check.
+is sticky: a read past the end returns zero (or NULL) and sets `error`, and every later read fails too. So a decoder may
+read a whole structure and check `error` once, as long as it acts on no value before that check.
 
 Bounds are checked by subtraction (`n > end - p`), never by addition, so no hostile length can overflow them.
 
@@ -20,8 +20,10 @@ cdef extern from * nogil:
     #define kp_bswap64 __builtin_bswap64
 
     #include <stdlib.h>
-    /* Out of line, so that what is written over and over stays small: requests are few and far between for the CPU's instruction cache. */
-    static __attribute__((noinline, cold, unused)) void* kp_grown(void* data, size_t* capacity, size_t size, size_t more) {
+    /* Out of line, so that the writers inlined everywhere stay small: the CPU's instruction cache seldom holds the code
+       of a request. */
+    static __attribute__((noinline, cold, unused)) void* kp_grown(void* data, size_t* capacity, size_t size,
+                                                                  size_t more) {
         size_t wanted = *capacity ? *capacity * 2 : 256;
         while (wanted - size < more) wanted *= 2;
         data = realloc(data, wanted);
@@ -124,7 +126,7 @@ cdef inline int64_t read_int64(Cursor* c) noexcept nogil:
 
 
 cdef inline uint32_t read_unsigned_varint(Cursor* c) noexcept nogil:
-    """LEB128 of at most 5 bytes; a longer one, or one over 32 bits, is an error."""
+    """LEB128 of at most 5 bytes; a longer encoding, or a value over 32 bits, is an error."""
     cdef uint32_t value = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -147,7 +149,7 @@ cdef inline uint32_t read_unsigned_varint(Cursor* c) noexcept nogil:
 
 
 cdef inline uint64_t read_unsigned_varlong(Cursor* c) noexcept nogil:
-    """LEB128 of at most 10 bytes; a longer one, or one over 64 bits, is an error."""
+    """LEB128 of at most 10 bytes; a longer encoding, or a value over 64 bits, is an error."""
     cdef uint64_t value = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -170,13 +172,13 @@ cdef inline uint64_t read_unsigned_varlong(Cursor* c) noexcept nogil:
 
 
 cdef inline int32_t read_varint(Cursor* c) noexcept nogil:
-    """Zig-zag."""
+    """A zig-zag encoded number."""
     cdef uint32_t v = read_unsigned_varint(c)
     return <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
 
 
 cdef inline int64_t read_varlong(Cursor* c) noexcept nogil:
-    """Zig-zag."""
+    """A zig-zag encoded number."""
     cdef uint64_t v = read_unsigned_varlong(c)
     return <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
 
@@ -198,7 +200,7 @@ cdef inline int32_t read_array_length(Cursor* c, bint compact) noexcept nogil:
 
 
 cdef inline const uint8_t* read_string(Cursor* c, bint compact, int32_t* length) noexcept nogil:
-    """Borrowed bytes of a (nullable) string; length -1 and NULL for null, which the caller may have to refuse."""
+    """Borrowed bytes of a (nullable) string; length -1 and NULL for null, which some callers must refuse."""
     cdef int64_t n
     if compact:
         n = <int64_t>read_unsigned_varint(c) - 1
@@ -238,7 +240,7 @@ cdef enum:
 
 
 cdef inline uint32_t read_tag_count(Cursor* c) noexcept nogil:
-    """How many tagged fields follow; more than MAX_TAGS, or than the bytes that are left can hold, is an error."""
+    """The number of tagged fields; more than MAX_TAGS, or more than the remaining bytes can hold, is an error."""
     cdef uint32_t count = read_unsigned_varint(c)
     if count > MAX_TAGS or count > (c.end - c.p) // 2:
         c.error = 1
@@ -248,7 +250,7 @@ cdef inline uint32_t read_tag_count(Cursor* c) noexcept nogil:
 
 
 cdef inline void skip_tagged_fields(Cursor* c) noexcept nogil:
-    """Walks over a tagged-field section without looking at it."""
+    """Skips a tagged-field section."""
     cdef uint32_t count = read_tag_count(c)
     while count > 0 and not c.error:
         read_unsigned_varint(c)
@@ -276,8 +278,8 @@ cdef inline void buffer_free(ByteBuffer* b) noexcept nogil:
 
 
 cdef inline uint8_t* extend(ByteBuffer* b, size_t n) noexcept nogil:
-    """Room for n more bytes, already counted in `size`; NULL with `error` set when memory is out. After an error some
-    writes may still find room; the error stays."""
+    """Room for n more bytes, already counted in `size`; NULL with `error` set when memory is out. Later writes may find
+    room; the error stays."""
     cdef uint8_t* data
     if n > b.capacity - b.size:
         data = <uint8_t*>grown(b.data, &b.capacity, b.size, n) if not b.error else NULL

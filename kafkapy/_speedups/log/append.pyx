@@ -1,22 +1,19 @@
-"""Appending to a partition log (see log_append.pxd).
+"""Appending to a partition log (see append.pxd).
 
-First, without the mutex and against a copy of the configuration: structure, sizes, CRC, records (append_checks.pyx).
-Then, under it: leadership, sequence numbers, a roll when one is due, offsets. Then, without it but in turn, one pwrite;
-under it again, the log end and the producer state. Until the turn is over nobody else appends, and nothing changes
-segments, epochs or leadership (lock_settled), so what was checked before the write holds after it. A log dir that fails
-meanwhile may take the log offline: the records are in it all the same. Source of the order and the error codes: Kafka's
-UnifiedLog and LogValidator.
+1. Without the mutex, against a copy of the configuration: structure, sizes, CRC, records (append_checks.pyx). 2. Under
+the mutex: leadership, sequence numbers, a roll when one is due, offsets. 3. In turn, without the mutex: one pwrite. 4.
+Under the mutex: the log end and the producer state.
+
+Until the turn is over no other thread appends or changes segments, epochs or leadership (lock_settled), so the checks
+before the write hold after it. A log dir that fails meanwhile may take the log offline: the records are in the log all
+the same. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
 """
 
-from libc.errno cimport ENOSPC, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 from libcpp.vector cimport vector
 
-from posix.fcntl cimport O_APPEND, O_CLOEXEC, O_CREAT, O_WRONLY
-from posix.unistd cimport close, write
 
-from libcpp.string cimport string
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, blocking_begin, blocking_end
 from kafkapy._speedups.base.error_codes cimport (
@@ -33,7 +30,7 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.base.wire cimport store_int16, store_int64
+from kafkapy._speedups.base.wire cimport store_int16
 from kafkapy._speedups.log.append_checks cimport CHECK_BY_WORKER, CheckedBatch, check_all, refuse
 from kafkapy._speedups.log.cut cimport flush_if_due
 from kafkapy._speedups.log.layout cimport (
@@ -93,7 +90,6 @@ from kafkapy._speedups.log.state cimport (
     end_turn_locked,
     fire,
     remember_batch_locked,
-    segment_stem,
     set_offline_locked,
     switch_segment_locked,
     take_waiters_locked,
@@ -102,7 +98,7 @@ from kafkapy._speedups.log.state cimport (
     want_segment_locked,
 )
 from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
-from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, open_file, scan_next, scan_start
+from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, scan_next, scan_start
 from kafkapy._speedups.records.record_batch cimport (
     ATTRIBUTES_AT,
     CONTROL_FLAG,
@@ -160,7 +156,8 @@ cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const App
     Once a batch of the transaction is here, the others need no word: the coordinator knows of the partition and will
     write a marker into it. When that has come, the next batch is a first one again. Between the coordinator's word and
     the first batch, the guard tells whether a marker came."""
-    if not header.attributes & TRANSACTIONAL_FLAG or header.producer_id < 0 or producer_in_transaction(private_of(log).history.producers, header):
+    if (not header.attributes & TRANSACTIONAL_FLAG or header.producer_id < 0
+            or producer_in_transaction(private_of(log).history.producers, header)):
         return False
     if options.guard == 0:
         result.guard = producer_start_verification(private_of(log).history.producers, header, options.adds_partitions,
@@ -172,8 +169,7 @@ cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const App
 
 
 cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches,
-                       int origin,
-                       bint* aborted, int64_t* messages) noexcept nogil:
+                       int origin, bint* aborted, int64_t* messages) noexcept nogil:
     """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno. Mutex
     held, but not while it writes; the segment is referenced for the caller."""
     cdef int64_t offset = log.log_end_offset, position = active.size
@@ -271,15 +267,15 @@ cdef void open_active(LogState* log, SegmentState* active, int64_t size) noexcep
     blocking_end(thread)
     pthread_mutex_lock(&log.mutex)
     # A truncation may have emptied it meanwhile.
-    if not private_of(log).writing and not private_of(log).rolling and active.first_batch_timestamp < 0 and active.size >= size:
+    if (not private_of(log).writing and not private_of(log).rolling and active.first_batch_timestamp < 0
+            and active.size >= size):
         active.first_batch_timestamp = timestamp
     pthread_mutex_unlock(&log.mutex)
     segment_unref(active)
 
 
 cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,
-                                 const Waiter* waiter, int origin,
-                                 AppendResult* result) noexcept nogil:
+                                 const Waiter* waiter, int origin, AppendResult* result) noexcept nogil:
     cdef LogConfigState config
     cdef vector[CheckedBatch] batches
     cdef bint aborted = False
@@ -305,7 +301,8 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     result.log_start_offset = log.log_start_offset
     verdict = check_state_locked(log, options.current_leader_epoch, origin != ORIGIN_REPLICATION)
     # Whose turn it is changes the active segment without the mutex; what is left undone here is done by a later append.
-    if verdict == ERROR_NONE and not log.segments.empty() and not private_of(log).writing and not private_of(log).rolling:
+    if (verdict == ERROR_NONE and not log.segments.empty() and not private_of(log).writing
+            and not private_of(log).rolling):
         active = log.segments.back()
         if active.fd < 0 or (active.first_batch_timestamp < 0 and active.size > 0):
             active_size = active.size
@@ -346,7 +343,8 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             break
         if turn != TURN_FREE:
             continue
-        if options.required_acks == -1 and origin != ORIGIN_REPLICATION and log.in_sync_replicas < log.config.min_in_sync_replicas:
+        if (options.required_acks == -1 and origin != ORIGIN_REPLICATION
+                and log.in_sync_replicas < log.config.min_in_sync_replicas):
             refuse(result, ERROR_NOT_ENOUGH_REPLICAS, "The in-sync replicas are fewer than min.insync.replicas.")
             status = LOG_REFUSED
             break
@@ -380,8 +378,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             status = park_for_segment_locked(log, waiter)
             break
         if active == NULL or segment_should_roll(active, size, last_offset, max_timestamp, options.now_ms,
-                                                 log.config.segment_bytes,
-                                                 log.config.segment_ms):
+                                                 log.config.segment_bytes, log.config.segment_ms):
             if log.prepared == NULL:
                 status = park_for_segment_locked(log, waiter)
                 break
@@ -473,11 +470,9 @@ cdef void wake_segment_waiters_locked(LogState* log, vector[Waiter]* out) noexce
 
 
 cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,
-                             const Waiter* waiter,
-                             AppendResult* result) noexcept nogil:
+                             const Waiter* waiter, AppendResult* result) noexcept nogil:
     cdef AppendStatus status = append_batches(log, data, size, options, waiter,
-                                              ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR,
-                                              result)
+                                              ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR, result)
     # With a control plane, a worker does it, and whoever needs the acknowledgement waits for WAIT_FLUSHED.
     if status == LOG_APPENDED and log.events == NULL and flush_if_due(log):
         result.error = ERROR_KAFKA_STORAGE_ERROR

@@ -1,4 +1,4 @@
-"""Structure, sizes, CRC and records of what is appended (see append_checks.pxd)."""
+"""Structure, sizes, CRC and records of an append's batches (see append_checks.pxd)."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport malloc
@@ -134,7 +134,11 @@ cdef int check_plain(uint8_t* data, BatchHeader* header, AppendResult* result) n
 
 
 cdef inline int64_t cost_of(int codec) noexcept nogil:
-    return COST_GZIP if codec == CODEC_GZIP else COST_SNAPPY if codec == CODEC_SNAPPY else COST_ZSTD if codec == CODEC_ZSTD else 1
+    if codec == CODEC_GZIP:
+        return COST_GZIP
+    if codec == CODEC_SNAPPY:
+        return COST_SNAPPY
+    return COST_ZSTD if codec == CODEC_ZSTD else 1
 
 
 cdef int check_compressed(uint8_t* data, BatchHeader* header, const ValidationRules* rules, int64_t* work,
@@ -199,8 +203,7 @@ cdef inline bint out_of_bounds(int64_t timestamp, const LogConfigState* config, 
 
 
 cdef int check_records(uint8_t* data, const LogConfigState* config, const AppendOptions* options, int origin,
-                       CheckedBatch* batch,
-                       AppendResult* result) noexcept nogil:
+                       CheckedBatch* batch, AppendResult* result) noexcept nogil:
     """0, an error, or a CheckVerdict. May patch the max timestamp, and the append time with LogAppendTime."""
     cdef BatchHeader* header = &batch.header
     cdef int8_t codec = <int8_t>(header.attributes & CODEC_MASK)
@@ -261,8 +264,8 @@ cdef int check_all(uint8_t* data, int64_t size, const LogConfigState* config, co
     cdef CheckedBatch batch
     cdef int64_t at = 0, next_offset = -1
     cdef int verdict
-    if origin == ORIGIN_CLIENT and not options.validated and not options.checked and is_message_set(data, size,
-                                                                                                    options):
+    if (origin == ORIGIN_CLIENT and not options.validated and not options.checked
+            and is_message_set(data, size, options)):
         return CHECK_BY_PYTHON
     while at < size:
         verdict = check_structure(data + at, size - at, origin, &batch, result)

@@ -1,14 +1,13 @@
-"""Appends of the control plane's records on a log directory's threads, so that a disk that stalls does not stall the
-control loop.
+"""Appends of the control plane on a log directory's threads, so that a stalled disk does not stall the control loop.
 
 append -> LogWorkers -> log append (and the sync, when flush.messages makes one due) -> done list, APPENDED event ->
-LogAppender.take on the loop. Appends to one log are done in the order of the calls only when each is given after the
-end of the one before.
+LogAppender.take on the loop. Two appends to one log keep their order only when the second starts after the end of the
+first.
 
-A disk that does not stall takes less time than the event and the turn of the loop that would tell of its end. So
-appends are gathered (`hold`), given to the threads together and waited for (`settle`), for PATIENCE_NS without an end
-at most. After a wait in vain a directory is slow: nobody waits for its appends, which end with an event, until one has
-been quick again.
+On a healthy disk an append takes less time than the event and the loop's turn for it. So the loop gathers appends
+(`hold`), gives them to the threads together and waits for them (`settle`), for PATIENCE_NS without a finished append at
+most. After a wait in vain the directory counts as slow: the loop does not wait for its appends, which end with an
+event, until an append there is quick again.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -21,11 +20,11 @@ from kafkapy._speedups.log.workers cimport LogWorkersState
 
 cdef cppclass AppenderState:
     pthread_mutex_t mutex
-    int64_t references              # atomic; LogAppender has one, each append on its way another
+    int64_t references              # atomic; one of LogAppender, one of each running append
     EventQueueState* events         # NULL when the LogAppender is gone
     vector[WorkerAppend*] ended
     pthread_cond_t all_ended
-    bint loop_waits                 # for `awaited`; it takes what ends meanwhile, without an event
+    bint loop_waits                 # for `awaited`; it takes finished appends meanwhile, without an event
     size_t awaited                  # appends that the loop waits for
 
 cdef cppclass WorkerAppend:         # owned by the worker that runs it, then by the done list
@@ -49,4 +48,4 @@ cdef class LogAppender:
     cdef dict waiting
     cdef bint held
     cdef vector[WorkerAppend*] gathered         # owned
-    cdef vector[LogWorkersState*] slow          # directories that nobody waits for; to compare only
+    cdef vector[LogWorkersState*] slow          # slow directories; to compare only

@@ -1,4 +1,4 @@
-"""Appends on worker threads (see log_appender.pxd)."""
+"""Appends on worker threads (see appender.pxd)."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t, uint64_t

@@ -1,4 +1,4 @@
-"""Segments and syncs ahead of need (see log_background.pxd)."""
+"""Segments and syncs ahead of need (see background.pxd)."""
 
 from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int64_t

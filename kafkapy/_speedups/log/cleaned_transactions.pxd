@@ -1,8 +1,8 @@
-"""What the cleaner knows of transactions while it walks a log in offset order (kafka.log.CleanedTransactionMetadata).
+"""The transactions that the cleaner meets while it walks a log in offset order (kafka.log.CleanedTransactionMetadata).
 
-Batches of an aborted transaction are dropped. Its marker stays as long as the walk still met data of that transaction,
-and so does its entry in the transaction index: a read_committed reader needs both or neither. An index entry whose
-marker is gone would make readers drop later, committed data of that producer.
+The cleaner drops the batches of an aborted transaction. It keeps the marker, and the entry in the transaction index, as
+long as the walk still meets data of that transaction: a read_committed reader needs both or neither. An index entry
+without its marker would make readers drop later, committed data of that producer.
 """
 
 from libc.stdint cimport int64_t
@@ -15,20 +15,20 @@ from kafkapy._speedups.records.record_batch cimport BatchHeader
 
 cdef struct AbortedProducer:
     CompletedTransaction transaction
-    bint observed                   # data of it was met
+    bint observed                   # the walk met data of it
 
 cdef cppclass CleanedTransactions:
     vector[CompletedTransaction] aborted            # by first offset; begun ones are behind `next`
     size_t next
     unordered_map[int64_t, AbortedProducer] ongoing_aborted
     unordered_set[int64_t] ongoing_committed
-    vector[CompletedTransaction] retained           # whose index entries stay, by last offset
+    vector[CompletedTransaction] retained           # those with lasting index entries, by last offset
 
-# Starts a walk at `start`: transactions whose marker stands below are over.
+# Starts a walk at `start`: transactions with a marker below it have ended.
 cdef void transactions_start(CleanedTransactions* t, const vector[CompletedTransaction]* aborted,
                              int64_t start) noexcept nogil
-# A data batch; true when it belongs to an aborted transaction.
+# Meets a data batch; true when it belongs to an aborted transaction.
 cdef bint transactions_on_batch(CleanedTransactions* t, const BatchHeader* header) noexcept nogil
-# A control batch; true when the walk met no data of its transaction, so that nobody needs the marker any more.
+# Meets a control batch; true when the walk met no data of its transaction, so that no reader needs the marker.
 cdef bint transactions_on_control(CleanedTransactions* t, const BatchHeader* header,
                                   const ControlMarker* marker) noexcept nogil

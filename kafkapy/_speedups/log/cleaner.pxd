@@ -1,10 +1,9 @@
-"""One cleaning of one log: read its dirty part into the offset map, then write its segments again with only the newest
-record of each key.
+"""One cleaning of one log: map each key to its last offset, then rewrite the segments with only those records.
 
-Source: kafka.log.Cleaner. Segments are read by their own descriptors in pieces of a megabyte, so readers and writers of
-the log notice nothing; log_swap.pyx puts the outcome in place. Uncompressed batches never meet the interpreter; for a
-compressed one the GIL is taken to call the codec, which releases it again, and for a message of format v0 or v1 to make
-a batch of it: cleaning is where old messages become batches, as with Kafka 4.1.
+Source: kafka.log.Cleaner. The cleaner reads segments by its own descriptors in pieces of a megabyte, so readers and
+writers of the log notice nothing; swap.pyx installs the new segments. Uncompressed batches need no GIL; for a
+compressed batch the cleaner takes the GIL to call the codec, which releases it again, and for a message of format v0 or
+v1 to convert it: cleaning turns old messages into batches, as in Kafka 4.1.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t
@@ -21,7 +20,7 @@ from kafkapy._speedups.log.record_filter cimport FilterRules
 from kafkapy._speedups.log.segment cimport SegmentState
 from kafkapy._speedups.records.record_batch cimport BatchHeader
 
-cdef struct LastRecord:             # of a producer that the log still knows
+cdef struct LastRecord:             # the last offset and epoch of a producer in the log
     int64_t last_data_offset        # -1: only control batches
     int16_t epoch
 
@@ -45,9 +44,9 @@ cdef class LogCleaning:
     cdef CleanerThrottle pace
     cdef object compress
     cdef object decompress
-    cdef object upgrade             # makes a batch of a message of format v0 or v1
-    cdef bytes upgraded             # the batch that it made last
-    cdef object opened              # what the codec returned, while `opened_view` is in use
+    cdef object upgrade             # converts a message of format v0 or v1 into a batch
+    cdef bytes upgraded             # its last batch
+    cdef object opened              # the codec's result, while `opened_view` is in use
     cdef Py_buffer opened_view
     cdef bint has_opened
     cdef vector[SegmentState*] held

@@ -1,11 +1,11 @@
-"""One cleaning of one log (see log_cleaner.pxd)."""
+"""One cleaning of one log (see cleaner.pxd)."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.errno cimport EIO, ENOMEM
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset, strerror
 from libcpp.string cimport string
@@ -156,7 +156,9 @@ cdef class LogCleaning:
             at = private_of(state).history.producers.producers.begin()
             while at != private_of(state).history.producers.producers.end():
                 last.epoch = deref(at).second.epoch
-                last.last_data_offset = deref(at).second.batches[deref(at).second.count - 1].last_offset if deref(at).second.count else -1
+                last.last_data_offset = -1
+                if deref(at).second.count:
+                    last.last_data_offset = deref(at).second.batches[deref(at).second.count - 1].last_offset
                 self.producers[deref(at).first] = last
                 inc(at)
             pthread_mutex_unlock(&state.mutex)
@@ -183,7 +185,8 @@ cdef class LogCleaning:
             if s != NULL:
                 found.append((s.base_offset, s.size,
                               8 * (s.offset_index.file.entries + <int64_t>s.offset_index.file.pending.size()),
-                              12 * (s.time_index.file.entries + <int64_t>s.time_index.file.pending.size()), s.max_timestamp, s.created_ms))
+                              12 * (s.time_index.file.entries + <int64_t>s.time_index.file.pending.size()),
+                              s.max_timestamp, s.created_ms))
         return found
 
     def stop(self):
@@ -279,8 +282,9 @@ cdef class LogCleaning:
         WalkStatus."""
         self.upgraded = self.upgrade(PyMemoryView_FromMemory(<char*>data[0], header.size, PyBUF_READ))
         data[0] = <const uint8_t*>PyBytes_AS_STRING(self.upgraded)
-        return WALK_BATCH if batch_header_parse(data[0], PyBytes_GET_SIZE(self.upgraded),
-                                                header) == BATCH_OK else WALK_CORRUPT
+        if batch_header_parse(data[0], PyBytes_GET_SIZE(self.upgraded), header) != BATCH_OK:
+            return WALK_CORRUPT
+        return WALK_BATCH
 
     cdef int open_payload(self, const uint8_t* data, const BatchHeader* header, const uint8_t** payload,
                           int64_t* size) except -1 with gil:
@@ -311,13 +315,15 @@ cdef class LogCleaning:
 
     cdef object fail(self, int status, SegmentState* segment):
         """Raises what a WalkStatus means."""
-        cdef str name = (<bytes>segment.path).decode() if segment != NULL and not segment.path.empty() else repr(self.log)
+        cdef bint has_path = segment != NULL and not segment.path.empty()
+        cdef str name = (<bytes>segment.path).decode() if has_path else repr(self.log)
         if status == WALK_STOPPED:
             raise CleaningStopped(f"the cleaning of {self.log.topic}-{self.log.partition} was stopped")
         if status == WALK_ERROR:
             raise OSError(self.failure, strerror(self.failure).decode(), name)
         if status == WALK_OVERFLOW:
-            raise CorruptMessageError(f"{name} would be larger than 2 GiB with delete horizons, or as batches of format v2")
+            raise CorruptMessageError(f"{name} would be larger than 2 GiB with delete horizons, "
+                                      "or as batches of format v2")
         raise CorruptMessageError(f"{name}: the bytes at position {self.position} are no sound record batch")
 
     # ---- the map ----
@@ -378,8 +384,8 @@ cdef class LogCleaning:
                     self.map.state.latest_offset = self.held[i].base_offset - 1
         if status == WALK_FULL:
             if self.map.state.latest_offset < start:
-                raise CorruptMessageError(f"the map of {self.map.state.limit} keys is too small for one batch of {self.log}: "
-                                          "log.cleaner.dedupe.buffer.size has to be larger")
+                raise CorruptMessageError(f"the map of {self.map.state.limit} keys is too small for one batch of "
+                                          f"{self.log}: log.cleaner.dedupe.buffer.size has to be larger")
         elif status == WALK_CORRUPT or status == WALK_ERROR or status == WALK_STOPPED:
             self.fail(status, s)
         return self.map.state.latest_offset + 1 if self.map.state.latest_offset >= start else start

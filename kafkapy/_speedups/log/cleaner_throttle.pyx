@@ -1,5 +1,4 @@
-"""The cleaner threads' common pace (see cleaner_throttle.pxd). Source:
-org.apache.kafka.storage.internals.utils.Throttler."""
+"""The rate of the cleaner threads (see cleaner_throttle.pxd). Source: org.apache.kafka...utils.Throttler."""
 
 from libc.stdint cimport int64_t
 

@@ -1,5 +1,7 @@
-"""What shortens a partition log, at either end, and what puts it on disk. Python removes the files of the segments that
-these take out."""
+"""Truncation, deletion and log start of a partition log, and flushes to disk.
+
+Python removes the files of the segments that these functions take out.
+"""
 
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
@@ -8,32 +10,32 @@ from kafkapy._speedups.log.layout cimport LogState
 from kafkapy._speedups.log.segment cimport SegmentState
 
 cdef struct LogCut:
-    SegmentState* segment       # that holds the new end, referenced; NULL when nothing is to be cut
+    SegmentState* segment       # with the new log end, referenced; NULL: nothing to cut
     int64_t position            # in its file
     int64_t end                 # the new log end
 
-# Cuts at the first batch that reaches `offset` or beyond, in memory; the base offsets of the segments taken out go to
-# `removed`. 0 or an errno. Appends park until finish_truncation. In between the caller removes the files of those
-# segments: first them, then the bytes, so that a crash leaves a log without a hole.
+# Cuts in memory at the first batch that reaches `offset` or beyond; `removed` gets the base offsets of the removed
+# segments. 0 or an errno. Appends park until finish_truncation. In between the caller removes the files of those
+# segments: files before bytes, so that a crash leaves a log without a hole.
 cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int64_t]* removed) noexcept nogil
 # Cuts the file. With a `failure` (of removing files) the log goes offline instead, and the truncation ends. 0 or an
 # errno. The caller rebuilds the producer state and calls end_truncation.
 cdef int finish_truncation(LogState* log, LogCut* cut, int failure) noexcept nogil
-# Lets appends go on.
+# Ends the truncation: appends go on.
 cdef void end_truncation(LogState* log, LogCut* cut) noexcept nogil
-# Takes all segments out and moves every offset to `offset`; the log has no active segment until the next switch. Leaves
+# Removes all segments and moves every offset to `offset`; the log has no active segment until the next switch. Leaves
 # `rolling` set: the caller removes the files and calls resume_appends.
 cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil
 cdef void resume_appends(LogState* log) noexcept nogil
 # Moves the log start up; 0, or a Kafka error when `offset` is above the high watermark.
 cdef int advance_log_start(LogState* log, int64_t offset) noexcept nogil
-# Takes out closed segments that end at or below `offset`; the log start follows.
+# Removes closed segments that end at or below `offset`; the log start follows.
 cdef void remove_segments_below(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil
 # Syncs everything up to `limit` (the log end at most) and moves the recovery point there: data, indexes and transaction
 # indexes of closed segments, the names of new ones. 0 or an errno.
 cdef int flush_log(LogState* log, int64_t limit) noexcept nogil
-# Syncs when flush.messages messages wait for it, or waits for the thread that syncs them: after an append by its
-# thread, or by a worker. 0 or an errno, then the log is offline.
+# Syncs when flush.messages messages are unflushed, or waits for the thread that syncs them. The appending thread calls
+# it after an append, or a worker. 0 or an errno, then the log is offline.
 cdef int flush_if_due(LogState* log) noexcept nogil
 # Cuts the indexes of closed segments to size (answer to SEGMENT_ROLLED). 0 or an errno.
 cdef int seal_closed_segments(LogState* log) noexcept nogil

@@ -1,5 +1,4 @@
-"""Truncation, log start, deletion and flush (see log_cut.pxd). Called by the control plane's threads without the
-GIL."""
+"""Truncation, log start, deletion and flush (see cut.pxd). Called by the control plane's threads without the GIL."""
 
 from libc.errno cimport EIO, errno
 from libc.stdint cimport int64_t
@@ -237,7 +236,8 @@ cdef void remove_segments_below(LogState* log, int64_t offset, vector[int64_t]* 
         log.segments.erase(log.segments.begin(), log.segments.begin() + <int64_t>count)
         raise_log_start_locked(log, log.segments.front().base_offset)
         i = 0
-        while i < private_of(log).history.aborted.size() and private_of(log).history.aborted[i].last_offset < log.log_start_offset:
+        while (i < private_of(log).history.aborted.size()
+               and private_of(log).history.aborted[i].last_offset < log.log_start_offset):
             i += 1
         private_of(log).history.aborted.erase(private_of(log).history.aborted.begin(),
                                               private_of(log).history.aborted.begin() + <int64_t>i)
@@ -288,7 +288,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     cdef vector[Waiter] woken
     cdef int64_t end, recovery_point, truncations, written, unflushed = 0
     cdef size_t i
-    cdef bint new_names = False, first = False, closing
+    cdef bint new_names = False, first = False, nothing_new, closing
     cdef int failure = 0
     # Markers below the recovery point are not read again after a crash, so what they aborted must be in the file by
     # then.
@@ -303,8 +303,8 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     truncations = private_of(log).truncations
     closing = private_of(log).closed
     failure = log.offline_errno
-    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted and not (appended
-                                                                                                and private_of(log).unflushed_messages == 0):
+    nothing_new = appended and private_of(log).unflushed_messages == 0
+    if (recovery_point < end or closing) and not log.offline_errno and not log.deleted and not nothing_new:
         for i in range(log.segments.size()):
             if i + 1 == log.segments.size() or log.segments[i + 1].base_offset > recovery_point:
                 segment_ref(log.segments[i])
@@ -315,7 +315,8 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
         private_of(log).unflushed_messages = 0
         private_of(log).flush_wanted = False
         # Else Python syncs the name of the partition's directory, before the recovery point moves.
-        first = appended and held.size() > 0 and recovery_point <= log.segments.front().base_offset and private_of(log).flushed <= recovery_point
+        first = (appended and held.size() > 0 and recovery_point <= log.segments.front().base_offset
+                 and private_of(log).flushed <= recovery_point)
     pthread_mutex_unlock(&log.mutex)
     for i in range(held.size()):
         if failure == 0 and sizes[i] > 0:

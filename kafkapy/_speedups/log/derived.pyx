@@ -1,8 +1,8 @@
-"""Producer snapshots and transaction indexes of a partition (see log_derived.pxd; formats: producer_state.pxd,
-log_append.pyx).
+"""Producer snapshots and transaction indexes of a partition (see derived.pxd; formats: producer_state.pxd,
+transaction_index.pyx).
 
-Snapshots are not synced when they are written: one that a power failure spoils fails its CRC, and the batches are read
-instead.
+Snapshots are written without a sync: a snapshot that a power failure spoils fails its CRC, and the log reads the
+batches instead.
 """
 
 from struct import Struct

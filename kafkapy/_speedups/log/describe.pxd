@@ -1,5 +1,7 @@
-"""What Python asks a partition log about itself, as lists and dicts. Each function takes the mutex without the GIL,
-copies, and builds objects after."""
+"""The state of a partition log as lists and dicts for Python.
+
+Each function takes the mutex without the GIL, copies, and builds objects afterwards.
+"""
 
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
@@ -7,7 +9,7 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.log.layout cimport LogCounters, LogState
 from kafkapy._speedups.log.segment cimport SegmentState
 
-# A reference to every segment, oldest first; the caller gives them back.
+# Adds a reference to every segment, oldest first; the caller releases them.
 cdef void hold_segments(LogState* log, vector[SegmentState*]* out) noexcept nogil
 cdef list describe_segments(LogState* log)
 cdef dict describe_counters(LogCounters* counters)

@@ -1,5 +1,4 @@
-"""A partition log's state as Python objects (see log_describe.pxd); PartitionLog's methods of like names say what they
-hold."""
+"""A partition log's state as Python objects (see describe.pxd and PartitionLog's methods of the same names)."""
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.stdint cimport int32_t, int64_t
@@ -45,16 +44,20 @@ cdef list describe_segments(LogState* log):
             each.sealed = atomic_load(&log.segments[i].sealed) != 0
             found.push_back(each)
         pthread_mutex_unlock(&log.mutex)
-    return [(found[i].base_offset, found[i].size, found[i].max_timestamp, found[i].created_ms,
-             found[i].sealed) for i in range(found.size())]
+    return [(found[i].base_offset, found[i].size, found[i].max_timestamp, found[i].created_ms, found[i].sealed)
+            for i in range(found.size())]
 
 
 cdef dict describe_counters(LogCounters* c):
     return {
-        "bytes_in": atomic_load(&c.bytes_in), "bytes_out": atomic_load(&c.bytes_out), "messages_in": atomic_load(&c.messages_in),
-        "produce_requests": atomic_load(&c.produce_requests), "fetch_requests": atomic_load(&c.fetch_requests),
+        "bytes_in": atomic_load(&c.bytes_in),
+        "bytes_out": atomic_load(&c.bytes_out),
+        "messages_in": atomic_load(&c.messages_in),
+        "produce_requests": atomic_load(&c.produce_requests),
+        "fetch_requests": atomic_load(&c.fetch_requests),
         "failed_produce_requests": atomic_load(&c.failed_produce_requests),
-        "failed_fetch_requests": atomic_load(&c.failed_fetch_requests), "bytes_rejected": atomic_load(&c.bytes_rejected),
+        "failed_fetch_requests": atomic_load(&c.failed_fetch_requests),
+        "bytes_rejected": atomic_load(&c.bytes_rejected),
     }
 
 

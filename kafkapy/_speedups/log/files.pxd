@@ -1,6 +1,6 @@
-"""The parts of PartitionLog's methods that make, shorten, sync and close files. The methods' docstrings hold; OSError.
+"""The halves of PartitionLog's methods that make, shorten, sync and close files. See the docstrings of those methods.
 
-Called on worker threads with the GIL, which is released before the log's mutex is taken.
+Worker threads call them with the GIL, which they release before they take the log's mutex. OSError.
 """
 
 from libc.stdint cimport int64_t
@@ -10,7 +10,7 @@ from kafkapy._speedups.log.layout cimport LogState
 cdef class LogFiles:
     cdef LogState* state
     cdef readonly object storage        # LogStorage
-    cdef readonly object config         # the LogConfig last given
+    cdef readonly object config         # the current LogConfig
 
 # PartitionLog.prepare_segment
 cdef int make_segment_ready(LogFiles log) except -1

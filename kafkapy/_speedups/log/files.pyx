@@ -1,8 +1,6 @@
-"""What is done with a log's files on worker threads: the next segment, rolls, truncation, deletion, flushes (see
-log_files.pxd).
+"""File work of a log on worker threads: the next segment, rolls, truncation, deletion, flushes (see files.pxd).
 
-Each step under the log's mutex is memory work; what the files need comes before or behind it, with the GIL and without
-the mutex.
+Each step under the log's mutex is memory work; file work comes before or after it, with the GIL and without the mutex.
 """
 
 from libc.errno cimport EIO

@@ -1,11 +1,11 @@
-"""A partition that moves to another log directory: its future log catches up with the current one and takes its place.
+"""A partition that moves to another log directory: its future log catches up with the current log and replaces it.
 
 Source: kafka.server.ReplicaAlterLogDirsThread and kafka.log.LogManager.replaceCurrentWithFutureLog. Batches go from
-file to file through a buffer, without the GIL and without the interpreter. The swap exchanges the segments inside the
-current log, which stays the object that everybody knows: requests that wait, producer state, high watermark and
-leadership are not touched. It has three parts. `begin_swap` holds appends, rolls, truncation and flushes back, copies
-the rest and opens what readers of the old segments may need; Python renames the two directories; `end_swap` puts the
-future log's segments in, under their new paths, and lets the others go on.
+file to file through a buffer, without the GIL. The swap exchanges the segments inside the current log, whose object,
+waiting requests, producer state, high watermark and leadership stay. It has three parts. `begin_swap` holds back
+appends, rolls, truncation and flushes, copies the rest and opens the files that readers of the old segments may need;
+Python renames the two directories; `end_swap` installs the future log's segments under their new paths, and lets
+appends and the rest go on.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -18,15 +18,15 @@ from kafkapy._speedups.log.segment cimport SegmentState
 
 cdef enum CopyOutcome:
     COPY_CAUGHT_UP = 0              # the future log ends where the current one does
-    COPY_MORE = 1                   # as many bytes as allowed have been copied
-    COPY_NEEDS_SEGMENT = 2          # the future log must be given its next segment
+    COPY_MORE = 1                   # the copy has reached its limit of bytes
+    COPY_NEEDS_SEGMENT = 2          # the future log needs its next segment
     COPY_OUT_OF_RANGE = 3           # the current log ends below the future log
-    COPY_MISALIGNED = 4             # the log start has overtaken the future log, which has to begin anew where the
-                                    # batch of the start begins
+    COPY_MISALIGNED = 4             # the log start has overtaken the future log, which must restart at the base
+                                    # offset of that batch
     COPY_ENDED = 5                  # stopped, or one of the logs is closed, deleted or offline
-    COPY_CORRUPT = 6                # the current log has bytes that are no batch
-    COPY_FAILED = 7                 # a file cannot be read; errno says why
-    COPY_HOLE = 8                   # compaction has left nothing between the future log's end and the current one's
+    COPY_CORRUPT = 6                # the current log has bytes that form no batch
+    COPY_FAILED = 7                 # a file cannot be read; see `failure`
+    COPY_HOLE = 8                   # compaction has removed all between the ends of the two logs
 
 cdef class FutureLogCopy:
     cdef readonly PartitionLog log
@@ -35,7 +35,7 @@ cdef class FutureLogCopy:
     cdef int64_t stopped            # atomic
     cdef uint8_t* buffer
     cdef int64_t capacity
-    cdef int64_t offset             # of the batch that was not copied, with COPY_MISALIGNED; the log end, with
+    cdef int64_t offset             # of the batch at fault, with COPY_MISALIGNED; the log end, with
                                     # COPY_HOLE
     cdef int failure                # errno, with COPY_FAILED
     cdef bint swapping

@@ -1,5 +1,4 @@
-"""Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread at a time for each
-move."""
+"""Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread moves one log."""
 
 from libc.errno cimport EAGAIN, EIO, ENOMEM
 from libc.stdint cimport int64_t, uint8_t
@@ -423,8 +422,11 @@ cdef class FutureLogCopy:
             active = active_segment(future)
         if outcome == COPY_MORE:
             failure = segment_open(active)
-            failure = -failure if failure < 0 else segment_append(active, data, size, offset, timestamp, offset,
-                                                                  future.config.index_interval_bytes)
+            if failure < 0:
+                failure = -failure
+            else:
+                failure = segment_append(active, data, size, offset, timestamp, offset,
+                                         future.config.index_interval_bytes)
             if failure:
                 set_offline_locked(future, failure, "append failed")
                 outcome = self.put_failed(failure)

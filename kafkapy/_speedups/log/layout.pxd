@@ -1,9 +1,9 @@
-"""The state of one partition's log, which both planes share, and the words of append, read and wait.
+"""The state of one partition's log, which both planes share, and the types of append, read and wait.
 
 Data-plane threads call the `log_*` functions without the GIL. Python holds a `PartitionLog` (partition_log.pxd), which
 owns one reference. Every function locks the log's mutex itself, holds it for memory work only, and never calls into
-Python. Appends take turns: the one whose turn it is (`writing`) writes without the mutex. What would have to wait for a
-slow disk, or for a new segment, parks the caller: see LOG_PARK_SEGMENT.
+Python. Appends take turns: the append with the turn (`writing`) writes without the mutex. An append that would wait for
+a slow disk or a new segment parks instead: see LOG_PARK_SEGMENT.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -24,10 +24,10 @@ cdef enum WaitKind:
     WAIT_LOG_END = 2            # follower fetch: until log end offset > threshold
     WAIT_SEGMENT = 3            # until a prepared segment is installed
     WAIT_FLUSHED = 4            # until no flush is due (flush.messages) for the offset `threshold`
-    WAIT_TURN = 5               # until the append that is being written is through
+    WAIT_TURN = 5               # until the current write of an append has ended
 
-# Called outside the mutex, from whichever thread made the condition true; also when the log goes offline, is deleted,
-# or loses leadership, so a woken request must look again. Must not block and must not call log_* functions.
+# The thread that makes the condition true calls it outside the mutex; also when the log goes offline, is deleted or
+# loses leadership, so a woken request must check again. It must not block and must not call log_* functions.
 ctypedef void (*wake_function)(void* owner, uint64_t token) noexcept nogil
 
 cdef struct Waiter:
@@ -40,29 +40,27 @@ cdef struct Waiter:
 # ---- append ----------------------------------------------------------------------------------------------------------
 
 cdef enum AppendStatus:
-    LOG_APPENDED = 0            # result is filled; duplicate of an idempotent batch too (result.duplicate)
-    LOG_REFUSED = 1             # result.error says why; nothing was written
+    LOG_APPENDED = 0            # result is filled; also for a duplicate of an idempotent batch (result.duplicate)
+    LOG_REFUSED = 1             # result.error is the reason; nothing was written
     LOG_PARK_SEGMENT = 2        # full and no segment prepared, SEGMENT_WANTED was posted; or another append hangs in
-                                # its write. The waiter given was registered; run again when woken
+                                # its write. The waiter is registered; run again when woken
     LOG_PARK_VALIDATE = 3       # Python must convert the records first (another codec, an old message format)
-    LOG_PARK_VERIFY = 4         # the transaction coordinator must be asked first; run again with result.guard when it
-                                # has said yes
-    LOG_PARK_WORK = 5           # a worker is to check compressed records (check_by_worker, result.rules); run again
-                                # with `checked`
+    LOG_PARK_VERIFY = 4         # the transaction coordinator must confirm first; then run again with result.guard
+    LOG_PARK_WORK = 5           # a worker must check compressed records (check_by_worker, result.rules); then run
+                                # again with `checked`
 
 cdef struct AppendOptions:
     int8_t required_acks        # with -1: refused with NOT_ENOUGH_REPLICAS when the ISR is below min.insync.replicas
     int16_t api_version         # of Produce, for zstd (7+) and one-batch (3+) rules; -1 for internal appends (several
                                 # batches, control allowed)
     bint validated              # a worker has validated or converted the records already: skip LOG_PARK_VALIDATE
-    bint checked                # this very append has checked CRC and records before it was parked: skip both
-    int64_t* work               # what of INLINE_WORK (append_checks.pxd) is left for records, counted down; NULL: as
-                                # much as it takes
+    bint checked                # CRC and records were checked before this append parked: skip both
+    int64_t* work               # what remains of INLINE_WORK (append_checks.pxd), counted down; NULL: no limit
     int32_t current_leader_epoch    # -1: not checked
     int64_t now_ms
-    bint verify                 # a client's batch that opens a transaction needs the coordinator's word (KIP-890)
-    bint adds_partitions        # ... which is to add the partition itself (Produce 12+)
-    int64_t guard               # from LOG_PARK_VERIFY; 0: the coordinator was not asked
+    bint verify                 # a client's first batch of a transaction needs the coordinator's consent (KIP-890)
+    bint adds_partitions        # ... and the coordinator adds the partition itself (Produce 12+)
+    int64_t guard               # from LOG_PARK_VERIFY; 0: not asked yet
 
 cdef struct AppendResult:
     int16_t error               # Kafka error code
@@ -109,7 +107,7 @@ cdef struct ReadResult:
     int64_t diverging_end_offset
     AbortedTransaction* aborted # malloc'ed (free() by the caller) or NULL
     int32_t aborted_count       # -1: null array (READ_UNCOMMITTED)
-    bint shortage               # with KAFKA_STORAGE_ERROR: descriptors or memory were short, and the log is as it was
+    bint shortage               # with KAFKA_STORAGE_ERROR: a lack of descriptors or memory; the log is unchanged
 
 # ---- the state -------------------------------------------------------------------------------------------------------
 

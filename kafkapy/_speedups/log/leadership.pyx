@@ -1,5 +1,6 @@
-"""Leadership of a partition log (see log_leadership.pxd). Source: kafka.cluster.Partition.makeLeader, makeFollower,
-updateFollowerFetchState."""
+"""Leadership of a partition log (see leadership.pxd). Source: kafka.cluster.Partition.makeLeader, makeFollower,
+updateFollowerFetchState.
+"""
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.stdint cimport int32_t, int64_t

@@ -1,1 +1,1 @@
-"""Functions for Python only; see log_loading.pyx."""
+"""Functions for Python only; see loading.pyx."""

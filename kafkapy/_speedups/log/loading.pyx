@@ -1,11 +1,11 @@
-"""Filling a PartitionLog from its files at start-up, without the GIL. Called by kafkapy/log/loader.py on recovery
-threads; nobody else knows the log yet.
+"""Filling a PartitionLog from its files at start-up, without the GIL.
 
-After a clean stop only the indexes' last entries and the headers behind the last one are read. After an unclean one
-every byte from the recovery point on is checked, and what does not hold is cut off.
+kafkapy/log/loader.py calls these functions on recovery threads, before any other thread knows the log. After a clean
+stop they read only the indexes' last entries and the headers behind the last one. After an unclean stop they check
+every byte from the recovery point on, and cut off the rest from the first unsound byte.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport strerror
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -13,7 +13,7 @@ from libcpp.vector cimport vector
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.base.wire cimport Cursor, cursor_init, load_int16, read_int16, read_int64, remaining
+from kafkapy._speedups.base.wire cimport Cursor, cursor_init, read_int16, read_int64, remaining
 from kafkapy._speedups.log.index cimport index_trim, offset_index_check, time_index_check, time_index_last
 from kafkapy._speedups.log.layout cimport LogState
 from kafkapy._speedups.log.partition_log cimport PartitionLog
@@ -40,7 +40,6 @@ from kafkapy._speedups.log.state cimport (
     forget_aborted_summary_locked,
     lock_settled,
     segment_stem,
-    set_high_watermark_locked,
     update_last_stable_offset_locked,
 )
 from kafkapy._speedups.records.file_records cimport file_records_take, file_truncate, path_sync, segment_file_closed
@@ -229,7 +228,8 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
         outcome.next_offset = log_start_offset
         log.storage.delete_segments(below, delay_ms=0)
         removed += below
-    while private_of(state).history.epochs.size() and private_of(state).history.epochs.back().start_offset >= outcome.next_offset:
+    while (private_of(state).history.epochs.size()
+           and private_of(state).history.epochs.back().start_offset >= outcome.next_offset):
         private_of(state).history.epochs.pop_back()
     with nogil:
         pthread_mutex_lock(&state.mutex)
@@ -270,7 +270,8 @@ def load_aborted(PartitionLog log, bytes data):
         if entry.last_offset <= previous or entry.first_offset > entry.last_offset:
             return -1
         previous = entry.last_offset
-        if private_of(state).history.aborted.size() == 0 or private_of(state).history.aborted.back().last_offset < entry.last_offset:
+        if (private_of(state).history.aborted.size() == 0
+                or private_of(state).history.aborted.back().last_offset < entry.last_offset):
             if entry.last_offset < state.log_end_offset:
                 entries.push_back(entry)
     for entry in entries:

@@ -21,7 +21,8 @@ cdef extern from * nogil:
             v2 += v1; v1 = KP_ROTL(v1, 17); v1 ^= v2; v2 = KP_ROTL(v2, 32); \\
         } while (0)
     /* SipHash-2-4 with 128 bits of output (Aumasson and Bernstein), for little-endian machines. */
-    static inline void kp_siphash128(uint64_t k0, uint64_t k1, const uint8_t* in, size_t size, uint64_t* low, uint64_t* high) {
+    static inline void kp_siphash128(uint64_t k0, uint64_t k1, const uint8_t* in, size_t size, uint64_t* low,
+                                      uint64_t* high) {
         uint64_t v0 = 0x736f6d6570736575ULL ^ k0, v1 = 0x646f72616e646f6dULL ^ k1 ^ 0xee;
         uint64_t v2 = 0x6c7967656e657261ULL ^ k0, v3 = 0x7465646279746573ULL ^ k1, m;
         size_t whole = size & ~(size_t)7, i;

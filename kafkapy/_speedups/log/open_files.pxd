@@ -1,19 +1,18 @@
-"""Which segment files are open, in the whole process: a limit, and the closing of those that nobody uses.
+"""The open segment files of the process: a limit, and the closing of idle ones.
 
-A log opens a segment's file when it is first read or written, and keeps it open. With many segments, or many
-partitions, the process would run out of descriptors, so beyond the limit files are closed again, those that were not
-used lately first. A segment's file may be closed when the log's own reference is the only one: references are taken
-under the log's mutex, which is held here, and who uses a file without a reference holds that mutex. The next use opens
-the file again by its path.
+A log opens a segment's file at its first read or write, and keeps it open. With many segments or partitions the process
+would run out of descriptors, so beyond the limit the least recently used files are closed. A segment's file may be
+closed while the log's own reference is the only one: references are taken under the log's mutex, which the closing
+thread holds, and a user without a reference holds that mutex too. The next use opens the file again by its path.
 """
 
 from libc.stdint cimport int64_t
 
 from kafkapy._speedups.log.layout cimport LogState
 
-# Called when a log is made, and when its last reference is gone.
+# Adds a new log to the table; forget_log removes it with its last reference.
 cdef void watch_log(LogState* log) noexcept nogil
 cdef void forget_log(LogState* log) noexcept nogil
-# Closes up to that many files that are not in use; how many. Never waits for a log's mutex: a log that is in use right
-# now is left out. The caller may hold the mutex of one log, whose files stay open.
+# Closes up to `most` idle files; returns their number. Never waits for a log's mutex: it skips a log that is in use
+# right now. The caller may hold the mutex of one log, whose files stay open.
 cdef int64_t close_idle_files(int64_t most) noexcept nogil

@@ -1,4 +1,4 @@
-"""The partition log as the control plane has it (see layout.pxd for the state that both planes share)."""
+"""The control plane's partition log (see layout.pxd for the state that both planes share)."""
 
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector

@@ -1,11 +1,11 @@
 """The partition log: the data plane's functions and the control plane's `PartitionLog` (see partition_log.pxd).
 
-The work is done in log_append.pyx, log_read.pyx, log_cut.pyx, log_files.pyx, log_state.pyx (shared inside) and
-log_loading.pyx (start-up); log_describe.pyx and log_bytes.pyx turn what Python asks for into objects.
+The work is done in append.pyx, read.pyx, cut.pyx, files.pyx, state.pyx (shared inside) and loading.pyx (start-up);
+describe.pyx and raw_batches.pyx make the objects that Python asks for.
 """
 
 from libc.errno cimport EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
-from libc.stdint cimport int8_t, int16_t, uint8_t
+from libc.stdint cimport int8_t, int16_t
 from libc.string cimport memcpy, strerror
 from libcpp.string cimport string
 
@@ -14,12 +14,10 @@ from kafkapy._speedups.base.event_queue cimport EventQueue
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
     atomic_load,
-    pthread_mutex_destroy,
     pthread_mutex_lock,
     pthread_mutex_unlock,
     wall_clock_ms,
 )
-from kafkapy._speedups.log.append cimport append_batches
 from kafkapy._speedups.log.background cimport flush_work, make_segment_work
 from kafkapy._speedups.log.cut cimport advance_log_start, flush_if_due
 from kafkapy._speedups.log.derived cimport (
@@ -47,33 +45,15 @@ from kafkapy._speedups.log.files cimport (
     truncate,
     truncate_fully,
 )
-from kafkapy._speedups.log.layout cimport (
-    READ_LOG_END,
-    AppendResult,
-    AppendStatus,
-    FetchIsolation,
-    LogConfigState,
-    LogState,
-    ReadResult,
-    Waiter,
-)
+from kafkapy._speedups.log.layout cimport READ_LOG_END, LogConfigState, Waiter
 from kafkapy._speedups.log.leadership cimport follow, follower_fetched, lead
-from kafkapy._speedups.log.open_files cimport forget_log
 from kafkapy._speedups.log.private cimport private_of
-from kafkapy._speedups.log.producer_state cimport (
-    ORIGIN_CLIENT,
-    ORIGIN_COORDINATOR,
-    ORIGIN_REPLICATION,
-    producer_expire,
-    producer_state_free,
-)
+from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, ORIGIN_COORDINATOR, ORIGIN_REPLICATION, producer_expire
 from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport (
-    condition_holds_locked,
     end_offset_for_epoch_locked,
     fire,
-    is_flushed_locked,
     lock_settled,
     log_new,
     log_unref,
@@ -86,7 +66,7 @@ from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState, log_work
 from kafkapy.errors import error_for
 from kafkapy.types import CompressionType
 
-# Failures that say nothing about the disk (is_shortage in posix.pxd).
+# Failures that say nothing about the disk (is_shortage in base/posix.pxd).
 NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM, EAGAIN, ENOBUFS))
 
 CODECS = {"producer": -1, "uncompressed": 0, **{codec.config_name: codec.value for codec in CompressionType}}
@@ -104,8 +84,7 @@ cdef class PartitionLog(LogFiles):
     """
 
     def __cinit__(self, str topic, int partition, object storage, object config, *, EventQueue events=None,
-                  bytes topic_id=bytes(16),
-                  int64_t producer_id_expiration_ms=86_400_000):
+                  bytes topic_id=bytes(16), int64_t producer_id_expiration_ms=86_400_000):
         cdef string directory = storage.directory.encode()
         global next_log_id
         if len(topic_id) != 16:
@@ -385,8 +364,7 @@ cdef class PartitionLog(LogFiles):
     # ---- append and read ----
 
     def append_as_leader(self, bytes batches, *, int required_acks=1, int leader_epoch=-1, int api_version=-1,
-                         bint validated=True,
-                         int64_t now_ms=-1):
+                         bint validated=True, int64_t now_ms=-1):
         """Appends whole batches; returns (base offset, last offset, log append time in ms or -1).
 
         With api_version -1 (coordinators) several batches and control batches are taken; 0 and above applies the rules

@@ -147,8 +147,7 @@ cdef bint overtakes(ProducerStateManager* state, const BatchHeader* header) noex
 
 
 cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker,
-                                    int origin,
-                                    bint adds_partitions, SequenceCheck* out) noexcept nogil:
+                                    int origin, bint adds_partitions, SequenceCheck* out) noexcept nogil:
     cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator found
     cdef ProducerEntry* entry
     cdef BatchMetadata* batch
@@ -173,8 +172,8 @@ cdef SequenceVerdict producer_check(ProducerStateManager* state, const BatchHead
         last = last_sequence(header)
         for i in range(entry.count):
             batch = &entry.batches[i]
-            if last == batch.last_sequence and header.base_sequence == sequence_minus(batch.last_sequence,
-                                                                                      batch.offset_delta):
+            if (last == batch.last_sequence
+                    and header.base_sequence == sequence_minus(batch.last_sequence, batch.offset_delta)):
                 out.base_offset = batch.last_offset - batch.offset_delta
                 out.last_offset = batch.last_offset
                 out.timestamp = batch.timestamp
@@ -252,8 +251,7 @@ cdef void set_epoch(ProducerEntry* entry, int16_t epoch) noexcept nogil:
 
 
 cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header, const ControlMarker* marker,
-                         int64_t base_offset,
-                         int64_t last_offset, CompletedTransaction* completed) noexcept nogil:
+                         int64_t base_offset, int64_t last_offset, CompletedTransaction* completed) noexcept nogil:
     cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator found
     cdef ordered_map[int64_t, Transaction].iterator open_one
     cdef ProducerEntry fresh

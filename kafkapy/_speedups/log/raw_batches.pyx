@@ -1,5 +1,4 @@
-"""Batches of a partition log as bytes objects (see log_bytes.pxd). The GIL is given up before the mutex is taken or a
-file is read."""
+"""Batches of a log as bytes objects (see raw_batches.pxd). Mutex and file reads come without the GIL."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EIO
@@ -69,8 +68,8 @@ cdef object append_bytes(LogState* log, bytes batches, const AppendOptions* opti
     if status == LOG_PARK_VALIDATE:     # LOG_PARK_VERIFY is for the data plane's produces only
         raise error_for(ERROR_UNSUPPORTED_COMPRESSION_TYPE, "the records have to be validated or converted first")
     if status == LOG_REFUSED:
-        problems = [(result.record_errors[i].batch_index,
-                     result.record_errors[i].problem) for i in range(result.record_error_count)]
+        problems = [(result.record_errors[i].batch_index, result.record_errors[i].problem)
+                    for i in range(result.record_error_count)]
         free(result.record_errors)
         error = error_for(result.error, result.message.decode() if result.message != NULL else None)
         error.record_errors = problems

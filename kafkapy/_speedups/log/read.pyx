@@ -1,11 +1,11 @@
-"""Reading from a partition log (see log_read.pxd).
+"""Reading from a partition log (see read.pxd).
 
-Under the mutex: which segment, how far, who is leader. Outside: the position of the first batch, by index and a walk
-over headers, unless the batch was appended lately and its position is remembered. Then, for read_committed readers of a
-log that has aborted transactions, once more under the mutex: those of the bytes found.
+Under the mutex: the segment, the limit, the leadership. Outside: the position of the first batch, by index and a walk
+over headers, unless the log remembers the place of a recent batch. Then, for read_committed readers of a log with
+aborted transactions, once more under the mutex: the aborted transactions in the bytes found.
 
 No header is read between the first batch and the end: a high watermark or last stable offset in the middle of a segment
-has a remembered place (LimitPlace), or is looked up by index once.
+has a remembered place (LimitPlace), or one index look-up finds it.
 """
 
 from libc.errno cimport EIO, errno
@@ -113,8 +113,7 @@ cdef bint collect_aborted_locked(LogState* log, int64_t start, int64_t upper, Re
 
 
 cdef bint add_aborted_transactions(LogState* log, int64_t offset, SegmentState* segment, int64_t bytes_end,
-                                   int64_t upper, int64_t layout,
-                                   ReadResult* result) noexcept nogil:
+                                   int64_t upper, int64_t layout, ReadResult* result) noexcept nogil:
     """Those of the bytes up to `bytes_end` in the segment, which end below the offset `upper` at the latest. False when
     the log has changed since they were found: what was aborted in them may be forgotten."""
     cdef int64_t bound = segment_offset_bound(segment, bytes_end)
@@ -149,14 +148,16 @@ cdef ScanStatus find_limit(LogState* log, SegmentState* segment, int which, int6
 
 
 cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
-                       int32_t current_leader_epoch, int32_t last_fetched_epoch, bint leader_only, ReadResult* result) noexcept nogil:
+                       int32_t current_leader_epoch, int32_t last_fetched_epoch, bint leader_only,
+                       ReadResult* result) noexcept nogil:
     while not read_once(log, offset, max_bytes, min_one_batch, isolation, current_leader_epoch, last_fetched_epoch,
                         leader_only, result):
         pass
 
 
 cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
-                    int32_t current_leader_epoch, int32_t last_fetched_epoch, bint leader_only, ReadResult* result) noexcept nogil:
+                    int32_t current_leader_epoch, int32_t last_fetched_epoch, bint leader_only,
+                    ReadResult* result) noexcept nogil:
     """False when the log was truncated, cleaned or moved meanwhile, so that what was found does not fit together."""
     cdef int64_t limit_offset, index, end, layout, upper, start = -1, first_size = 0, sought = offset
     cdef bint end_known, last_one, has_aborted
@@ -215,8 +216,8 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
         segment = log.segments[<size_t>index]
         last_one = index + 1 == <int64_t>log.segments.size()
         end = segment.size
-        end_known = limit_offset >= log.log_end_offset or (not last_one
-                                                           and limit_offset >= log.segments[<size_t>(index + 1)].base_offset)
+        end_known = (limit_offset >= log.log_end_offset
+                     or (not last_one and limit_offset >= log.segments[<size_t>(index + 1)].base_offset))
         if not end_known:
             end_known = limit_position_locked(log, which, limit_offset, segment.base_offset, &end)
         start = -1

@@ -35,8 +35,8 @@ cdef bint retains(const RecordView* record, int64_t offset, const BatchHeader* h
 
 
 cdef BatchStatus filter_records(const uint8_t* payload, int64_t size, const BatchHeader* header,
-                                const FilterRules* rules, bint discard,
-                                bint empty_marker, vector[uint8_t]* keep, FilterVerdict* out) noexcept nogil:
+                                const FilterRules* rules, bint discard, bint empty_marker, vector[uint8_t]* keep,
+                                FilterVerdict* out) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
     cdef int64_t offset, timestamp
@@ -53,8 +53,8 @@ cdef BatchStatus filter_records(const uint8_t* payload, int64_t size, const Batc
         return BATCH_BAD_STRUCTURE
     keep.assign(<size_t>header.record_count, 0)
     for i in range(header.record_count):
-        if record_read(&c,
-                       &record) != BATCH_OK or record.offset_delta <= previous or record.offset_delta > header.last_offset_delta:
+        if (record_read(&c, &record) != BATCH_OK or record.offset_delta <= previous
+                or record.offset_delta > header.last_offset_delta):
             return BATCH_BAD_STRUCTURE
         previous = record.offset_delta
         offset = header.base_offset + record.offset_delta
@@ -87,8 +87,7 @@ cdef BatchStatus filter_records(const uint8_t* payload, int64_t size, const Batc
 
 
 cdef void filter_write(ByteBuffer* out, const uint8_t* payload, int64_t size, const BatchHeader* header,
-                       const vector[uint8_t]* keep,
-                       const FilterVerdict* verdict) noexcept nogil:
+                       const vector[uint8_t]* keep, const FilterVerdict* verdict) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
     cdef const uint8_t* run = payload       # of records kept, not copied yet

@@ -1,5 +1,4 @@
-"""Recovery walks over segments (see log_recovery.pxd). Called by one thread while a log is being loaded, without the
-GIL."""
+"""Recovery walks over segments (see recovery.pxd). The thread that loads a log calls them, without the GIL."""
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -69,8 +69,7 @@ cdef void segment_send(Send* send, SegmentState* s, int64_t position, int64_t le
 
 
 cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, const string& stem, int64_t index_bytes,
-                               bint sealed,
-                               int64_t created_ms) noexcept nogil:
+                               bint sealed, int64_t created_ms) noexcept nogil:
     cdef SegmentState* s = new SegmentState()
     s.references = 1
     s.base_offset = base_offset
@@ -242,8 +241,7 @@ cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64
 
 
 cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms,
-                             int64_t segment_bytes,
-                             int64_t segment_ms) noexcept nogil:
+                             int64_t segment_bytes, int64_t segment_ms) noexcept nogil:
     """1 bytes, 2 time, 3 index full, 4 relative offset overflow. Only a segment that holds something is rolled."""
     cdef int64_t waited
     if s.size == 0:

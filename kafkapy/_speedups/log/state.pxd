@@ -1,5 +1,7 @@
-"""The inside of a partition log: what append, read and the control plane's calls share. Everything named *_locked is
-called under the mutex."""
+"""The shared inside of a partition log, for append, read and the control plane's calls.
+
+Callers of *_locked functions hold the mutex.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.string cimport string
@@ -30,9 +32,9 @@ cdef inline void log_unref(LogState* log) noexcept nogil:
         log_free(log)
 
 
-# The last reference is gone.
+# Frees a log after its last reference.
 cdef void log_free(LogState* log) noexcept nogil
-# Whether flush.messages has ever made a flush due here; without the mutex, for who has just appended.
+# Whether flush.messages has ever made a flush due here. For a thread that has just appended; without the mutex.
 cdef bint log_was_flush_due(LogState* log) noexcept nogil
 # 1 when the condition already holds (nothing registered), else 0 and the waiter stays until it fires once or is
 # removed.
@@ -40,10 +42,9 @@ cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil
 cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil
 cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory,
                        int64_t producer_expiration_ms) noexcept nogil
-# Takes the mutex when no roll is renaming a file and no append is being written. What changes segments, epochs or
-# leadership waits here.
+# Takes the mutex when no roll renames a file and no append writes. Changes of segments, epochs or leadership wait here.
 cdef void lock_settled(LogState* log) noexcept nogil
-# 0, or the error that a request must be answered with now. `leader_only` is false for a follower's own appends.
+# 0, or the error for a request in the present state. `leader_only` is false for a follower's own appends.
 cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
     if log.offline_errno:
         return ERROR_KAFKA_STORAGE_ERROR
@@ -60,56 +61,56 @@ cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, 
 
 
 cdef enum Turn:
-    TURN_FREE = 0           # nobody writes
+    TURN_FREE = 0           # no append writes
     TURN_LOOK_AGAIN = 1     # the mutex was released
-    TURN_SLOW = 2           # somebody writes, and takes long
-# For who wants to append, the mutex held. With `patient` it waits as long as it takes.
+    TURN_SLOW = 2           # an append has been writing for long
+# Waits for the turn of an append, with the mutex held; with `patient` without a limit of time.
 cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil
 cdef void begin_turn_locked(LogState* log) noexcept nogil
-# Call take_waiters_locked afterwards.
+# Ends the turn. Call take_waiters_locked afterwards.
 cdef void end_turn_locked(LogState* log) noexcept nogil
 cdef SegmentState* active_segment(LogState* log) noexcept nogil
 # Index of the last segment with a base offset <= offset, -1 when there is none.
 cdef inline int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
     cdef int64_t last = <int64_t>log.segments.size() - 1
     # Most reads are at the tail.
-    return last if last >= 0 and log.segments[<size_t>last].base_offset <= offset else floor_before(log, offset,
-                                                                                                    last - 1)
+    if last >= 0 and log.segments[<size_t>last].base_offset <= offset:
+        return last
+    return floor_before(log, offset, last - 1)
 
 
-# The same among the segments up to that index.
+# The same among the segments up to an index.
 cdef int64_t floor_before(LogState* log, int64_t offset, int64_t high) noexcept nogil
 cdef string segment_stem(const string& directory, int64_t base_offset) noexcept nogil
 cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogil
-# The high watermark that the in-sync replicas' positions allow, and a flush that flush.messages has made due; never
-# moves it back.
+# Raises the high watermark as far as the in-sync replicas' positions, and a due flush of flush.messages, allow.
 cdef void advance_high_watermark_locked(LogState* log) noexcept nogil
 cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil
 # Moves the waiters whose condition holds (or all of them) to `out`; call fire() with it after the mutex is released.
 cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil
 cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil
-# Whether no flush that flush.messages has made due is missing for the record at `offset`.
+# Whether the record at `offset` needs no more flush of flush.messages.
 cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil
 cdef void fire(vector[Waiter]* waiters) noexcept nogil
 cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last_offset, int64_t position, int64_t size,
                                 int64_t segment_base) noexcept nogil
 # The remembered batch that holds `offset` in the segment.
 cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_base, RecentBatch* out) noexcept nogil
-# Forgets batches at or above `offset`, and every other place in the files: they have changed.
+# Forgets batches at or above `offset`, and all other places, after the files have changed.
 cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil
-# Where what may be read up to `offset` ends in that segment, if memory knows. `which`: the high watermark (0) or the
-# last stable offset (1).
+# The remembered end of the readable bytes below `offset` in a segment. `which`: the high watermark (0) or the last
+# stable offset (1).
 cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base,
                                 int64_t* position) noexcept nogil
-# Aborted transactions have been taken out, or others put in their place.
+# Drops aborted_lowest after a change of history.aborted.
 cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil
-# Nothing happens for a failure that says nothing about the disk (is_shortage).
+# Takes the log offline, but not for a lack of descriptors or memory (is_shortage).
 cdef void set_offline_locked(LogState* log, int failure, const char* what) noexcept nogil
 cdef void want_segment_locked(LogState* log) noexcept nogil
 cdef void want_flush_locked(LogState* log) noexcept nogil
 # Makes the prepared segment the active one, at `base_offset`. Releases the mutex around the rename and takes it again.
 # 0 or an errno.
 cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_ms) noexcept nogil
-# Largest epoch <= the one given and where it ends (KIP-101); epoch -1 when nothing is known.
+# The largest epoch <= `epoch` and its end offset (KIP-101); epoch -1 when not known.
 cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* found_epoch,
                                       int64_t* end_offset) noexcept nogil

@@ -1,4 +1,4 @@
-"""Shared inside of a partition log (see log_state.pxd)."""
+"""The shared inside of a partition log (see state.pxd)."""
 
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -406,7 +406,8 @@ cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_
         position[0] = recent.position
     else:
         unstable = producer_first_unstable(private_of(log).history.producers)
-        if unstable == NULL or unstable.first_offset != offset or unstable.segment_base != segment_base or unstable.position < 0:
+        if (unstable == NULL or unstable.first_offset != offset or unstable.segment_base != segment_base
+                or unstable.position < 0):
             return False
         position[0] = unstable.position
     known.offset = offset
@@ -437,8 +438,8 @@ cdef bint post_locked(LogState* log, LogWorkersState* workers, log_work work) no
 cdef void want_segment_locked(LogState* log) noexcept nogil:
     if not private_of(log).segment_wanted and log.prepared == NULL:
         private_of(log).segment_wanted = True
-        if private_of(log).native_segments and private_of(log).segment_workers != NULL and post_locked(log,
-                                                                                                       private_of(log).segment_workers, private_of(log).make_segment):
+        if (private_of(log).native_segments and private_of(log).segment_workers != NULL
+                and post_locked(log, private_of(log).segment_workers, private_of(log).make_segment)):
             return
         if log.events != NULL:
             event_post(log.events, EVENT_SEGMENT_WANTED, log.id, log.log_end_offset, NULL, 0)
@@ -447,8 +448,8 @@ cdef void want_segment_locked(LogState* log) noexcept nogil:
 cdef void want_flush_locked(LogState* log) noexcept nogil:
     if not private_of(log).flush_wanted and log.events != NULL:
         private_of(log).flush_wanted = True
-        if private_of(log).flush_workers != NULL and post_locked(log, private_of(log).flush_workers,
-                                                                 private_of(log).flush):
+        if (private_of(log).flush_workers != NULL
+                and post_locked(log, private_of(log).flush_workers, private_of(log).flush)):
             return
         event_post(log.events, EVENT_FLUSH_WANTED, log.id, log.log_end_offset, NULL, 0)
 

@@ -1,5 +1,6 @@
-"""Swapping cleaned segments into a log (see log_swap.pxd). Cleaner threads, without the GIL; the log's mutex is held
-for memory work only."""
+"""Swapping cleaned segments into a log (see swap.pxd). Cleaner threads, without the GIL; the log's mutex is held for
+memory work only.
+"""
 
 from libc.stdint cimport int64_t
 from libcpp.string cimport string
@@ -29,7 +30,8 @@ cdef void let_close(LogState* log, SegmentState* segment) noexcept nogil:
     cdef int fd = -1
     pthread_mutex_lock(&log.mutex)
     at = floor_segment(log, segment.base_offset)
-    if at >= 0 and log.segments[<size_t>at] == segment and atomic_load(&segment.references) == 2 and segment.fd >= 0 and not segment.path.empty():
+    if (at >= 0 and log.segments[<size_t>at] == segment and atomic_load(&segment.references) == 2 and segment.fd >= 0
+            and not segment.path.empty()):
         # While files are renamed, the path may be that of another one.
         if not (private_of(log).rolling or private_of(log).loading or log.deleted):
             fd = file_records_take(segment.records)
@@ -108,8 +110,7 @@ cdef bint still_current(LogState* log, const vector[SegmentState*]* segments,
 
 
 cdef SegmentState* cleaned_segment(int64_t base_offset, int fd, const string& path, const string& stem,
-                                   int64_t index_bytes,
-                                   int64_t created_ms) noexcept nogil:
+                                   int64_t index_bytes, int64_t created_ms) noexcept nogil:
     cdef SegmentState* segment = segment_new(base_offset, fd, path, stem, index_bytes, False, created_ms)
     if not stem.empty():
         segment.offset_index.file.path = stem + <const char*>b".index.cleaned"

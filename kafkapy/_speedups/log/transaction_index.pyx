@@ -1,7 +1,7 @@
 """The transaction index of a log's segments (see transaction_index.pxd).
 
-    .txnindex entry: int16 version 0 | int64 producer id | int64 first offset | int64 last offset | int64 last stable
-    offset
+    .txnindex entry: int16 version 0 | int64 producer id | int64 first offset | int64 last offset |
+                     int64 last stable offset
 """
 
 from libc.errno cimport ENOSPC, errno

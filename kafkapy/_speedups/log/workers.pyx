@@ -1,4 +1,4 @@
-"""Threads of C for work on logs (see log_workers.pxd)."""
+"""Threads of C for work on logs (see workers.pxd)."""
 
 from libc.stdint cimport uint64_t
 from libcpp.vector cimport vector

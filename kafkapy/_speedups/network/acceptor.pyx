@@ -49,7 +49,8 @@ cdef extern from * nogil:
     static inline int kp_address(int fd, int peer, char* text, int size) {
         struct sockaddr_storage s;
         socklen_t n = sizeof(s);
-        if ((peer ? getpeername(fd, (struct sockaddr*)&s, &n) : getsockname(fd, (struct sockaddr*)&s, &n)) < 0) return -1;
+        if ((peer ? getpeername(fd, (struct sockaddr*)&s, &n) : getsockname(fd, (struct sockaddr*)&s, &n)) < 0)
+            return -1;
         text[0] = 0;
         if (s.ss_family == AF_INET) {
             struct sockaddr_in* a = (struct sockaddr_in*)&s;
@@ -68,7 +69,8 @@ cdef extern from * nogil:
     static inline void kp_socket_options(int fd, int send_buffer, int same_host) {
         int one = 1;
         /* On the way to the same host nothing can be congested. A congestion control that paces what it sends, BBR,
-           arms a timer for every 64 KB there, and large fetches cost up to twice as much. Where there is no Reno: nothing. */
+           arms a timer for every 64 KB there, and large fetches cost up to twice as much. A kernel without Reno keeps
+           its default. */
         if (same_host) setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
@@ -121,7 +123,8 @@ cdef bint wait_for_slot(AcceptorState* a) noexcept nogil:
             return True
         if wait < 0 and is_due(&a.full_said_ns):
             snprintf(line, sizeof(line),
-                     b"New connections wait: the listener or the broker has all the connections that max.connections allows")
+                     b"New connections wait: the listener or the broker has all the connections "
+                     b"that max.connections allows")
             network_log(a.registry, LEVEL_WARNING, LOGGER_ACCEPTOR, line)
         pause(a, -1 if wait < 0 else <int>min((wait + 999_999) // 1_000_000, <int64_t>1000))
     return False
@@ -149,7 +152,8 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
         close(fd)
         atomic_count(&a.registry.refused_per_ip, 1)
         snprintf(line, sizeof(line),
-                 b"Rejected a connection from %s: the address has its maximum of %lld connections (max.connections.per.ip)",
+                 b"Rejected a connection from %s: the address has its maximum of %lld connections "
+                 b"(max.connections.per.ip)",
                  host.c_str(), <long long>maximum)
         network_log(a.registry, LEVEL_INFO, LOGGER_ACCEPTOR, line)
         return
@@ -168,6 +172,7 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
 cdef bint accept_one(AcceptorState* a) noexcept nogil:
     """False when nothing more is to be accepted for now."""
     cdef char line[256]
+    cdef const char* advice = b""
     cdef int error
     cdef int fd = accept_connection(a.listen_fd)
     if fd >= 0:
@@ -180,8 +185,9 @@ cdef bint accept_one(AcceptorState* a) noexcept nogil:
     if error == EAGAIN:
         return False
     if is_due(&a.failure_said_ns):
-        snprintf(line, sizeof(line), b"Cannot accept connections: %s%s", strerror(error),
-                 <const char*>b" (raise the limit of open files)" if error == EMFILE or error == ENFILE else <const char*>b"")
+        if error == EMFILE or error == ENFILE:
+            advice = b" (raise the limit of open files)"
+        snprintf(line, sizeof(line), b"Cannot accept connections: %s%s", strerror(error), advice)
         network_log(a.registry, LEVEL_ERROR, LOGGER_ACCEPTOR, line)
     pause(a, PAUSE_MS)
     return False
@@ -209,8 +215,8 @@ cdef class Acceptor:
     starts a thread on `run`."""
 
     def __cinit__(self, ConnectionRegistry registry not None, listen_socket, list processors not None,
-                  int16_t listener_index, bint privileged=False,
-                  int send_buffer_bytes=-1, int same_host_send_buffer_bytes=-1):
+                  int16_t listener_index, bint privileged=False, int send_buffer_bytes=-1,
+                  int same_host_send_buffer_bytes=-1):
         """send_buffer_bytes: SO_SNDBUF of connections from other hosts and from this one, -1 for the system's
         default."""
         cdef Processor processor

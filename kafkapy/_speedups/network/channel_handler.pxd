@@ -2,15 +2,15 @@
 Processor's thread, never with the GIL.
 
 A request goes: whole frame -> header -> Produce and Fetch are called in place, everything else goes to the
-RequestChannel -> Outcome (data_plane.pxd) -> reply written at once, the rest when the socket takes it -> next frame.
-One request of a connection is handled at a time.
+RequestChannel -> Outcome (requests/data_plane.pxd) -> reply written at once, the rest when the socket takes it -> next
+frame. One request of a connection is handled at a time.
 
 A frame that may be needed after its handler has returned must not lie in the scratch buffer. Small frames are copied
 before they are handled; a large Produce is handled where it lies, and if it parks, the whole scratch buffer becomes the
 request's and the reader gets a new one.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libcpp.deque cimport deque
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
@@ -55,7 +55,7 @@ cdef cppclass ProcessorState:
     size_t wake_next
     vector[int64_t] stopped                 # connections, when a stop begins
     size_t stop_next
-    # What can be left behind with the thread that does it (blocking.pxd)
+    # What can be left behind with the thread that does it (base/blocking.pxd)
     int doing                               # Doing
     KafkaChannel* doing_for
     bint doing_in_place                     # the request's frame lies in the scratch buffer

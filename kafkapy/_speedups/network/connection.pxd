@@ -71,8 +71,8 @@ cdef cppclass ConnectionRegistryState:
 cdef void network_log(ConnectionRegistryState* r, int level, int logger, const char* text) noexcept nogil
 # Registers an admitted connection; the caller has the one reference besides the registry's.
 cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port,
-                                     const string& local_host,
-                                     int local_port, int16_t listener_index, bint privileged) noexcept nogil
+                                     const string& local_host, int local_port, int16_t listener_index,
+                                     bint privileged) noexcept nogil
 # The socket is closed: takes it out of the registry and the quotas, and tells Python if it asked.
 cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil
 cdef inline void connection_ref(ConnectionInfo* info) noexcept nogil:

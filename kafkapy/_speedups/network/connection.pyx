@@ -57,8 +57,8 @@ cdef void network_log(ConnectionRegistryState* r, int level, int logger, const c
 
 
 cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port,
-                                     const string& local_host,
-                                     int local_port, int16_t listener_index, bint privileged) noexcept nogil:
+                                     const string& local_host, int local_port, int16_t listener_index,
+                                     bint privileged) noexcept nogil:
     cdef ConnectionInfo* info = new ConnectionInfo()
     info.references = 2
     info.peer_host = peer_host

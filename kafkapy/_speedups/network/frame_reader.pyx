@@ -1,7 +1,7 @@
 """Request frames out of a stream of bytes (see frame_reader.pxd)."""
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from kafkapy._speedups.base.wire cimport load_int32
@@ -36,8 +36,8 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil:
     if channel.frame != NULL:
         if channel.frame_have == <int64_t>channel.frame_capacity:
             grown = buffer_grow(r.pool, channel.frame, channel.frame_have,
-                                min(channel.frame_want,
-                                    <int64_t>channel.frame_capacity * GROWTH), &channel.frame_capacity)
+                                min(channel.frame_want, <int64_t>channel.frame_capacity * GROWTH),
+                                &channel.frame_capacity)
             if grown == NULL:
                 return -ENOMEM
             channel.frame = grown

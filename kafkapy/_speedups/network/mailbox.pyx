@@ -22,7 +22,6 @@ from kafkapy._speedups.base.posix cimport (
 from kafkapy._speedups.base.send cimport Send, send_free
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
-    ConnectionInfo,
     ConnectionRegistryState,
     connection_closed,
     connection_unref,

@@ -1,12 +1,12 @@
 """NetworkRequest: what the control plane is given for every request that the data plane does not finish itself (see
-network_request.pxd)."""
+network_request.pxd).
+"""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport strlen
 from libcpp.string cimport string
 
 from kafkapy._speedups.base.posix cimport (
@@ -16,12 +16,11 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.base.send cimport Send, send_free, send_new, send_take_buffer
+from kafkapy._speedups.base.send cimport Send, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
 from kafkapy._speedups.network.connection cimport (
     LEVEL_ERROR,
     LOGGER_REQUEST_CHANNEL,
-    ConnectionInfo,
     ConnectionRegistry,
     connection_announce_close,
     network_log,
@@ -97,8 +96,8 @@ cdef class NetworkRequest:
         if not self.answered:
             registry = self.channel.registry
             line = (
-                f"A request (api key {p.frame.api_key}, version {p.frame.api_version}) of connection {p.connection.id} was "
-                f"dropped without an answer; the connection is closed"
+                f"A request (api key {p.frame.api_key}, version {p.frame.api_version}) of connection "
+                f"{p.connection.id} was dropped without an answer; the connection is closed"
             ).encode()
             network_log(registry.state, LEVEL_ERROR, LOGGER_REQUEST_CHANNEL, line)
         with nogil:
@@ -359,7 +358,8 @@ cdef class NetworkRequest:
 
     @property
     def questions(self):
-        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (data_plane.pxd, AuthorizationCache).
+        """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (AuthorizationCache in
+        requests/data_plane.pxd).
         ASK_VALIDATE, ASK_CONVERT and ASK_VERIFY: the indexes of the parts in question, as decimal text."""
         cdef size_t i
         cdef string question

@@ -49,8 +49,7 @@ cdef void pending_work(PendingRequest* p) noexcept nogil
 cdef void pending_return(PendingRequest* p) noexcept nogil
 # In the memory of `kept`, when it is not NULL. `left`: see Frame.
 cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool,
-                                 ConnectionInfo* connection,
-                                 LeftMemory* left) noexcept nogil
+                                 ConnectionInfo* connection, LeftMemory* left) noexcept nogil
 cdef void pending_ref(PendingRequest* p) noexcept nogil
 # May cancel a parked request, which locks partition mutexes: not with the GIL.
 cdef void pending_unref(PendingRequest* p) noexcept nogil

@@ -11,8 +11,7 @@ from kafkapy._speedups.requests.data_plane cimport OUTCOME_RESUME, DataPlaneStat
 
 
 cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool,
-                                 ConnectionInfo* connection,
-                                 LeftMemory* left) noexcept nogil:
+                                 ConnectionInfo* connection, LeftMemory* left) noexcept nogil:
     cdef PendingRequest* p = kept
     if p == NULL:
         p = new PendingRequest()

@@ -24,7 +24,6 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport send_free
-from kafkapy._speedups.base.threads cimport name_thread
 from kafkapy._speedups.base.transport cimport transport_plaintext
 from kafkapy._speedups.network.channel_handler cimport (
     ProcessorState,
@@ -473,8 +472,7 @@ cdef class Processor:
     here may be called from any thread."""
 
     def __cinit__(self, RequestChannel channel not None, int64_t max_frame_bytes=100 * 1024 * 1024,
-                  int64_t max_idle_ms=600_000,
-                  WorkerPool workers=None):
+                  int64_t max_idle_ms=600_000, WorkerPool workers=None):
         """max_frame_bytes: socket.request.max.bytes; max_idle_ms: connections.max.idle.ms (negative: never). The worker
         pool outlives `run`; without one its work is done on this thread."""
         cdef int error

@@ -11,11 +11,11 @@ from libcpp.deque cimport deque
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport pthread_mutex_t
-from kafkapy._speedups.network.connection cimport ConnectionRegistry, ConnectionRegistryState
+from kafkapy._speedups.network.connection cimport ConnectionRegistry
 from kafkapy._speedups.network.mailbox cimport Mailbox
 from kafkapy._speedups.network.memory_pool cimport MemoryPool
 from kafkapy._speedups.network.pending_request cimport PendingRequest
-from kafkapy._speedups.requests.data_plane cimport DataPlane, DataPlaneState
+from kafkapy._speedups.requests.data_plane cimport DataPlane
 from kafkapy._speedups.requests.request_header cimport ApiTable
 
 cdef cppclass RequestChannelState:

@@ -23,7 +23,7 @@ from kafkapy._speedups.base.posix cimport (
 from kafkapy._speedups.network.connection cimport ConnectionRegistry
 from kafkapy._speedups.network.mailbox cimport MAIL_LOOK, Mailbox, mailbox_hold, mailbox_let_go, mailbox_post_token
 from kafkapy._speedups.network.memory_pool cimport MemoryPool
-from kafkapy._speedups.network.network_request cimport NetworkRequest, network_request_make
+from kafkapy._speedups.network.network_request cimport network_request_make
 from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_unref
 from kafkapy._speedups.requests.data_plane cimport DataPlane
 from kafkapy._speedups.requests.request_header cimport ApiTable

@@ -1,10 +1,10 @@
 """Threads for the work of the data plane that would hold a network thread for too long: today the validation of large
 compressed batches.
 
-A Processor submits a request (OUTCOME_WORKER, data_plane.pxd) and leaves it alone until its MAIL_OUTCOME comes; a
-thread of the pool works on it (`pending_work`) and posts that mail. The work is CPU alone: no lock of a partition, no
-disk, no Python, so no client can hold a worker for longer than its bytes explain. More threads than cores would gain
-nothing.
+A Processor submits a request (OUTCOME_WORKER, requests/data_plane.pxd) and leaves it alone until its MAIL_OUTCOME
+comes; a thread of the pool works on it (`pending_work`) and posts that mail. The work is CPU alone: no lock of a
+partition, no disk, no Python, so no client can hold a worker for longer than its bytes explain. More threads than cores
+would gain nothing.
 
 The queue is linked through the requests and takes no memory. Its bound: one request of each connection, whose bytes
 count in the memory pool.

@@ -36,7 +36,6 @@ from posix.unistd cimport usleep
 from kafkapy._speedups.base.posix cimport monotonic_ns
 from kafkapy._speedups.base.wire cimport (
     MAX_TAGS,
-    Cursor,
     cursor_init,
     load_int16,
     load_int32,
@@ -105,7 +104,9 @@ class DecodeError(ValueError):
 
 cdef object refuse(Plan plan, Op* op, Reader* r, const uint8_t* at, str why):
     """Raises DecodeError for the field that starts at `at`."""
-    raise DecodeError(f"{plan.cls.__qualname__} version {plan.version}: {<object>op.name} at byte {at - r.start}: {why}")
+    raise DecodeError(
+        f"{plan.cls.__qualname__} version {plan.version}: {<object>op.name} at byte {at - r.start}: {why}"
+    )
 
 
 cdef object refuse_size(Plan plan, Op* op, Reader* r, const uint8_t* at, int64_t size):
@@ -289,7 +290,9 @@ cdef object decode_struct(Plan plan, Reader* r):
     cdef Op* op = plan.ops
     r.memory += plan.memory
     if r.bounded and r.memory > MAX_MEMORY:
-        raise DecodeError(f"{plan.cls.__qualname__} version {plan.version}: the request takes more than {MAX_MEMORY} bytes of memory")
+        raise DecodeError(
+            f"{plan.cls.__qualname__} version {plan.version}: the request takes more than {MAX_MEMORY} bytes of memory"
+        )
     instance = StructBase.__new__(plan.cls)
     for i in range(plan.positional):
         set_slot(instance, op.slot, decode_value(plan, op, r))
@@ -336,7 +339,9 @@ cdef int decode_tags(Plan plan, StructBase instance, Reader* r) except -1:
             at = take(&r.cursor, size)
             r.memory += TAG_BYTES + size
             if r.bounded and r.memory > MAX_MEMORY:
-                raise DecodeError(f"{name} version {plan.version}: the request takes more than {MAX_MEMORY} bytes of memory")
+                raise DecodeError(
+                    f"{name} version {plan.version}: the request takes more than {MAX_MEMORY} bytes of memory"
+                )
             if instance._unknown_tags is None:
                 instance._unknown_tags = {}
             instance._unknown_tags[tag] = PyBytes_FromStringAndSize(<const char*>at, size)
@@ -346,8 +351,8 @@ cdef int decode_tags(Plan plan, StructBase instance, Reader* r) except -1:
         r.cursor.end = r.cursor.p + size
         set_slot(instance, op.slot, decode_value(plan, op, r))
         if r.cursor.p != r.cursor.end:
-            raise DecodeError(f"{name} version {plan.version}: {<object>op.name} leaves {remaining(&r.cursor)} of the {size} "
-                              "bytes of its tagged field unread")
+            raise DecodeError(f"{name} version {plan.version}: {<object>op.name} leaves {remaining(&r.cursor)} of the "
+                              f"{size} bytes of its tagged field unread")
         r.cursor.end = end
     if r.cursor.error:
         raise DecodeError(f"{name} version {plan.version}: tagged fields at byte {before - r.start} are cut off")

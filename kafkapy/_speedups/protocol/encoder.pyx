@@ -9,7 +9,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AsDouble
 from cpython.object cimport Py_EQ, PyObject, PyObject_IsTrue, PyObject_RichCompareBool
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, UINT16_MAX, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport (
+    INT32_MAX, INT64_MAX, INT64_MIN, UINT16_MAX, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+)
 from libc.string cimport memcpy, memmove
 from posix.unistd cimport usleep
 
@@ -239,7 +241,9 @@ cdef int encode_array(Plan plan, Op* op, object value, Writer* w) except -1:
 cdef int time_is_up(Plan plan, Writer* w) except -1:
     """Lets others have the GIL, or gives up."""
     if w.out.size > MAX_RESPONSE:
-        raise EncodeError(f"{plan.cls.__qualname__} version {plan.version}: a response of more than {MAX_RESPONSE} bytes")
+        raise EncodeError(
+            f"{plan.cls.__qualname__} version {plan.version}: a response of more than {MAX_RESPONSE} bytes"
+        )
     if not w.patient:
         raise Late
     pause()

@@ -18,8 +18,9 @@ cdef enum:
 
 
 KINDS = {
-    "boolean": BOOLEAN, "int8": INT8, "int16": INT16, "uint16": UINT16, "int32": INT32, "uint32": UINT32, "int64": INT64,
-    "float64": FLOAT64, "uuid": UUID, "string": STRING, "bytes": BYTES, "records": RECORDS, "array": ARRAY, "struct": STRUCT,
+    "boolean": BOOLEAN, "int8": INT8, "int16": INT16, "uint16": UINT16, "int32": INT32, "uint32": UINT32,
+    "int64": INT64, "float64": FLOAT64, "uuid": UUID, "string": STRING, "bytes": BYTES, "records": RECORDS,
+    "array": ARRAY, "struct": STRUCT,
 }
 """Numbers of the field kinds, for building plans."""
 

@@ -1,7 +1,7 @@
 """Building batches of message format v2 from Python: collect records, or put another payload into a batch.
 
-The format stands in record_batch.pxd. Codecs are not known here: kafkapy.records.batches compresses, and is what other
-packages import. Everything holds the GIL except checksums; a builder is used by one thread at a time.
+records/record_batch.pxd describes the format. These classes know no codec: kafkapy.records.batches compresses, and
+other packages import that. All but checksums holds the GIL; one thread at a time uses a builder.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -33,11 +33,11 @@ cdef enum:
 
 
 cdef class RecordBatchBuilder:
-    """Collects records and builds one v2 batch. Owns its buffer; used by one thread at a time.
+    """Collects records and builds one v2 batch. Owns its buffer; one thread at a time uses it.
 
-    max_size (bytes of the batch before compression) is where `append` says no; the first record is always taken.
-    base_offset is what offsets count from. offset_of_max_timestamp is that of the first record with the largest
-    timestamp, or -1. With delete_horizon_ms the batch carries that time as its base timestamp and the flag for it
+    max_size bounds the bytes of the batch before compression: beyond it `append` refuses all but the first record.
+    base_offset is the offset of the batch. offset_of_max_timestamp is the offset of the first record with the largest
+    timestamp, or -1. With delete_horizon_ms the batch has that time as its base timestamp, and the flag for it
     (KIP-534).
     """
 
@@ -64,17 +64,17 @@ cdef class RecordBatchBuilder:
 
     @property
     def size(self):
-        """Bytes of the batch so far, header included, before compression."""
+        """Bytes of the batch now, header included, before compression."""
         return BATCH_HEADER_SIZE + <int64_t>self.payload.size
 
     @property
     def base_offset(self):
-        """What offsets count from."""
+        """The base offset of the batch."""
         return self.header.base_offset
 
     @property
     def next_offset(self):
-        """The offset that an `append` without one will give."""
+        """The offset of the next `append` without an offset."""
         return self.last_offset_used + 1
 
     @property
@@ -86,15 +86,16 @@ cdef class RecordBatchBuilder:
         """Adds a record and returns its offset, or None when the batch would grow past max_size.
 
         timestamp is in ms, -1 for none; headers are pairs of (name, value or None). Without `offset` the record gets
-        the next one. ValueError for an offset not above the last one's; MessageTooLargeError for what no batch can hold
-        (2 GiB).
+        the next offset. ValueError for an offset not above the last one's; MessageTooLargeError above 2 GiB, the limit
+        of a batch.
         """
         cdef RecordView record
         cdef int64_t at = self.last_offset_used + 1 if offset is None else offset
         cdef int64_t size
         if at <= self.last_offset_used or at - self.header.base_offset > INT32_MAX:
             raise ValueError(
-                f"offset {at} does not fit a batch that starts at {self.header.base_offset} and has come to {self.last_offset_used}"
+                f"offset {at} does not fit a batch that starts at {self.header.base_offset} "
+                f"and has come to {self.last_offset_used}"
             )
         if timestamp < NO_TIMESTAMP:
             raise ValueError(f"timestamp {timestamp} is negative; -1 stands for none")
@@ -159,17 +160,17 @@ cdef class RecordBatchBuilder:
         return count
 
     def payload_bytes(self):
-        """The encoded records so far, uncompressed: what a codec takes."""
+        """The encoded records, uncompressed: a codec's input."""
         return PyBytes_FromStringAndSize(<const char*>self.payload.data, <Py_ssize_t>self.payload.size)
 
     def build(self, int codec=0, *, bytes compressed=None, int64_t producer_id=-1, int producer_epoch=-1,
-              int64_t base_sequence=-1,
-              bint transactional=False, bint control=False, int leader_epoch=-1, log_append_time=None, last_offset=None):
+              int64_t base_sequence=-1, bint transactional=False, bint control=False, int leader_epoch=-1,
+              log_append_time=None, last_offset=None):
         """The batch as bytes. With a codec, `compressed` is payload_bytes() compressed by it.
 
-        log_append_time (ms) makes the batch LogAppendTime. last_offset, when compaction took out the records at the
-        end, is kept as the batch's last; with it a batch may be empty. The builder stays as it is and may go on.
-        ValueError for what makes no batch.
+        log_append_time (ms) makes the batch LogAppendTime. last_offset is the batch's last offset when compaction has
+        removed the records at the end; with it a batch may be empty. The builder does not change and may go on.
+        ValueError for values that fit no batch.
         """
         cdef BatchHeader header = self.header
         cdef const uint8_t* records = self.payload.data
@@ -190,7 +191,9 @@ cdef class RecordBatchBuilder:
         if size > <size_t>(INT32_MAX - BATCH_HEADER_SIZE):
             raise MessageTooLargeError(f"{size} bytes of records fit no batch")
         if not -1 <= producer_epoch <= 0x7FFF or not -1 <= base_sequence <= INT32_MAX or producer_id < -1:
-            raise ValueError(f"producer {producer_id}, epoch {producer_epoch}, sequence {base_sequence} is out of range")
+            raise ValueError(
+                f"producer {producer_id}, epoch {producer_epoch}, sequence {base_sequence} is out of range"
+            )
         header.size = <int32_t>(BATCH_HEADER_SIZE + <int64_t>size)
         header.attributes |= codec
         if transactional:
@@ -218,11 +221,11 @@ cdef class RecordBatchBuilder:
 
 
 def replace_payload(batch, payload, *, int codec, log_append_time=None, max_timestamp=None):
-    """The same batch (a BatchView of v2) around other bytes of the same records, such as those of another codec, as new
-    bytes.
+    """A batch (a BatchView of v2) with another payload of the same records, such as another codec's, as new bytes.
 
-    Offsets, sequence, producer and flags are kept. log_append_time (ms) makes the batch LogAppendTime; max_timestamp
-    (ms) corrects the header's. ValueError for a codec that does not exist; MessageTooLargeError past 2 GiB.
+    The batch keeps its offsets, sequence, producer and flags. log_append_time (ms) makes the batch LogAppendTime;
+    max_timestamp (ms) corrects the header's. ValueError for a codec that does not exist; MessageTooLargeError past 2
+    GiB.
     """
     cdef BatchView view = batch
     cdef BatchHeader header = view.header

@@ -5,7 +5,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.base.wire cimport Cursor, cursor_init, read_int8, read_varint, read_varlong, remaining, take
 from kafkapy._speedups.records.decompress_stream cimport (
-    STREAM_CORRUPT,
     STREAM_END,
     STREAM_NO_MEMORY,
     STREAM_PIECE,
@@ -44,9 +43,8 @@ cdef enum:
     HEAD_MAX = 5 + 1 + 10 + 5 + 5   # bytes: length, attributes, timestamp delta, offset delta, length of the key
     VARINT_MAX = 5
 
-# The most that a byte of each codec opens to. deflate: a match of 258 bytes takes two bits. snappy: see
-# decompress_stream.pyx. lz4: a byte of a match's length stands for 255. zstd: a block of 128 KB that repeats one byte
-# takes four.
+# The largest ratio of each codec. deflate: a match of 258 bytes takes two bits. snappy: see decompress_stream.pyx. lz4:
+# a byte of a match's length stands for 255. zstd: a block of 128 KB that repeats one byte takes four.
 cdef enum:
     GZIP_MAX_RATIO = 1032
     SNAPPY_MAX_RATIO = 22
@@ -64,15 +62,15 @@ cdef struct Walk:
     const BatchHeader* header
     const ValidationRules* rules
     RecordFindings* findings
-    int32_t index                   # of the record at hand, or of the next one
+    int32_t index                   # of the current record, or of the next
     int stage                       # Stage
     int32_t headers_left
-    int64_t skip                    # bytes of a key or value that are still to come
-    int64_t left                    # bytes of the record that are still to come, with those
+    int64_t skip                    # remaining bytes of a key or value
+    int64_t left                    # remaining bytes of the record, `skip` included
 
 
 cdef inline bint note_record(Walk* w, int64_t timestamp_delta, int32_t offset_delta, int32_t key_size) noexcept nogil:
-    """False: the offsets are not consecutive."""
+    """Notes the findings of one record. False: the offsets are not consecutive."""
     cdef RecordFindings* findings = w.findings
     cdef int64_t timestamp = w.header.base_timestamp + timestamp_delta
     cdef int32_t problem
@@ -90,8 +88,8 @@ cdef inline bint note_record(Walk* w, int64_t timestamp_delta, int32_t offset_de
 
 
 cdef inline int64_t in_record(Walk* w, Cursor* c, Cursor* field, int64_t at_most, bint last) noexcept nogil:
-    """A cursor over the next field, which takes that many bytes at most and nothing behind its record. False: it may go
-    on in the next piece."""
+    """A cursor over the next field, of at most `at_most` bytes and within its record. False: the field may go on in the
+    next piece."""
     cdef int64_t there = remaining(c)
     if there < at_most and there < w.left and not last:
         return False
@@ -105,7 +103,7 @@ cdef inline void took(Walk* w, Cursor* c, const Cursor* field) noexcept nogil:
 
 
 cdef bint skip_over(Walk* w, int64_t size) noexcept nogil:
-    """Of a key or value; -1 is null. False: the record is not as large."""
+    """Skips a key or value; size -1 is null. False: the record is smaller."""
     if size > w.left:
         return False
     w.skip = size if size > 0 else 0
@@ -113,8 +111,7 @@ cdef bint skip_over(Walk* w, int64_t size) noexcept nogil:
 
 
 cdef int walk_head(Walk* w, Cursor* c, bint last) noexcept nogil:
-    """Up to the key of a record that does not lie in this piece. 1: done, 0: more bytes are needed, -1: it is no
-    record."""
+    """Reads up to the key of a record that crosses a border. 1: done, 0: more bytes are needed, -1: invalid."""
     cdef Cursor body
     cdef int32_t length, offset_delta, key_size
     cdef int64_t timestamp_delta
@@ -139,7 +136,7 @@ cdef int walk_head(Walk* w, Cursor* c, bint last) noexcept nogil:
 
 
 cdef int walk_field(Walk* w, Cursor* c, bint last) noexcept nogil:
-    """One field behind a record's key. 1: done, 0: more bytes are needed, -1: it is no record."""
+    """Reads one field behind a record's key. 1: done, 0: more bytes are needed, -1: invalid."""
     cdef Cursor field
     cdef int32_t size
     if w.stage == AT_HEADER_KEY and w.headers_left == 0:
@@ -171,7 +168,7 @@ cdef int walk_field(Walk* w, Cursor* c, bint last) noexcept nogil:
 
 
 cdef int64_t walk_piece(Walk* w, const uint8_t* piece, int64_t size, bint last) noexcept nogil:
-    """How many bytes at its end must come again with the next piece, or -1: the records do not add up."""
+    """Bytes at the piece's end to repeat in front of the next piece; -1: the records do not add up."""
     cdef Cursor c
     cdef Cursor ahead
     cdef RecordView record
@@ -197,8 +194,8 @@ cdef int64_t walk_piece(Walk* w, const uint8_t* piece, int64_t size, bint last) 
             ahead = c
             length = read_varint(&ahead)
             if not ahead.error and length <= remaining(&ahead):
-                if record_read(&c, &record) != BATCH_OK or not note_record(w, record.timestamp_delta,
-                                                                           record.offset_delta, record.key_size):
+                if (record_read(&c, &record) != BATCH_OK
+                        or not note_record(w, record.timestamp_delta, record.offset_delta, record.key_size)):
                     return -1
                 w.index += 1
                 continue
@@ -235,14 +232,12 @@ cdef int check_stream(ByteStream* s, Walk* w, int64_t budget) noexcept nogil:
 
 
 cdef int compressed_records_check(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules,
-                                  int64_t budget,
-                                  RecordFindings* findings) noexcept nogil:
+                                  int64_t budget, RecordFindings* findings) noexcept nogil:
     return check_payload(batch, header, rules, budget, STREAM_PIECE, findings)
 
 
 cdef int check_payload(const uint8_t* batch, const BatchHeader* header, const ValidationRules* rules, int64_t budget,
-                       int64_t piece,
-                       RecordFindings* findings) noexcept nogil:
+                       int64_t piece, RecordFindings* findings) noexcept nogil:
     cdef ByteStream stream
     cdef Walk walk
     cdef int status
@@ -250,7 +245,8 @@ cdef int check_payload(const uint8_t* batch, const BatchHeader* header, const Va
     findings.max_timestamp = NO_TIMESTAMP
     findings.max_timestamp_offset_delta = 0
     findings.opened = 0
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1 or not compressed_count_possible(header):
+    if (header.record_count <= 0 or header.last_offset_delta != header.record_count - 1
+            or not compressed_count_possible(header)):
         return COMPRESSED_BAD_STRUCTURE
     walk.header = header
     walk.rules = rules
@@ -291,12 +287,11 @@ cdef bint compressed_count_possible(const BatchHeader* header) noexcept nogil:
 
 
 def check(data, *, bint needs_keys=False, bint log_append_time=False,
-          int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF,
-          int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF, int64_t now_ms=0, int64_t budget=MAX_OPENED_BYTES, int64_t piece=STREAM_PIECE,
-          int64_t times=1):
+          int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF, int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF,
+          int64_t now_ms=0, int64_t budget=MAX_OPENED_BYTES, int64_t piece=STREAM_PIECE, int64_t times=1):
     """The walk over one compressed batch: (status, [(batch_index, problem)], max timestamp in ms, its offset delta,
-    bytes opened). Does not check the CRC. `piece` makes borders where there would be none, `times` repeats the walk for
-    a measurement. ValueError when there is no whole batch."""
+    bytes opened). Does not check the CRC. `piece` makes smaller pieces, `times` repeats the walk for a measurement.
+    ValueError without a whole batch."""
     cdef Py_buffer view
     cdef BatchHeader header
     cdef ValidationRules rules
@@ -324,8 +319,7 @@ def check(data, *, bint needs_keys=False, bint log_append_time=False,
 
 
 def count_possible(data):
-    """Whether a batch of that size can hold as many records as its header says. ValueError when there is no whole
-    batch."""
+    """Whether a batch of that size can hold its header's record count. ValueError without a whole batch."""
     cdef Py_buffer view
     cdef BatchHeader header
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

@@ -1,16 +1,16 @@
 """The codecs of record batches (see compression.pxd), as Kafka's clients frame them.
 
     gzip    RFC 1952; several members one after the other are read
-    snappy  blocks framed as snappy-java ("xerial") does: 8 bytes magic, int32 version, int32 oldest version, then int32
-            length + raw snappy block, again and again; blocks hold at most 32 KiB. One raw block without a frame, as
-            other clients write it, is read too.
-    lz4     LZ4 frame with independent blocks of at most 64 KiB and no checksums but the header's, which is all that
-            Kafka's Java reader takes. Any frame is read. In message format v0 the header's checksum was computed with
-            the frame's magic in front of it: CODEC_LZ4_V0 writes that one and takes any.
+    snappy  blocks in the frame of snappy-java ("xerial"): 8 bytes magic, int32 version, int32 oldest version, then per
+            block int32 length + raw snappy block of at most 32 KiB. Other clients write one raw block without a frame,
+            which is read too.
+    lz4     LZ4 frame with independent blocks of at most 64 KiB and a header checksum only, as Kafka's Java reader
+            requires. Any frame is read. The header checksum of message format v0 covers the frame's magic too:
+            CODEC_LZ4_V0 writes that checksum and reads any.
     zstd    Zstandard frame
 
-A thread keeps its zstd, gzip and lz4 contexts in a thread-local struct that is freed with the thread; a context that
-grew large (high levels, windows of long-range frames) is freed after the call.
+A thread-local struct keeps a thread's zstd, gzip and lz4 contexts and is freed with the thread; a context that grew
+large (high levels, windows of long-range frames) is freed after the call.
 """
 
 cimport cython
@@ -79,7 +79,8 @@ cdef extern from "lz4frame.h" nogil:
     }
     static LZ4F_dctx* kp_lz4_in(void) {
         if (!kp_codecs.lz4_in) {
-            if (LZ4F_isError(LZ4F_createDecompressionContext(&kp_codecs.lz4_in, LZ4F_VERSION))) kp_codecs.lz4_in = nullptr;
+            if (LZ4F_isError(LZ4F_createDecompressionContext(&kp_codecs.lz4_in, LZ4F_VERSION)))
+                kp_codecs.lz4_in = nullptr;
         } else {
             LZ4F_resetDecompressionContext(kp_codecs.lz4_in);
         }
@@ -199,11 +200,11 @@ cdef extern from "snappy-c.h" nogil:
 cdef enum:
     FIRST_ROOM = 65536              # for output, unless the input is larger
     MAX_ROOM = 1 << 30              # a step: zlib counts in 32 bits
-    FIRST_RATIO = 4                 # output to expect for an input
-    BELIEVED_RATIO = 16             # to which a zstd frame's own word is taken
+    FIRST_RATIO = 4                 # expected output per input
+    BELIEVED_RATIO = 16             # up to which a zstd frame's announced size is trusted
     GZIP_DEFAULT = 6
     GZIP_STEP = 16384
-    LZ4_DEFAULT = 9                 # Kafka's name for lz4's fast compressor; every other level is its high compression
+    LZ4_DEFAULT = 9                 # Kafka's level of lz4's fast compressor; other levels mean high compression
     LZ4_FAST = 0
     LZ4_HIGH_LOWEST = 3
     LZ4_HIGH_HIGHEST = 12
@@ -232,8 +233,8 @@ LZ4_V0 = <int>CODEC_LZ4_V0
 
 
 cdef bint reserve(ByteBuffer* into, size_t room, size_t limit) noexcept nogil:
-    """Room for that many bytes behind the buffer's end, or as many as `limit` (of the whole buffer) leaves. False when
-    memory is out."""
+    """Makes room for `room` bytes behind the buffer's end, within `limit` for the whole buffer. False when memory is
+    out."""
     cdef size_t wanted = into.size + min(room, limit - into.size)
     cdef size_t capacity
     cdef uint8_t* data
@@ -269,7 +270,7 @@ cdef int compress_into(int codec, int level, const uint8_t* data, int64_t size, 
     elif codec == CODEC_LZ4_V0:
         status = lz4_compress_frame(level, data, size, into)
         if status == COMPRESSION_OK:
-            # No size and no dictionary id in our frames: magic, two bytes, checksum.
+            # Our frames have no size and no dictionary id: magic, two bytes, checksum.
             into.data[start + 6] = <uint8_t>(xxh32_short(into.data + start, 6) >> 8)
     else:
         status = COMPRESSION_UNKNOWN_CODEC
@@ -361,12 +362,13 @@ cdef int zstd_compress(int level, const uint8_t* data, int64_t size, ByteBuffer*
 cdef int decompress_into(int codec, const uint8_t* data, int64_t size, int64_t max_bytes,
                          ByteBuffer* into) noexcept nogil:
     cdef size_t start = into.size
-    # One byte more than may be: that it gets filled is how too much is noticed.
+    # One byte more than max_bytes: a filled last byte shows that the output is too large.
     cdef size_t limit = start + <size_t>max(max_bytes, <int64_t>0) + 1
     cdef int status
     if size <= 0:
-        return COMPRESSION_CORRUPT if codec in (CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD,
-                                                CODEC_LZ4_V0) else COMPRESSION_UNKNOWN_CODEC
+        if codec in (CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD, CODEC_LZ4_V0):
+            return COMPRESSION_CORRUPT
+        return COMPRESSION_UNKNOWN_CODEC
     if codec == CODEC_GZIP:
         status = gzip_decompress(data, size, limit, into)
     elif codec == CODEC_SNAPPY:
@@ -422,7 +424,7 @@ cdef int gzip_decompress(const uint8_t* data, int64_t size, size_t limit, ByteBu
         elif code != Z_OK and code != Z_BUF_ERROR:
             return COMPRESSION_CORRUPT
         elif stream.avail_in == 0 and size == 0 and stream.avail_out > 0:
-            return COMPRESSION_CORRUPT          # all of it read, and it wants more
+            return COMPRESSION_CORRUPT          # the input ends within a member
 
 
 cdef int snappy_decompress(const uint8_t* data, int64_t size, size_t limit, ByteBuffer* into) noexcept nogil:
@@ -446,15 +448,14 @@ cdef int snappy_decompress(const uint8_t* data, int64_t size, size_t limit, Byte
 
 
 cdef int snappy_block(const uint8_t* data, int64_t size, size_t limit, ByteBuffer* into) noexcept nogil:
-    """One raw block. The size it claims is refused when it cannot be true or is too large, before there is memory for
-    it."""
+    """Opens one raw block. An impossible or too large size is refused before memory is allocated."""
     cdef size_t length
-    if snappy_uncompressed_length(<const char*>data, size,
-                                  &length) != SNAPPY_OK or length > SNAPPY_MAX_RATIO * <size_t>size:
+    if (snappy_uncompressed_length(<const char*>data, size, &length) != SNAPPY_OK
+            or length > SNAPPY_MAX_RATIO * <size_t>size):
         return COMPRESSION_CORRUPT
     if length >= limit - into.size:
         return COMPRESSION_TOO_LARGE
-    # One byte for an empty block, too: there is always a pointer to hand on.
+    # One byte even for an empty block, so that there is a pointer.
     if not reserve(into, length + 1, limit):
         return COMPRESSION_NO_MEMORY
     if snappy_uncompress(data, size, into.data + into.size, &length) != 0:
@@ -493,12 +494,12 @@ cdef int lz4_decompress(const uint8_t* data, int64_t size, size_t limit, bint an
 
 cdef int lz4_feed(LZ4F_dctx* context, const uint8_t* data, int64_t size, size_t limit, ByteBuffer* into,
                   bint* done) noexcept nogil:
-    """All of data; `done` when it ends where a frame does."""
+    """Opens all of data; sets `done` when it ends at the end of a frame."""
     cdef size_t taken, room, hint
     done[0] = False
     while True:
-        # Room for a block of the size Kafka's clients write lets it be opened in place; larger ones go through the
-        # context's own buffer.
+        # With room for a block of the size that Kafka's clients write, lz4 opens the block in place; larger blocks go
+        # through the context's buffer.
         if not reserve(into, FIRST_ROOM, limit):
             return COMPRESSION_NO_MEMORY
         room = min(into.capacity, limit) - into.size
@@ -526,7 +527,7 @@ cdef int zstd_decompress(const uint8_t* data, int64_t size, size_t limit, ByteBu
     cdef int status
     if context == NULL:
         return COMPRESSION_NO_MEMORY
-    # With room for all of it the frame is opened in place. Unknown and error are the two largest numbers.
+    # With room for the whole frame zstd opens it in place. Unknown and error are the two largest numbers.
     if announced <= BELIEVED_RATIO * <unsigned long long>size:
         room = <size_t>announced + 1
     if not reserve(into, room, limit):
@@ -596,7 +597,7 @@ cdef class Decompressed:
 
 
 def compress(int codec, data, int level=COMPRESSION_DEFAULT_LEVEL):
-    """(status, bytes): what compress_into makes of a bytes-like object; empty unless the status is OK."""
+    """(status, bytes): compress_into of a bytes-like object; empty unless the status is OK."""
     cdef Py_buffer view
     cdef ByteBuffer into
     cdef int status
@@ -612,7 +613,7 @@ def compress(int codec, data, int level=COMPRESSION_DEFAULT_LEVEL):
 
 
 def decompress(int codec, data, int64_t max_bytes):
-    """(status, memoryview): what decompress_into makes of a bytes-like object; empty unless the status is OK."""
+    """(status, memoryview): decompress_into of a bytes-like object; empty unless the status is OK."""
     cdef Py_buffer view
     cdef Decompressed out = Decompressed()
     cdef int status

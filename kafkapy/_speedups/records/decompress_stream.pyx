@@ -1,6 +1,6 @@
 """Decompression piece by piece (see decompress_stream.pxd)."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memmove
 
 from kafkapy._speedups.base.wire cimport load_int32
@@ -16,7 +16,8 @@ cdef extern from "lz4frame.h" nogil:
     #define ZSTD_STATIC_LINKING_ONLY
     #include <zstd.h>
 
-    /* Above this a zstd context is not kept: the window of a usual client's frame is 2 MB, that of the highest levels 8 MB. */
+    /* A zstd context above this size is not kept: a usual client's frame has a window of 2 MB, one of the highest
+       levels 8 MB. */
     static const size_t kp_stream_keep = 10 << 20;
     static const size_t kp_stream_buffer = 128 * 1024 + 64;
     /* A raw snappy block of a batch as large as brokers take by default. */
@@ -76,7 +77,8 @@ cdef extern from "lz4frame.h" nogil:
         }
         return kp_streams.lz4;
     }
-    /* A context that met an error is not what it was, whatever its reset says; one that held large blocks holds their memory. */
+    /* A context that met an error may be damaged, whatever its reset says; one that held large blocks keeps their
+       memory. */
     static void kp_stream_lz4_drop(void) {
         LZ4F_freeDecompressionContext(kp_streams.lz4);
         kp_streams.lz4 = nullptr;
@@ -269,7 +271,7 @@ cdef int snappy_next(ByteStream* s, int64_t kept, int64_t* made) noexcept nogil:
                 return STREAM_CORRUPT
         else:
             s.ended = True
-        # A size that cannot be true is refused before there is memory for it.
+        # An impossible size is refused before memory is allocated.
         if (snappy_uncompressed_length(<const char*>s.data, <size_t>block, &length) != SNAPPY_OK
                 or length > SNAPPY_MAX_RATIO * <size_t>block):
             return STREAM_CORRUPT
@@ -289,8 +291,7 @@ cdef int snappy_next(ByteStream* s, int64_t kept, int64_t* made) noexcept nogil:
 
 cdef int lz4_next(ByteStream* s, int64_t* made) noexcept nogil:
     cdef size_t taken, room, hint
-    # `ended`: the last call's word was that a frame is complete. `framed`: blocks may be larger than the clients' 64
-    # KiB.
+    # `ended`: the last call completed a frame. `framed`: blocks may be larger than the clients' 64 KiB.
     if s.piece == NULL and s.size > LZ4_BLOCK_SIZE_AT and (s.data[<int>LZ4_BLOCK_SIZE_AT] >> 4) & 7 > LZ4_BLOCK_64_KB:
         s.framed = True
     while s.size > 0 or not s.ended:
@@ -323,7 +324,7 @@ cdef int zstd_next(ByteStream* s, int64_t* made) noexcept nogil:
             return STREAM_CORRUPT
         made[0] = <int64_t>hint
         return STREAM_PIECE_READY if hint > 0 else STREAM_END
-    # `ended`: the last call's word was that a frame is complete and flushed.
+    # `ended`: the last call completed and flushed a frame.
     while s.size > 0 or not s.ended:
         source.src = s.data
         source.size = <size_t>s.size

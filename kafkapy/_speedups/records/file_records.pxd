@@ -1,9 +1,9 @@
-"""The data file of a segment: whole batches written by one pwrite, read by pread, walked by batch headers.
+"""The data file of a segment: one pwrite writes whole batches, pread reads them, header walks find them.
 
-The file is batches (record_batch.pxd) one after the other, nothing before, between or behind them. Segments that Kafka
-wrote before 0.11 hold messages of format v0 and v1 instead (kafkapy/records/legacy.py): a walk gives each as a batch of
-one offset, that of the last record inside. An append that fails half way is cut off again, so a reader that stays below
-the segment's size never meets half a batch.
+The file is a sequence of batches (record_batch.pxd) without gaps. Segments that Kafka wrote before 0.11 hold messages
+of format v0 and v1 instead (kafkapy/records/legacy.py): a walk returns each message as a batch of one offset, the
+offset of the last record inside. A failed append is cut off again, so a reader below the segment's size never meets
+half a batch.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -12,17 +12,17 @@ from libcpp.string cimport string
 from kafkapy._speedups.records.record_batch cimport CONTROL_FLAG, MAGIC_V2, BatchHeader
 
 cdef enum:
-    SCAN_CHUNK = 4096               # bytes read at once while walking headers
+    SCAN_CHUNK = 4096               # bytes per read of a header walk
 
 cdef cppclass FileRecordsState:
-    string path                     # empty when the backend has no path (memory); then fd is open from the start
+    string path                     # empty for a backend without paths (memory), whose fd is open from the start
     int64_t fd                      # atomic; -1 until first used
 
-cdef struct OpenFiles:              # of the process: segments' data files that have a path
+cdef struct OpenFiles:              # the process's open data files of segments, those with a path
     int64_t count                   # atomic, as the others
     int64_t limit                   # 0: none
     int64_t slack
-    void (*make_room)() noexcept nogil      # closes idle files; NULL until open_files.pyx is imported
+    void (*make_room)() noexcept nogil      # closes idle files; NULL until log/open_files.pyx is imported
 
 cdef struct BatchPosition:
     int64_t position                # of the batch's first byte in the file
@@ -34,7 +34,7 @@ cdef struct BatchPosition:
 cdef enum ScanStatus:
     SCAN_FOUND = 0
     SCAN_END = 1                    # no such batch below the limit
-    SCAN_CORRUPT = 2                # what stands at `position` is no batch
+    SCAN_CORRUPT = 2                # no batch stands at `position`
     SCAN_ERROR = 3                  # read error; errno is in `error`
 
 cdef struct BatchScan:
@@ -45,7 +45,7 @@ cdef struct BatchScan:
     int error
     int64_t chunk_start
     int64_t chunk_size
-    BatchHeader header              # of the batch scan_next found
+    BatchHeader header              # of the batch that scan_next found
     int64_t at                      # its position
     uint8_t chunk[4096]
 
@@ -53,33 +53,33 @@ cdef FileRecordsState* file_records_new(int fd, const string& path) noexcept nog
 cdef void file_records_free(FileRecordsState* records) noexcept nogil
 # The open descriptor, or -errno. Opens the file on first use; any thread, not under the log's mutex the first time.
 cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil
-# The same for a reader, who gets -EMFILE where only files that are in use are open and there are as many as may be.
+# The same for a reader: -EMFILE when the number of open files is at its limit and all of them are in use.
 cdef int64_t file_records_open_to_read(FileRecordsState* records) noexcept nogil
-# Takes the open descriptor away; the caller closes it and says so.
+# Takes the open descriptor out of the record; the caller closes it and counts that.
 cdef int file_records_take(FileRecordsState* records) noexcept nogil
 cdef void segment_file_closed() noexcept nogil
 cdef OpenFiles* open_files() noexcept nogil
-# open(2); out of descriptors, idle segment files are closed and it tries once more. The descriptor, or -errno.
+# open(2). Without free descriptors it closes idle segment files and tries once more. The descriptor, or -errno.
 cdef int open_file(const char* path, int flags, int mode) noexcept nogil
-# 0, or the errno; the file is then as long as before.
+# Writes at `position`. 0, or an errno; on an error the file keeps its length.
 cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position) noexcept nogil
 cdef int file_truncate(int fd, int64_t size) noexcept nogil
 cdef int file_sync(int fd) noexcept nogil
-# fsync of a file or directory by name; one that is not there counts as synced. 0 or an errno.
+# fsync of a file or directory by name; a missing one counts as synced. 0 or an errno.
 cdef int path_sync(const string& path) noexcept nogil
 cdef int64_t file_size(int fd) noexcept nogil
 
-# CRC-32 (that of zip) of format v0 and v1, over a whole message of `size` bytes.
+# Whether the CRC-32 of a whole message (v0, v1) of `size` bytes is right.
 cdef bint legacy_check_crc(const uint8_t* message, int64_t size) noexcept nogil
 
 cdef void scan_start(BatchScan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
 cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil
-# The batch whose header stands at `position`; only that is read.
+# The batch at `position`; reads only its header.
 cdef ScanStatus batch_at(int fd, int64_t position, int64_t limit, BatchPosition* out) noexcept nogil
 # The first batch at or behind `position`, below `limit`, whose last offset is `offset` or higher.
 cdef ScanStatus scan_for_offset(int fd, int64_t position, int64_t limit, int64_t offset,
                                 BatchPosition* out) noexcept nogil
-# Whether the batch that a walk has found holds records: a control batch does not.
+# Whether a batch holds records: a control batch does not.
 cdef inline bint holds_records(const BatchHeader* header) noexcept nogil:
     return header.magic < MAGIC_V2 or not header.attributes & CONTROL_FLAG
 

@@ -117,7 +117,7 @@ cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil:
     fd = open_file(records.path.c_str(), O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
         return fd
-    # Two threads may both have opened the file; the one that comes second throws its descriptor away.
+    # Two threads may both have opened the file; the second closes its descriptor.
     if publish_fd(&records.fd, fd):
         atomic_add(&files.count, 1)
     else:
@@ -195,8 +195,8 @@ cdef void scan_start(BatchScan* scan, int fd, int64_t position, int64_t limit) n
 
 
 cdef bint legacy_header(const uint8_t* data, BatchHeader* header) noexcept nogil:
-    """Completes what batch_header_parse says of a message of format v0 or v1; false when it is none. SMALLEST_ENTRY
-    bytes may be read, and 8 more of a message that is long enough for v1."""
+    """Completes the header that batch_header_parse gives for a message of format v0 or v1; false when it is none. Reads
+    SMALLEST_ENTRY bytes, and 8 more of a message long enough for v1."""
     if header.magic == 1:
         if header.size < SMALLEST_V1_ENTRY:
             return False
@@ -215,8 +215,8 @@ cdef bint legacy_header(const uint8_t* data, BatchHeader* header) noexcept nogil
 
 
 cdef bint legacy_check_crc(const uint8_t* message, int64_t size) noexcept nogil:
-    return size >= SMALLEST_ENTRY and crc32(message + <int>MAGIC_AT,
-                                            size - MAGIC_AT) == load_uint32(message + <int>LEGACY_CRC_AT)
+    return (size >= SMALLEST_ENTRY
+            and crc32(message + <int>MAGIC_AT, size - MAGIC_AT) == load_uint32(message + <int>LEGACY_CRC_AT))
 
 
 cdef ScanStatus scan_next(BatchScan* scan) noexcept nogil:
@@ -273,7 +273,7 @@ cdef ScanStatus batch_at(int fd, int64_t position, int64_t limit, BatchPosition*
     cdef ScanStatus status
     scan_start(&scan, fd, position, limit)
     scan.chunk_start = position
-    # What cannot be read here is read again by scan_next, which says why.
+    # After a failed read scan_next reads again and reports the error.
     scan.chunk_size = max(file_read(fd, scan.chunk, min(limit - position, <int64_t>BATCH_HEADER_SIZE), position),
                           <int64_t>0)
     status = scan_next(&scan)
@@ -332,7 +332,7 @@ def walk_batches(int fd, int64_t position, int64_t limit):
 
 
 def append_bytes(int fd, bytes data, int64_t position):
-    """Writes all of data at the position. OSError with the cause when it cannot; the file then ends at the position."""
+    """Writes all of data at the position. OSError on a failure; the file then ends at the position."""
     cdef const uint8_t* start = data
     cdef int64_t size = len(data)
     cdef int failure

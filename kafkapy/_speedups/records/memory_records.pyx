@@ -1,8 +1,7 @@
 """Batches of message format v2 for Python: walk a buffer, look at a batch, decode its records.
 
-The format stands in record_batch.pxd. Codecs are not known here: kafkapy.records puts compression and the message
-formats before v2 on top of these classes, and is what other packages import. Everything holds the GIL except checksums;
-nothing here is shared between threads.
+record_batch.pxd describes the format. These classes know no codec: kafkapy.records adds compression and the message
+formats before v2, and other packages import that. All but checksums holds the GIL; threads share nothing here.
 """
 
 cimport cython
@@ -21,7 +20,6 @@ from kafkapy._speedups.records.record_batch cimport (
     DELETE_HORIZON_FLAG,
     MAGIC_V2,
     MIN_RECORD_SIZE,
-    NO_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     BatchStatus,
@@ -40,7 +38,7 @@ cdef enum:
 
 
 cdef class Source:
-    """Keeps the caller's buffer exported while views of it live; a bytearray cannot be resized meanwhile."""
+    """Keeps the caller's buffer exported while views of it live, so a bytearray cannot be resized meanwhile."""
 
     def __cinit__(self, data):
         PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
@@ -121,10 +119,9 @@ cdef inline object copied(const uint8_t* at, int32_t size):
 
 @cython.freelist(32)
 cdef class BatchView:
-    """A look at one batch inside a buffer, which it keeps alive. Made by `iter_batches`.
+    """A view of one batch inside a buffer, which it keeps alive. `iter_batches` makes it.
 
-    A message of format v0 or v1 gives a view too, of which only `magic`, `base_offset`, `size`, `position`, `to_bytes`
-    have a meaning.
+    For a message of format v0 or v1 only `magic`, `base_offset`, `size`, `position` and `to_bytes` have a meaning.
     """
 
     def __init__(self):
@@ -142,18 +139,18 @@ cdef class BatchView:
 
     @property
     def base_offset(self):
-        """Offset of the first record. In v0 and v1 the message's own offset, which for a compressed set is the last
-        one's."""
+        """Offset of the first record. In v0 and v1 the message's offset: for a compressed set that of its last
+        record."""
         return self.header.base_offset
 
     @property
     def last_offset(self):
-        """Offset of the last record, also when compaction has taken that record out."""
+        """Offset of the last record, even if compaction has removed that record."""
         return self.header.base_offset + self.header.last_offset_delta
 
     @property
     def next_offset(self):
-        """Where to read on after this batch."""
+        """The offset after this batch: last_offset + 1."""
         return self.header.base_offset + self.header.last_offset_delta + 1
 
     @property
@@ -163,7 +160,7 @@ cdef class BatchView:
 
     @property
     def leader_epoch(self):
-        """The partition leader epoch in which the batch was appended; -1 when not known."""
+        """The partition leader epoch of the append; -1 when not known."""
         return self.header.leader_epoch
 
     @property
@@ -173,7 +170,7 @@ cdef class BatchView:
 
     @property
     def attributes(self):
-        """The attribute bits as they stand."""
+        """The attribute bits."""
         return self.header.attributes
 
     @property
@@ -198,12 +195,12 @@ cdef class BatchView:
 
     @property
     def delete_horizon_ms(self):
-        """When tombstones and markers in it may go (KIP-534), or None."""
+        """When compaction may remove the batch's tombstones and markers (ms, KIP-534), or None."""
         return self.header.base_timestamp if self.header.attributes & DELETE_HORIZON_FLAG else None
 
     @property
     def base_timestamp(self):
-        """What the records' timestamp deltas count from, in ms."""
+        """The base of the records' timestamp deltas, in ms."""
         return self.header.base_timestamp
 
     @property
@@ -237,7 +234,7 @@ cdef class BatchView:
 
     @property
     def record_count(self):
-        """Records in it, as the header says."""
+        """The header's number of records."""
         return self.header.record_count
 
     def is_valid(self):
@@ -248,10 +245,11 @@ cdef class BatchView:
         return status == BATCH_OK
 
     def ensure_valid(self):
-        """CorruptMessageError when the CRC is wrong."""
+        """Raises CorruptMessageError when the CRC is wrong."""
         if not self.is_valid():
             raise CorruptMessageError(
-                f"the record batch at offset {self.header.base_offset} says CRC-32C {self.header.crc:#010x}, but its bytes give another"
+                f"the record batch at offset {self.header.base_offset} says CRC-32C {self.header.crc:#010x}, "
+                "but its bytes give another"
             )
 
     def to_bytes(self):
@@ -259,10 +257,11 @@ cdef class BatchView:
         return PyBytes_FromStringAndSize(<const char*>self.data, self.header.size)
 
     def payload(self):
-        """A memoryview of the records as they stand in the batch, compressed or not. Empty for v0 and v1."""
+        """A memoryview of the batch's records, compressed or not. Empty for v0 and v1."""
         if self.header.magic != MAGIC_V2:
             return memoryview(b"")
-        return memoryview(self.source.view.obj).cast("B")[self.position + BATCH_HEADER_SIZE:self.position + self.header.size]
+        whole = memoryview(self.source.view.obj).cast("B")
+        return whole[self.position + BATCH_HEADER_SIZE:self.position + self.header.size]
 
     def decode(self, payload=None):
         """The records as a list of Record; `payload` is the decompressed payload, needed when `codec` is not 0.
@@ -292,7 +291,9 @@ cdef class BatchView:
             raise InvalidRecordError(f"a record batch with {size} bytes of records cannot hold the {count} it claims")
         for i in range(count):
             if record_read(&c, &view) != BATCH_OK:
-                raise InvalidRecordError(f"record {i} of {count} in the batch at offset {self.header.base_offset} is malformed")
+                raise InvalidRecordError(
+                    f"record {i} of {count} in the batch at offset {self.header.base_offset} is malformed"
+                )
             record = Record.__new__(Record)
             record.offset = self.header.base_offset + view.offset_delta
             if timestamp_type == LOG_APPEND_TIME:
@@ -314,13 +315,13 @@ cdef class BatchView:
 
     def __repr__(self):
         return (
-            f"BatchView(magic={self.magic}, base_offset={self.base_offset}, last_offset={self.last_offset}, size={self.size}, "
-            f"codec={self.codec}, record_count={self.record_count})"
+            f"BatchView(magic={self.magic}, base_offset={self.base_offset}, last_offset={self.last_offset}, "
+            f"size={self.size}, codec={self.codec}, record_count={self.record_count})"
         )
 
 
 cdef class BatchIterator:
-    """Walks the batches of a buffer; made by `iter_batches`. `position` is where the next batch starts."""
+    """Walks the batches of a buffer; `iter_batches` makes it. `position`: the start of the next batch."""
 
     def __init__(self):
         raise TypeError("a BatchIterator comes from iter_batches()")
@@ -344,7 +345,9 @@ cdef class BatchIterator:
         if status == BATCH_INCOMPLETE:
             raise StopIteration
         if status == BATCH_BAD_MAGIC:
-            raise CorruptMessageError(f"magic {batch.header.magic} at byte {self.position} is no message format of Kafka's (0, 1, 2)")
+            raise CorruptMessageError(
+                f"magic {batch.header.magic} at byte {self.position} is no message format of Kafka's (0, 1, 2)"
+            )
         if status != BATCH_OK:
             raise CorruptMessageError(f"no record batch can have the length that stands at byte {self.position + 8}")
         if self.check_crc and batch.header.magic == MAGIC_V2:
@@ -356,8 +359,8 @@ cdef class BatchIterator:
 def iter_batches(data, *, bint check_crc=False):
     """Walks the batches in a bytes-like object and yields a BatchView of each; keeps `data` exported while views live.
 
-    An incomplete batch at the end is where it stops without an error, since a fetch may be cut there.
-    CorruptMessageError for a length or magic that no batch has, and with check_crc for a wrong CRC of a v2 batch.
+    The walk stops without an error at an incomplete batch, since a fetch may be cut there. CorruptMessageError for an
+    invalid length or magic, and with check_crc for a wrong CRC of a v2 batch.
     """
     cdef BatchIterator batches = BatchIterator.__new__(BatchIterator)
     batches.source = Source(data)

@@ -4,7 +4,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 cdef struct Message:
     int64_t offset
-    int32_t size                # of the whole message, offset and length included
+    int32_t size                # bytes of the whole message, offset and length included
     uint32_t crc
     int8_t magic
     int8_t attributes
@@ -16,14 +16,13 @@ cdef struct Message:
 
 cdef enum MessageStatus:
     MESSAGE_OK = 0
-    MESSAGE_INCOMPLETE = 1      # fewer bytes than the length field says, or than that takes
+    MESSAGE_INCOMPLETE = 1      # fewer bytes than the length field, or than that field takes
     MESSAGE_BAD_LENGTH = 2      # shorter than the shortest message of its format
-    MESSAGE_BAD_MAGIC = 3       # not the format asked for
+    MESSAGE_BAD_MAGIC = 3       # another format than `magic`
     MESSAGE_BAD_CRC = 4
     MESSAGE_BAD_STRUCTURE = 5   # key and value do not add up to the message
 
-# CRC-32 as in zlib (IEEE 802.3), which the formats before v2 have.
+# CRC-32 of zlib (IEEE 802.3), the checksum of the formats before v2.
 cdef uint32_t crc32(const uint8_t* data, int64_t size) noexcept nogil
-# The message that starts at data, of which `available` bytes may be read. Anything but MESSAGE_OK says nothing about
-# what `out` holds.
+# Parses the message at data, within `available` bytes. `out` has a meaning with MESSAGE_OK only.
 cdef MessageStatus message_parse(const uint8_t* data, int64_t available, int8_t magic, Message* out) noexcept nogil

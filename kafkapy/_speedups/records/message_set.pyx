@@ -5,10 +5,10 @@ The formats before v2 (org.apache.kafka.common.record.LegacyRecord), a message:
     offset int64 | size int32 (bytes that follow) | CRC-32 uint32 (of what follows it) | magic int8 | attributes int8 |
     v1: timestamp int64 (ms) | key int32 length + bytes | value int32 length + bytes (-1: null)
 
-Attributes: bits 0-2 the codec, bit 3 LogAppendTime (v1). Format v2 stands in record_batch.pxd. Nothing is known of
-codecs here: what lies inside a compressed batch or message is given decompressed, and compressed by the caller
-(kafkapy.records.legacy). Each conversion walks its input twice, first to check it and to learn the size of the output,
-then to write that, so that it is allocated once.
+Attributes: bits 0-2 the codec, bit 3 LogAppendTime (v1). record_batch.pxd describes format v2. This module knows no
+codec: the caller (kafkapy.records.legacy) decompresses the input and compresses the output. Each conversion walks its
+input twice: the first walk checks it and computes the size of the output, the second writes the output, which is
+allocated once.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -86,7 +86,7 @@ cdef enum:
     TIMESTAMP_SIZE = 8
     MIN_MESSAGE_SIZE = MESSAGE_BODY_AT + 4 + 4      # of v0, whole
     APPEND_TIME_FLAG = 0x08
-    STATUS_COMPRESSED = 6                           # a message that is compressed where none may be
+    STATUS_COMPRESSED = 6                           # a compressed message where none may be
 
 OK = <int>MESSAGE_OK
 INCOMPLETE = <int>MESSAGE_INCOMPLETE
@@ -105,14 +105,14 @@ cdef uint32_t crc32(const uint8_t* data, int64_t size) noexcept nogil:
 
 cdef MessageStatus message_parse(const uint8_t* data, int64_t available, int8_t magic, Message* out) noexcept nogil:
     cdef MessageStatus status = message_read(data, available, magic, out)
-    if (status == MESSAGE_OK or status == MESSAGE_BAD_STRUCTURE) and crc32_of(data + <int>MESSAGE_MAGIC_AT,
-                                                                              out.size - MESSAGE_MAGIC_AT) != out.crc:
+    if ((status == MESSAGE_OK or status == MESSAGE_BAD_STRUCTURE)
+            and crc32_of(data + <int>MESSAGE_MAGIC_AT, out.size - MESSAGE_MAGIC_AT) != out.crc):
         return MESSAGE_BAD_CRC
     return status
 
 
 cdef MessageStatus message_read(const uint8_t* data, int64_t available, int8_t magic, Message* out) noexcept nogil:
-    """message_parse without a look at the CRC."""
+    """message_parse without the CRC check."""
     cdef Cursor c
     cdef int64_t size
     if available < LOG_OVERHEAD:
@@ -151,8 +151,8 @@ cdef MessageStatus message_read(const uint8_t* data, int64_t available, int8_t m
 
 
 cdef bytes whole_buffer(ByteBuffer* buffer, int64_t size):
-    """New bytes of that size, and a buffer that writes into them and never has to grow. Must not be freed, and is full
-    at the end."""
+    """New bytes of that size, and a buffer that writes into them and must not grow. The caller fills the buffer and
+    never frees it."""
     cdef bytes out
     if size > INT32_MAX:
         raise MessageTooLargeError(f"{size} bytes of records fit no batch")
@@ -176,13 +176,12 @@ cdef struct MessageFields:
 
 
 cdef int64_t message_size(const MessageFields* fields, const RecordView* record) noexcept nogil:
-    return (MIN_MESSAGE_SIZE + (TIMESTAMP_SIZE if fields.magic == 1 else 0) + max(record.key_size,
-                                                                                  0) + max(record.value_size, 0))
+    return (MIN_MESSAGE_SIZE + (TIMESTAMP_SIZE if fields.magic == 1 else 0)
+            + max(record.key_size, 0) + max(record.value_size, 0))
 
 
 cdef bint measure_messages(const uint8_t* data, int64_t size, int32_t count, const MessageFields* fields,
-                           int64_t* total, int32_t* kept,
-                           int64_t* first, int64_t* last) noexcept nogil:
+                           int64_t* total, int32_t* kept, int64_t* first, int64_t* last) noexcept nogil:
     """False when the records do not add up."""
     cdef Cursor c
     cdef RecordView record
@@ -205,8 +204,7 @@ cdef bint measure_messages(const uint8_t* data, int64_t size, int32_t count, con
 
 
 cdef void write_messages(const uint8_t* data, int64_t size, int32_t count, const MessageFields* fields, int64_t first,
-                         ByteBuffer* out,
-                         int64_t* max_timestamp) noexcept nogil:
+                         ByteBuffer* out, int64_t* max_timestamp) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
     cdef int64_t offset
@@ -243,12 +241,11 @@ cdef void write_messages(const uint8_t* data, int64_t size, int32_t count, const
 
 
 def from_records(records, int32_t record_count, int8_t magic, *, int64_t base_offset, int64_t base_timestamp,
-                 append_time=None,
-                 int64_t first_offset=INT64_MIN, bint relative=False):
+                 append_time=None, int64_t first_offset=INT64_MIN, bint relative=False):
     """The records of a v2 batch (decompressed) as uncompressed messages: (messages, how many, offset of the last, max
     timestamp).
 
-    Headers are dropped, and records below first_offset. append_time (ms) makes them LogAppendTime. `relative` counts
+    Drops headers, and records below first_offset. append_time (ms) makes them LogAppendTime. `relative` counts
     the messages' offsets from the first one's, as inside a v1 wrapper. CorruptMessageError when the records do not add
     up to record_count.
     """
@@ -276,7 +273,9 @@ def from_records(records, int32_t record_count, int8_t magic, *, int64_t base_of
             good = measure_messages(<const uint8_t*>view.buf, view.len, record_count, &fields, &total, &kept, &first,
                                     &last)
         if not good:
-            raise CorruptMessageError(f"the records of the batch at offset {base_offset} do not add up to the {record_count} it claims")
+            raise CorruptMessageError(
+                f"the records of the batch at offset {base_offset} do not add up to the {record_count} it claims"
+            )
         out = whole_buffer(&buffer, total)
         with nogil:
             write_messages(<const uint8_t*>view.buf, view.len, record_count, &fields, first, &buffer, &max_timestamp)
@@ -301,7 +300,7 @@ cdef void record_of(const Message* message, int64_t base_timestamp, bint has_tim
 
 
 cdef bint has_bad_timestamp(const Message* message, bint has_timestamp, bint marks_count) noexcept nogil:
-    """What the rules for single records cannot see any more in v2 (Kafka's LogValidator.validateTimestamp)."""
+    """Whether a timestamp is invalid in a way that v2 records cannot show (LogValidator.validateTimestamp)."""
     if marks_count and message.attributes & APPEND_TIME_FLAG and message.magic == 1:
         if has_timestamp or message.timestamp == NO_TIMESTAMP:
             return True
@@ -309,9 +308,9 @@ cdef bint has_bad_timestamp(const Message* message, bint has_timestamp, bint mar
 
 
 cdef int measure_records(const uint8_t* data, int64_t size, int8_t magic, bint has_timestamp, bint marks_count,
-                         int64_t* total, int32_t* count,
-                         int64_t* base_timestamp, int64_t* max_timestamp, int32_t* bad, int32_t* bad_count) noexcept nogil:
-    """A MessageStatus or STATUS_COMPRESSED. An incomplete message at the end is left out."""
+                         int64_t* total, int32_t* count, int64_t* base_timestamp, int64_t* max_timestamp, int32_t* bad,
+                         int32_t* bad_count) noexcept nogil:
+    """Measures the output: a MessageStatus or STATUS_COMPRESSED. Leaves out an incomplete message at the end."""
     cdef Message message
     cdef RecordView record
     cdef int64_t at = 0
@@ -346,8 +345,7 @@ cdef int measure_records(const uint8_t* data, int64_t size, int8_t magic, bint h
 
 
 cdef void write_records(const uint8_t* data, int64_t size, int8_t magic, bint has_timestamp, int32_t count,
-                        int64_t base_timestamp,
-                        ByteBuffer* out) noexcept nogil:
+                        int64_t base_timestamp, ByteBuffer* out) noexcept nogil:
     cdef Message message
     cdef RecordView record
     cdef int64_t at = 0
@@ -361,12 +359,12 @@ cdef void write_records(const uint8_t* data, int64_t size, int8_t magic, bint ha
 
 def to_records(messages, int8_t magic, *, timestamp=None, bint marks_count=True):
     """Uncompressed messages as the records of a v2 batch, their offsets counting from 0: (status, records, how many,
-    base timestamp, max timestamp, indexes of those with a timestamp that no client may send: at most 100).
+    base timestamp, max timestamp, indexes of records with an invalid timestamp: at most 100).
 
-    With `timestamp` (ms) all records have that one. No client may send a timestamp below -1, nor the mark of
-    LogAppendTime where the timestamp beside it is not what is kept; marks_count False overlooks the marks, as of
-    messages inside a wrapper. The status says what is wrong with the messages (OK, BAD_LENGTH, BAD_MAGIC, BAD_CRC,
-    BAD_STRUCTURE, or COMPRESSED); the records are empty then. MessageTooLargeError for more than a batch can hold.
+    With `timestamp` (ms) all records have that timestamp. Invalid are a timestamp below -1, and the mark of
+    LogAppendTime on a message that keeps its own timestamp; marks_count False ignores the marks, as for messages inside
+    a wrapper. The status is OK, BAD_LENGTH, BAD_MAGIC, BAD_CRC, BAD_STRUCTURE or COMPRESSED; with an error the records
+    are empty. MessageTooLargeError above the limit of a batch.
     """
     cdef Py_buffer view
     cdef ByteBuffer buffer
@@ -385,8 +383,7 @@ def to_records(messages, int8_t magic, *, timestamp=None, bint marks_count=True)
     try:
         with nogil:
             status = measure_records(<const uint8_t*>view.buf, view.len, magic, has_timestamp, marks_count, &total,
-                                     &count, &base_timestamp,
-                                     &max_timestamp, bad, &bad_count)
+                                     &count, &base_timestamp, &max_timestamp, bad, &bad_count)
         if status != MESSAGE_OK:
             return status, b"", 0, NO_TIMESTAMP, NO_TIMESTAMP, []
         out = whole_buffer(&buffer, total)

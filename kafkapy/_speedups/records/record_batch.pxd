@@ -1,4 +1,4 @@
-"""Record batch, message format v2 (KIP-98): the header, its checks and what a broker patches in place.
+"""Record batch, message format v2 (KIP-98): the header, its checks, and the fields that a broker patches.
 
     offset size field
          0    8 base offset                    not covered by the CRC; set by the broker
@@ -6,8 +6,8 @@
         12    4 partition leader epoch         not covered by the CRC; set by the broker
         16    1 magic                          2
         17    4 CRC-32C                        of everything from the attributes to the end
-        21    2 attributes                     bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete
-              horizon
+        21    2 attributes                     bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control,
+                                               6 delete horizon
         23    4 last offset delta
         27    8 base timestamp (ms)
         35    8 max timestamp (ms)
@@ -26,7 +26,7 @@ cdef enum:
     BASE_OFFSET_AT = 0
     BATCH_LENGTH_AT = BASE_OFFSET_AT + 8
     LEADER_EPOCH_AT = BATCH_LENGTH_AT + 4
-    LOG_OVERHEAD = LEADER_EPOCH_AT              # base offset and length: what is not counted in the length
+    LOG_OVERHEAD = LEADER_EPOCH_AT              # base offset and length: bytes that the length does not count
     MAGIC_AT = LEADER_EPOCH_AT + 4
     CRC_AT = MAGIC_AT + 1
     ATTRIBUTES_AT = CRC_AT + 4
@@ -89,13 +89,13 @@ cdef BatchStatus batch_header_parse(const uint8_t* data, int64_t available, Batc
 cdef BatchStatus batch_check_crc(const uint8_t* data, int64_t size) noexcept nogil
 # Patches what the CRC does not cover.
 cdef void batch_stamp(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil
-# message.timestamp.type=LogAppendTime: sets the flag and the max timestamp, and computes the CRC anew.
+# message.timestamp.type=LogAppendTime: sets the flag and the max timestamp, and computes the CRC again.
 cdef void batch_stamp_append_time(uint8_t* data, int64_t size, int64_t append_time_ms) noexcept nogil
-# message.timestamp.type=CreateTime: makes the header say the max timestamp that batch_check_records found. The CRC is
-# computed anew only when the header said another, so the usual batch costs nothing.
+# message.timestamp.type=CreateTime: puts the max timestamp that batch_check_records found into the header. The CRC is
+# computed again only when the header had another one, so the usual batch costs nothing.
 cdef void batch_stamp_max_timestamp(uint8_t* data, int64_t size, int64_t max_timestamp) noexcept nogil
 
-# --- record-level validation of what a client produced (LogValidator) ---
+# --- validation of produced records (LogValidator) ---
 
 cdef enum RecordProblem:
     RECORD_NULL_KEY = 1         # compacted topic: INVALID_RECORD
@@ -126,11 +126,11 @@ cdef inline bint timestamp_out_of_bounds(int64_t timestamp, const ValidationRule
 
 cdef inline int32_t record_problem(const BatchHeader* header, const ValidationRules* rules, int32_t key_size,
                                    int64_t timestamp) noexcept nogil:
-    """What is wrong with one record (RecordProblem), or 0."""
+    """The RecordProblem of one record, or 0."""
     if rules.needs_keys and key_size < 0:
         return RECORD_NULL_KEY
     if header.attributes & TIMESTAMP_TYPE_FLAG:
-        # Only a broker may say LogAppendTime.
+        # Only a broker may set LogAppendTime.
         return RECORD_BAD_TIMESTAMP
     if not rules.log_append_time and timestamp != NO_TIMESTAMP and timestamp_out_of_bounds(timestamp, rules):
         return RECORD_BAD_TIMESTAMP
@@ -142,15 +142,13 @@ cdef inline int32_t record_problem(const BatchHeader* header, const ValidationRu
 # MAX_RECORD_ERRORS) are written to `errors` and counted in `error_count`. `max_timestamp_offset_delta` is the delta of
 # the first record with the max timestamp found.
 cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header,
-                                     const ValidationRules* rules,
-                                     RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
-                                     int32_t* max_timestamp_offset_delta) noexcept nogil
+                                     const ValidationRules* rules, RecordError* errors, int32_t* error_count,
+                                     int64_t* max_timestamp, int32_t* max_timestamp_offset_delta) noexcept nogil
 
-# The same walk over the records alone (`payload`), which a worker thread has decompressed; header is the batch's.
+# The same walk over a decompressed payload; `header` is the batch's.
 cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const BatchHeader* header,
-                               const ValidationRules* rules,
-                               RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
-                               int32_t* max_timestamp_offset_delta) noexcept nogil
+                               const ValidationRules* rules, RecordError* errors, int32_t* error_count,
+                               int64_t* max_timestamp, int32_t* max_timestamp_offset_delta) noexcept nogil
 
 # --- one record inside a batch ---
 #
@@ -175,15 +173,14 @@ cdef struct RecordView:
     int64_t headers_size        # bytes of all headers, checked
     int64_t size                # of the record with its length field
 
-# Reads one record and moves the cursor past it: BATCH_OK or BATCH_BAD_STRUCTURE. Headers are walked and checked, not
-# kept.
+# Reads one record and moves the cursor past it: BATCH_OK or BATCH_BAD_STRUCTURE. Checks the headers without keeping
+# them.
 cdef BatchStatus record_read(Cursor* cursor, RecordView* out) noexcept nogil
-# Bytes that record_write will take for such a record (record.size and headers_size as given; offset and timestamp
-# deltas count).
+# Bytes that record_write takes for such a record. The size depends on headers_size and the two deltas.
 cdef int64_t record_size(const RecordView* record) noexcept nogil
 # Appends the record. record.headers must hold headers_size bytes of encoded headers.
 cdef void record_write(ByteBuffer* out, const RecordView* record) noexcept nogil
-# Writes the 61 bytes of a header; header.size and record_count must be final. The CRC is computed by batch_refresh_crc,
-# when the batch is whole.
+# Writes the 61 bytes of a header; header.size and record_count must be final. batch_refresh_crc computes the CRC of the
+# whole batch.
 cdef void batch_header_write(uint8_t* data, const BatchHeader* header) noexcept nogil
 cdef void batch_refresh_crc(uint8_t* data, int64_t size) noexcept nogil

@@ -1,8 +1,7 @@
-"""Record batches of message format v2: parse and check headers, check records, patch what a broker owns (format in
-record_batch.pxd).
+"""Record batches of message format v2: parse and check headers, check records, patch the broker's fields.
 
-The `cdef` functions are the data plane's; they touch only the bytes given, allocate nothing and never take the GIL. The
-Python functions at the end are the same checks for tests and tools.
+record_batch.pxd describes the format. The data plane calls the `cdef` functions: they touch only the given bytes,
+allocate nothing and never take the GIL. The Python functions at the end are the same checks for tests and tools.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -189,18 +188,15 @@ cdef void record_write(ByteBuffer* out, const RecordView* record) noexcept nogil
 
 
 cdef BatchStatus batch_check_records(const uint8_t* data, int64_t size, const BatchHeader* header,
-                                     const ValidationRules* rules,
-                                     RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
-                                     int32_t* max_timestamp_offset_delta) noexcept nogil:
+                                     const ValidationRules* rules, RecordError* errors, int32_t* error_count,
+                                     int64_t* max_timestamp, int32_t* max_timestamp_offset_delta) noexcept nogil:
     return records_check(data + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, header, rules, errors, error_count,
-                         max_timestamp,
-                         max_timestamp_offset_delta)
+                         max_timestamp, max_timestamp_offset_delta)
 
 
 cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const BatchHeader* header,
-                               const ValidationRules* rules,
-                               RecordError* errors, int32_t* error_count, int64_t* max_timestamp,
-                               int32_t* max_timestamp_offset_delta) noexcept nogil:
+                               const ValidationRules* rules, RecordError* errors, int32_t* error_count,
+                               int64_t* max_timestamp, int32_t* max_timestamp_offset_delta) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
     cdef int32_t i, problem
@@ -234,8 +230,8 @@ cdef BatchStatus records_check(const uint8_t* payload, int64_t size, const Batch
 
 
 def parse_header(data):
-    """(status, fields) of the batch at the start of `data`; fields is a dict named as in BatchHeader, zeros when it
-    could not be read."""
+    """(status, fields) of the batch at the start of `data`; fields is a dict with the names of BatchHeader, zeros for
+    an unreadable header."""
     cdef Py_buffer view
     cdef BatchHeader header
     cdef BatchStatus status
@@ -275,8 +271,7 @@ def stamp(data, int64_t base_offset, int32_t leader_epoch):
 
 
 def stamp_append_time(data, int64_t append_time_ms):
-    """Makes a writable, whole batch LogAppendTime with this time (ms), its CRC with it. ValueError when shorter than a
-    header."""
+    """Sets LogAppendTime (ms) and the CRC in a writable, whole batch. ValueError when shorter than a header."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
     try:
@@ -288,8 +283,7 @@ def stamp_append_time(data, int64_t append_time_ms):
 
 
 def stamp_max_timestamp(data, int64_t max_timestamp):
-    """Makes the header of a writable, whole batch say this max timestamp (ms), its CRC with it. ValueError when shorter
-    than a header."""
+    """Sets the max timestamp (ms) and the CRC in a writable, whole batch. ValueError when shorter than a header."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
     try:
@@ -301,7 +295,7 @@ def stamp_max_timestamp(data, int64_t max_timestamp):
 
 
 def refresh_crc(data):
-    """Computes the checksum of a writable, whole batch anew. ValueError when shorter than a header."""
+    """Writes the checksum of a writable, whole batch. ValueError when shorter than a header."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
     try:
@@ -313,13 +307,13 @@ def refresh_crc(data):
 
 
 def check_records(data, payload=None, *, bint needs_keys=False, bint log_append_time=False,
-                  int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF,
-                  int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF, int64_t now_ms=0):
+                  int64_t timestamp_before_max_ms=0x7FFFFFFFFFFFFFFF, int64_t timestamp_after_max_ms=0x7FFFFFFFFFFFFFFF,
+                  int64_t now_ms=0):
     """The data plane's walk over one uncompressed batch: (status, [(batch_index, problem)], max timestamp in ms, its
     offset delta).
 
-    The header's own status is returned when the header is no good; then nothing was walked. With `payload` (the batch's
-    records, decompressed) those bytes are walked instead of the ones in the batch. Does not check the CRC.
+    For an invalid header the status is the header's and no record is checked. `payload` replaces the batch's records by
+    decompressed ones. Does not check the CRC.
     """
     cdef Py_buffer view
     cdef Py_buffer inner
@@ -340,16 +334,14 @@ def check_records(data, payload=None, *, bint needs_keys=False, bint log_append_
         if status == BATCH_OK and payload is None:
             with nogil:
                 status = batch_check_records(<const uint8_t*>view.buf, header.size, &header, &rules, errors,
-                                             &error_count,
-                                             &max_timestamp, &offset_delta)
+                                             &error_count, &max_timestamp, &offset_delta)
         elif status == BATCH_OK:
             PyObject_GetBuffer(payload, &inner, PyBUF_SIMPLE)
             with nogil:
                 status = records_check(<const uint8_t*>inner.buf, inner.len, &header, &rules, errors, &error_count,
-                                       &max_timestamp,
-                                       &offset_delta)
+                                       &max_timestamp, &offset_delta)
             PyBuffer_Release(&inner)
     finally:
         PyBuffer_Release(&view)
-    return <int>status, [(errors[i].batch_index,
-                          errors[i].problem) for i in range(error_count)], max_timestamp, offset_delta
+    problems = [(errors[i].batch_index, errors[i].problem) for i in range(error_count)]
+    return <int>status, problems, max_timestamp, offset_delta

@@ -1,7 +1,6 @@
-"""Encoding one record of a v2 batch (its format: record_batch.pxd) where there is room for it: inline, for loops over
-records."""
+"""Encoding one record of a v2 batch (record_batch.pxd) into memory with enough room. Inline, for loops over records."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from kafkapy._speedups.records.record_batch cimport RecordView
@@ -22,7 +21,7 @@ cdef inline int64_t varint_size(int32_t value) noexcept nogil:
 
 
 cdef inline uint8_t* put_varlong(uint8_t* at, int64_t value) noexcept nogil:
-    """Writes and returns the place behind it, as put_* do."""
+    """Writes the value; every put_* returns the place behind it."""
     cdef uint64_t v = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
     while v >= 0x80:
         at[0] = <uint8_t>(v | 0x80)
@@ -33,7 +32,7 @@ cdef inline uint8_t* put_varlong(uint8_t* at, int64_t value) noexcept nogil:
 
 
 cdef inline uint8_t* put_bytes(uint8_t* at, const uint8_t* data, int32_t size) noexcept nogil:
-    """A length, -1 for null, and as many bytes."""
+    """Writes a length, -1 for null, and that many bytes."""
     cdef uint64_t first, last
     at = put_varlong(at, size)
     if size <= 0:

@@ -1,8 +1,8 @@
-"""Records of message format v2 whose fields are short, which are nearly all: read and copied without calls.
+"""Fast reading and copying of records of format v2 with short fields, which most records have. Makes no calls.
 
-short_record reads what record_read (record_batch.pxd) reads and gives the same, or says False and moves nothing; then
-record_read tells what it is: a record with headers, one of a MiB or more, with a key or a value of 8 KiB or more, one
-at the very end of the bytes, or one that is malformed.
+short_record gives the same result as record_read (record_batch.pxd), or returns False and moves nothing; record_read
+then decides: a record with headers, of a MiB or more, with a key or a value of 8 KiB or more, at the very end of the
+bytes, or malformed.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -12,8 +12,8 @@ from kafkapy._speedups.base.wire cimport Cursor
 from kafkapy._speedups.records.record_batch cimport RecordView
 
 cdef enum:
-    LONGEST_VARINT = 3          # of those that are read here
-    SHORTEST_BEHIND = 5         # bytes at least behind the attributes, in a record that is none too short
+    LONGEST_VARINT = 3          # bytes of a varint that short_varint reads
+    SHORTEST_BEHIND = 5         # least bytes behind the attributes of a valid record
     SMALL_COPY = 128
 
 
@@ -22,7 +22,7 @@ cdef inline int32_t zigzag(uint32_t v) noexcept nogil:
 
 
 cdef inline const uint8_t* short_varint(const uint8_t* p, int32_t* value) noexcept nogil:
-    """Where the varint of up to three bytes ends that is here (three bytes can be read), or NULL."""
+    """Reads a varint of up to three readable bytes; returns its end, or NULL."""
     cdef uint32_t v = p[0]
     if v < 0x80:
         value[0] = zigzag(v)
@@ -39,7 +39,7 @@ cdef inline const uint8_t* short_varint(const uint8_t* p, int32_t* value) noexce
 
 cdef inline const uint8_t* short_bytes(const uint8_t* p, const uint8_t* end, const uint8_t** data,
                                        int32_t* size) noexcept nogil:
-    """Nullable bytes of less than 8 KiB: where they end, or NULL."""
+    """Reads nullable bytes of less than 8 KiB; returns their end, or NULL."""
     cdef uint32_t v
     if end - p < 2:
         return NULL
@@ -93,7 +93,7 @@ cdef inline bint short_record(Cursor* cursor, RecordView* out) noexcept nogil:
 
 
 cdef inline void short_copy(uint8_t* to, const uint8_t* at, int64_t size) noexcept nogil:
-    """memcpy, without a call where it is little."""
+    """memcpy, without a call for few bytes."""
     if size > SMALL_COPY or size <= 0:
         if size > 0:
             memcpy(to, at, size)

@@ -44,9 +44,8 @@ cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const
 
 
 cdef inline Decision authorization_check(DataPlaneState* plane, AuthorizationCache* cache, int operation, int resource,
-                                         const void* name, size_t size,
-                                         unordered_set[string,
-                                                       SeededHash]* asked, vector[string]* questions) noexcept nogil:
+                                         const void* name, size_t size, unordered_set[string, SeededHash]* asked,
+                                         vector[string]* questions) noexcept nogil:
     cdef int64_t epoch = atomic_load(&plane.authorizer_epoch)
     if epoch == EVERYTHING_ALLOWED:
         return DECISION_ALLOWED
@@ -54,5 +53,5 @@ cdef inline Decision authorization_check(DataPlaneState* plane, AuthorizationCac
 
 
 cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource,
-                                    const void* name, size_t size,
-                                    unordered_set[string, SeededHash]* asked, vector[string]* questions) noexcept nogil
+                                    const void* name, size_t size, unordered_set[string, SeededHash]* asked,
+                                    vector[string]* questions) noexcept nogil

@@ -43,8 +43,8 @@ cdef bint is_topic_name(const uint8_t* name, size_t size) noexcept nogil:
 
 
 cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, int operation, int resource,
-                                    const void* name, size_t size,
-                                    unordered_set[string, SeededHash]* asked, vector[string]* questions) noexcept nogil:
+                                    const void* name, size_t size, unordered_set[string, SeededHash]* asked,
+                                    vector[string]* questions) noexcept nogil:
     cdef string key
     cdef unordered_map[string, bint, SeededHash].iterator found
     if cache == NULL:

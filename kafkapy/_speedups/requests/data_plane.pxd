@@ -21,12 +21,12 @@ The Processor owns connections and frames. It gives a decoded header and the bod
     OUTCOME_RESUME     comes by MAIL_OUTCOME only: whoever worked on the request apart from its network thread is done,
                        and it is resumed
 
-MAIL_OUTCOME carries out what another thread left in PendingRequest.outcome (pending_request.pxd).
+MAIL_OUTCOME carries out what another thread left in PendingRequest.outcome (network/pending_request.pxd).
 
 Counters are relaxed atomics, read by the metrics collector.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
@@ -91,7 +91,7 @@ cdef cppclass DataPlaneState:
     ApiCounters apis[API_KEY_LIMIT]
     pthread_rwlock_t endpoints_lock
     unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
-    int64_t request_log             # atomic; RequestLogLevel (request_log.pxd)
+    int64_t request_log             # atomic; RequestLogLevel (network/request_log.pxd)
     int64_t verify_transactions     # atomic; transaction.partition.verification.enable
 
 cdef enum AskKind:
@@ -108,7 +108,7 @@ cdef cppclass Ask:
 # One request as the Processor hands it over. Valid until the outcome is final (reply, no reply, close) or cancelled.
 cdef struct LeftMemory:
     # What a request that is done leaves for the next one of the same thread; NULL: nothing.
-    void* fetch                     # owned by fetch_request.pyx
+    void* fetch                     # owned by requests/fetch/handle.pyx
     Send* send
     int64_t owner                   # atomic: the thread that runs the Processor (thread_self); 0: whoever has it
 

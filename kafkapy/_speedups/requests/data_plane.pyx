@@ -100,8 +100,7 @@ cdef class DataPlane:
     """
 
     def __cinit__(self, int32_t node_id, PartitionTable partitions not None, FetchSessionCache sessions not None,
-                  EventQueue events not None,
-                  int32_t fetch_max_bytes=57671680):
+                  EventQueue events not None, int32_t fetch_max_bytes=57671680):
         cdef int i
         cdef int j
         self.state = new DataPlaneState()

@@ -13,7 +13,7 @@ Beyond Kafka, the partitions of all sessions together are bounded (kafkapy.fetch
 alone bound no memory: where they are too many, sessions unused for longer than the eviction time make room, and else
 the new one gets none. A session that a client adds too many partitions to is closed. `expire` drops sessions whose
 connection must have been closed as idle. Topics that are not known, or not to be read by that client, get into no
-session (fetch_response.pyx).
+session (requests/fetch/reply.pyx).
 """
 
 import os

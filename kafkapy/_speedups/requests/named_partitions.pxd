@@ -1,5 +1,6 @@
 """The partitions that one request names: which of its entries are for a partition that it has named already. Linear,
-whatever the names are."""
+whatever the names are.
+"""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libcpp.vector cimport vector

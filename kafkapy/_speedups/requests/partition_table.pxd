@@ -1,5 +1,6 @@
 """Which partitions this broker hosts: name and topic id to LogState. Written by the control plane, read by Processors
-under a read lock."""
+under a read lock.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.string cimport string

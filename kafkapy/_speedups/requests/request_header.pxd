@@ -1,11 +1,10 @@
 """Request and response headers, and which API versions come in at all.
 
-    request header v0:  int16 api key | int16 api version | int32 correlation id              (ControlledShutdown v0
-                        only)
+    request header v0:  int16 api key | int16 api version | int32 correlation id    (ControlledShutdown v0 only)
     request header v1:  v0, then nullable string client id (int16 length)
-    request header v2:  v1, then tagged fields                                               (flexible request versions)
+    request header v2:  v1, then tagged fields      (flexible request versions)
     response header v0: int32 correlation id
-    response header v1: v0, then tagged fields        (flexible response versions, but never ApiVersions: KIP-511)
+    response header v1: v0, then tagged fields      (flexible response versions, but never ApiVersions: KIP-511)
 
 The client id keeps its int16 length in every version. An ApiVersions request in a version this broker does not know has
 header v2 as every newer one has, and is let through with a flag, so that it can be answered with UNSUPPORTED_VERSION.

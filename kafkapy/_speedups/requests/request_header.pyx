@@ -1,6 +1,6 @@
 """Request headers in, response headers out (see request_header.pxd)."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,

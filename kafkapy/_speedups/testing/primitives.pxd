@@ -1,1 +1,1 @@
-"""Kafka's primitive types, one by one, for Python (see primitives.pyx). Kernels use wire.pxd itself."""
+"""Kafka's primitive types, one by one, for Python (see primitives.pyx). Kernels use base/wire.pxd itself."""

@@ -1,4 +1,4 @@
-"""Kafka's primitive types read and written one by one through the checked cursor of wire.pxd: for tools and for the
+"""Kafka's primitive types read and written one by one through the checked cursor of base/wire.pxd: for tools and the
 cursor's own tests.
 
 A plan is a string with one letter per value:

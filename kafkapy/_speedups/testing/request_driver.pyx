@@ -25,7 +25,7 @@ from kafkapy._speedups.base.posix cimport (
     pthread_rwlock_wrlock,
     rwlock_init,
 )
-from kafkapy._speedups.base.send cimport Send, send_free, send_leave
+from kafkapy._speedups.base.send cimport Send, send_leave
 from kafkapy._speedups.base.threads cimport pthread_create, pthread_join, pthread_t
 from kafkapy._speedups.requests.apis cimport data_plane_api, data_plane_forget
 from kafkapy._speedups.requests.authorization cimport authorization_remember
@@ -70,9 +70,10 @@ ASK = "ask"
 CLOSE = "close"
 WORKER = "worker"
 
-cdef dict KINDS = {OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK,
-                   OUTCOME_CLOSE: CLOSE,
-                   OUTCOME_WORKER: WORKER}
+cdef dict KINDS = {
+    OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK,
+    OUTCOME_CLOSE: CLOSE, OUTCOME_WORKER: WORKER,
+}
 
 
 cdef void count_wake(void* owner, uint64_t token) noexcept nogil:
@@ -245,7 +246,8 @@ cdef class Exchange:
                 self.api.cancel(self.driver.plane.state, self.outcome.parked)
 
     cdef int settle(self) except -1:
-        self.is_open = self.outcome.kind == OUTCOME_PARKED or self.outcome.kind == OUTCOME_ASK or self.outcome.kind == OUTCOME_WORKER
+        self.is_open = (self.outcome.kind == OUTCOME_PARKED or self.outcome.kind == OUTCOME_ASK
+                        or self.outcome.kind == OUTCOME_WORKER)
         if self.outcome.kind == OUTCOME_REPLY:
             try:
                 self.frame_bytes = send_bytes(self.outcome.send)

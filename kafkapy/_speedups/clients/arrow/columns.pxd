@@ -1,4 +1,4 @@
-"""Columns of Apache Arrow made of fetched records (see arrow_columns.pyx)."""
+"""Columns of Apache Arrow made of fetched records (see columns.pyx)."""
 
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector

@@ -29,7 +29,7 @@ from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
 from kafkapy._speedups.base.wire cimport buffer_free, buffer_init, cursor_init, read_varint, take
-from kafkapy._speedups.clients.consumer.fetched_batch cimport FETCHED_BAD_RECORDS, FETCHED_READY
+from kafkapy._speedups.clients.consumer.fetched_batch cimport FETCHED_BAD_RECORDS
 from kafkapy._speedups.records.record_batch cimport BATCH_OK, NO_TIMESTAMP, RecordView, record_read
 from kafkapy._speedups.records.short_record cimport short_copy, short_record
 
@@ -239,13 +239,15 @@ cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int
     cdef int64_t rows = chunk.rows + records
     cdef int64_t headers = batch_bytes // 2         # each takes two bytes at least
     if wanted & COLUMN_KEY and not (
-        reserve_bits(&b[<int>KEY_VALID], rows) and reserve_ends(&b[<int>KEY_ENDS],
-                                                                records) and reserve(&b[<int>KEY_DATA], batch_bytes)
+        reserve_bits(&b[<int>KEY_VALID], rows)
+        and reserve_ends(&b[<int>KEY_ENDS], records)
+        and reserve(&b[<int>KEY_DATA], batch_bytes)
     ):
         return False
     if wanted & COLUMN_VALUE and not (
-        reserve_bits(&b[<int>VALUE_VALID], rows) and reserve_ends(&b[<int>VALUE_ENDS],
-                                                                  records) and reserve(&b[<int>VALUE_DATA], batch_bytes)
+        reserve_bits(&b[<int>VALUE_VALID], rows)
+        and reserve_ends(&b[<int>VALUE_ENDS], records)
+        and reserve(&b[<int>VALUE_DATA], batch_bytes)
     ):
         return False
     if wanted & COLUMN_HEADERS and not (
@@ -272,8 +274,8 @@ cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int
 
 
 cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batch, Cursor* cursor, int32_t* left,
-                        int64_t* next_offset,
-                        int64_t end_offset, int64_t max_records, int32_t topic, int32_t partition, bint* good) noexcept nogil:
+                        int64_t* next_offset, int64_t end_offset, int64_t max_records, int32_t topic, int32_t partition,
+                        bint* good) noexcept nogil:
     """Adds records of the batch from next_offset on and below end_offset; returns how many. At the end, next_offset is
     the end and records may be left. `good` False: the record at the cursor is malformed.
 
@@ -588,8 +590,10 @@ cdef class ArrowColumns:
         cdef ByteBuffer* b = chunk.buffers
         if self.wanted & COLUMN_KEY:
             out["key"] = (
-                chunk.key_nulls, taken(b, KEY_VALID) if chunk.key_nulls else None, taken(b, KEY_ENDS), taken(b,
-                                                                                                             KEY_DATA),
+                chunk.key_nulls,
+                taken(b, KEY_VALID) if chunk.key_nulls else None,
+                taken(b, KEY_ENDS),
+                taken(b, KEY_DATA),
             )
         if self.wanted & COLUMN_VALUE:
             out["value"] = (

@@ -1,4 +1,4 @@
-"""Rows of Apache Arrow record batches on their way into a producer (see arrow_rows.pyx)."""
+"""Rows of Apache Arrow record batches on their way into a producer (see rows.pyx)."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
@@ -40,5 +40,4 @@ cdef class ArrowRows:
     cdef uint64_t checksum_of(self) noexcept nogil
     cdef list queues_of(self, RecordAccumulator accumulator, str topic)
     cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last,
-                           int64_t now_ms,
-                           RecordSpans spans, ByteBuffer* headers) except -1
+                           int64_t now_ms, RecordSpans spans, ByteBuffer* headers) except -1

@@ -206,8 +206,7 @@ cdef class ArrowRows:
         return [accumulator.topics.get(name) for name in ([topic] if topic is not None else self.topics or ())]
 
     cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last,
-                           int64_t now_ms,
-                           RecordSpans spans, ByteBuffer* headers) except -1:
+                           int64_t now_ms, RecordSpans spans, ByteBuffer* headers) except -1:
         """Appends rows from `row` on while each is a record without a fault and goes into a batch that is open: the
         first that is not or does not, or `last`. Neither runs Python code, but to wake the sender at the end, nor gives
         the GIL to anybody."""
@@ -341,8 +340,8 @@ cdef class ArrowRows:
                 while True:
                     refused.reason = 0
                     batch = sender.accumulator.append_chosen(
-                        name, partition, timestamp, key, key_size, value, value_size, headers.data, <int64_t>headers.size, header_count,
-                        &index, &refused,
+                        name, partition, timestamp, key, key_size, value, value_size, headers.data,
+                        <int64_t>headers.size, header_count, &index, &refused,
                     )
                     if batch is not None:
                         break

@@ -43,8 +43,7 @@ cdef class ConsumerRecord:
 # Takes over `data`.
 cdef RecordMemory memory_of(uint8_t* data)
 cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoch, int timestamp_type,
-                            object key_deserializer,
-                            object value_deserializer, bint tuple_headers)
+                            object key_deserializer, object value_deserializer, bint tuple_headers)
 
 
 cdef inline ConsumerRecord record_of(RecordOrigin origin, RecordMemory memory, int64_t offset, int64_t timestamp,

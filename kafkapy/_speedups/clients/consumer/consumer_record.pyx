@@ -67,8 +67,7 @@ cdef RecordMemory memory_of(uint8_t* data):
 
 
 cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoch, int timestamp_type,
-                            object key_deserializer,
-                            object value_deserializer, bint tuple_headers):
+                            object key_deserializer, object value_deserializer, bint tuple_headers):
     cdef RecordOrigin origin = RecordOrigin.__new__(RecordOrigin)
     origin.topic = topic
     origin.partition = partition
@@ -94,7 +93,8 @@ cdef object deserialized(ConsumerRecord record, object deserializer, object data
         return deserialize(record.origin.topic, data)
     except Exception as error:
         raise RecordDeserializationError(
-            f"the {what} of the record at offset {record.offset} of {record.origin.topic}-{record.origin.partition} cannot be deserialized: {error}",
+            f"the {what} of the record at offset {record.offset} of {record.origin.topic}-{record.origin.partition} "
+            f"cannot be deserialized: {error}",
             record.origin.topic,
             record.origin.partition,
             record.offset,
@@ -130,9 +130,8 @@ cdef class ConsumerRecord:
     _fields = FIELDS
 
     def __init__(self, object topic, int32_t partition, int32_t leader_epoch, int64_t offset, int64_t timestamp,
-                 int timestamp_type, key, value,
-                 headers=None, checksum=None, int32_t serialized_key_size=-1, int32_t serialized_value_size=-1,
-                 int64_t serialized_header_size=-1):
+                 int timestamp_type, key, value, headers=None, checksum=None, int32_t serialized_key_size=-1,
+                 int32_t serialized_value_size=-1, int64_t serialized_header_size=-1):
         if checksum is not None:
             raise ValueError("records have no checksum of their own")
         self.origin = origin_of(topic, partition, leader_epoch, timestamp_type, None, None, isinstance(headers, tuple))
@@ -160,8 +159,9 @@ cdef class ConsumerRecord:
 
     cdef object make_value(self):
         if not self.made & VALUE_MADE:
-            value = PyBytes_FromStringAndSize(<const char*>self.value_at,
-                                              self.value_size) if self.value_size >= 0 else None
+            value = None
+            if self.value_size >= 0:
+                value = PyBytes_FromStringAndSize(<const char*>self.value_at, self.value_size)
             if self.origin.value_deserializer is not None:
                 value = deserialized(self, self.origin.value_deserializer, value, "value")
             self.made_value = value
@@ -206,8 +206,9 @@ cdef class ConsumerRecord:
     cdef tuple fields(self):
         headers = self.make_headers()
         return (
-            self.origin.topic, self.origin.partition, self.origin.leader_epoch, self.offset, self.timestamp, self.origin.timestamp_type,
-            self.make_key(), self.make_value(), headers, None, self.key_size, self.value_size, self.headers_size,
+            self.origin.topic, self.origin.partition, self.origin.leader_epoch, self.offset, self.timestamp,
+            self.origin.timestamp_type, self.make_key(), self.make_value(), headers, None, self.key_size,
+            self.value_size, self.headers_size,
         )
 
     @property

@@ -3,15 +3,17 @@
     frame               correlation id int32 | v12+: tagged fields (response header v1)
     body                throttle time int32 (ms) | v7+: error code int16, session id int32 | responses: array of topics
       topic             v4-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
-      partition         index int32 | error code int16 | high watermark int64 | last stable offset int64 | v5+: log
-                        start offset int64 | aborted transactions: nullable array of (producer id int64, first offset
-                        int64, v12+: tagged fields) | v11+: preferred read replica int32 | records nullable bytes |
-                        v12+: tagged fields: 0 diverging epoch (epoch int32, end offset int64), 1 current leader (id
-                        int32, epoch int32),
-                                             2 snapshot id (end offset int64, epoch int32), each with tagged fields at
-                                             its end
-    v12+: tagged fields 0 node endpoints (v16+): array of (node id int32, host string, port int32, rack nullable string,
-    tagged fields)
+      partition         index int32 | error code int16 | high watermark int64 | last stable offset int64 |
+                        v5+: log start offset int64 |
+                        aborted transactions: nullable array of (producer id int64, first offset int64,
+                             v12+: tagged fields) |
+                        v11+: preferred read replica int32 | records nullable bytes |
+                        v12+: tagged fields: 0 diverging epoch (epoch int32, end offset int64),
+                                             1 current leader (id int32, epoch int32),
+                                             2 snapshot id (end offset int64, epoch int32),
+                                             each with tagged fields at its end
+    v12+: tagged fields 0 node endpoints (v16+): array of (node id int32, host string, port int32,
+                             rack nullable string, tagged fields)
 
 Strings, arrays and bytes are compact from v12 on. Batches are checked and, within a budget for the whole response,
 decompressed here (fetched_batches.pyx), so that the thread that reads records only walks over bytes that are ready.
@@ -222,13 +224,11 @@ cdef class FetchResponseFrame(ResponseFrame):
             self.made_endpoints = []
             for i in range(self.endpoints.size()):
                 endpoint = self.endpoints[0][i]
-                self.made_endpoints.append((
-                    endpoint.node_id,
-                    PyUnicode_DecodeUTF8(<const char*>endpoint.host, endpoint.host_size, "replace"),
-                    endpoint.port,
-                    PyUnicode_DecodeUTF8(<const char*>endpoint.rack, endpoint.rack_size,
-                                         "replace") if endpoint.rack_size >= 0 else None,
-                ))
+                rack = None
+                if endpoint.rack_size >= 0:
+                    rack = PyUnicode_DecodeUTF8(<const char*>endpoint.rack, endpoint.rack_size, "replace")
+                host = PyUnicode_DecodeUTF8(<const char*>endpoint.host, endpoint.host_size, "replace")
+                self.made_endpoints.append((endpoint.node_id, host, endpoint.port, rack))
         return self.made_endpoints
 
     def partitions(self):

@@ -1,7 +1,7 @@
 """The record bytes of a fetched partition as a list of batches: checked, decompressed, message formats v0 and v1 turned
 into v2.
 
-    batches_scan    walks the bytes once. A v2 batch gets an entry that points into them (format in record_batch.pxd),
+    batches_scan    walks the bytes once. A v2 batch (records/record_batch.pxd) gets an entry that points into them,
                     with its CRC checked and, within a budget of memory, its records decompressed. What is past the
                     budget stays compressed until it is reached. Messages of format v0 and v1 are written anew as the
                     records of one batch for a run of plain messages, or for a wrapper (fetched_messages.pyx).
@@ -45,13 +45,11 @@ from kafkapy._speedups.records.compression cimport (
     decompress_into,
 )
 from kafkapy._speedups.records.record_batch cimport (
-    BATCH_BAD_LENGTH,
     BATCH_BAD_MAGIC,
     BATCH_HEADER_SIZE,
     BATCH_INCOMPLETE,
     BATCH_OK,
     CODEC_MASK,
-    CODEC_NONE,
     MAGIC_V2,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
@@ -144,8 +142,7 @@ cdef inline void close_for_now(FetchedBatch* entry, const uint8_t* data, int64_t
 
 
 cdef int64_t batches_scan(const uint8_t* data, int64_t size, bint check_crcs, int64_t* budget,
-                          vector[FetchedBatch]* out,
-                          vector[Slab]* slabs) noexcept nogil:
+                          vector[FetchedBatch]* out, vector[Slab]* slabs) noexcept nogil:
     cdef BatchHeader header
     cdef FetchedBatch entry
     cdef BatchStatus status
@@ -242,8 +239,8 @@ cdef bint open_in_slab(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_beh
     cdef ByteBuffer into
     cdef Slab* last
     if slabs.size() == 0 or slabs.back().capacity - slabs.back().size < room:
-        if room > SLAB_SIZE or FIRST_RATIO * (batch.size + bytes_behind) < SLAB_SIZE // 2 or not slab_new(slabs,
-                                                                                                          SLAB_SIZE):
+        if (room > SLAB_SIZE or FIRST_RATIO * (batch.size + bytes_behind) < SLAB_SIZE // 2
+                or not slab_new(slabs, SLAB_SIZE)):
             return False
     last = &slabs.back()
     buffer_init(&into)

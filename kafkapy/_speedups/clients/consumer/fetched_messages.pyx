@@ -1,5 +1,5 @@
-"""Messages of formats v0 and v1 (message_set.pxd), as brokers before Kafka 0.11 and topics of their time have them,
-turned into v2 records.
+"""Messages of formats v0 and v1 (records/message_set.pxd), as brokers before Kafka 0.11 and topics of their time have
+them, turned into v2 records.
 
     plain       a run of messages of one format and timestamp type becomes one batch, the first one's offset its base
                 offset; every record keeps its own timestamp, an append time too
@@ -99,7 +99,9 @@ cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t ma
     if status != MESSAGE_OK:
         entry.state = state_of(status)
         # The message is walked over where its length is one.
-        return load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD if entry.state != FETCHED_BAD_LENGTH else available
+        if entry.state == FETCHED_BAD_LENGTH:
+            return available
+        return load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD
     entry.next_offset = message.offset + 1
     buffer_init(&out)
     if message.attributes & CODEC_MASK:
@@ -108,7 +110,8 @@ cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t ma
         entry.has_append_time = entry.timestamp_type == 1
         entry.state = open_wrapper(&message, max_bytes, entry, &out)
     else:
-        while status == MESSAGE_OK and not message.attributes & CODEC_MASK and timestamp_type_of(&message) == entry.timestamp_type:
+        while (status == MESSAGE_OK and not message.attributes & CODEC_MASK
+               and timestamp_type_of(&message) == entry.timestamp_type):
             if not write_message(&message, message.offset, entry.base_offset, &out):
                 break
             entry.record_count += 1

@@ -164,8 +164,9 @@ cdef class FetchedPartition:
     @property
     def diverging_epoch(self):
         """(epoch, end offset) at which the log and what the fetcher has read still agree, or None."""
-        return None if self.data.diverging_epoch.offset < 0 else (self.data.diverging_epoch.epoch,
-                                                                  self.data.diverging_epoch.offset)
+        if self.data.diverging_epoch.offset < 0:
+            return None
+        return self.data.diverging_epoch.epoch, self.data.diverging_epoch.offset
 
     @property
     def snapshot_id(self):
@@ -175,15 +176,16 @@ cdef class FetchedPartition:
     @property
     def current_leader(self):
         """(broker id, leader epoch) of the leader, with an error that says it is another one (KIP-951); else None."""
-        return None if self.data.leader_id < 0 and self.data.leader_epoch < 0 else (self.data.leader_id,
-                                                                                    self.data.leader_epoch)
+        if self.data.leader_id < 0 and self.data.leader_epoch < 0:
+            return None
+        return self.data.leader_id, self.data.leader_epoch
 
     @property
     def aborted_transactions(self):
         """[(producer id, first offset)] of the aborted transactions among the records."""
         cdef size_t i
-        return [(self.data.aborted[i].producer_id,
-                 self.data.aborted[i].first_offset) for i in range(self.data.aborted.size())]
+        return [(self.data.aborted[i].producer_id, self.data.aborted[i].first_offset)
+                for i in range(self.data.aborted.size())]
 
     @property
     def has_records(self):
@@ -221,7 +223,8 @@ cdef class FetchedPartition:
         cdef Cursor c
         if batch.producer_id == NO_PRODUCER_ID:
             return False
-        while self.aborted_at < self.data.aborted.size() and self.data.aborted[self.aborted_at].first_offset < batch.next_offset:
+        while (self.aborted_at < self.data.aborted.size()
+               and self.data.aborted[self.aborted_at].first_offset < batch.next_offset):
             self.aborting.insert(self.data.aborted[self.aborted_at].producer_id)
             self.aborted_at += 1
         if batch.attributes & CONTROL_FLAG:
@@ -260,10 +263,14 @@ cdef class FetchedPartition:
         cdef int64_t offset = self.next_offset
         if state == FETCHED_INCOMPLETE:
             raise KafkaProtocolError(
-                f"the broker has sent {self.data.record_bytes} bytes of {self.topic}-{self.data.partition} at offset {offset} without one whole batch"
+                f"the broker has sent {self.data.record_bytes} bytes of {self.topic}-{self.data.partition} "
+                f"at offset {offset} without one whole batch"
             )
         cls, problem = PROBLEMS[state]
-        raise cls(f"a record batch of {self.topic}-{self.data.partition} at offset {offset} cannot be read: {problem}; seek past it to go on")
+        raise cls(
+            f"a record batch of {self.topic}-{self.data.partition} at offset {offset} cannot be read: {problem}; "
+            "seek past it to go on"
+        )
 
     cdef bint enter_batch(self) except -1:
         """Opens the batch at `current`. False when nothing is left."""
@@ -287,8 +294,7 @@ cdef class FetchedPartition:
                 self.data.slabs[batch.slab].data = NULL
             self.memory = self.slab
         self.origin = origin_of(self.topic, self.data.partition, batch.leader_epoch, batch.timestamp_type,
-                                self.key_deserializer,
-                                self.value_deserializer, self.tuple_headers)
+                                self.key_deserializer, self.value_deserializer, self.tuple_headers)
         self.batch = batch
         self.leader_epoch = batch.leader_epoch
         self.left = batch.record_count
@@ -308,7 +314,7 @@ cdef class FetchedPartition:
         """The next record of the batch being read, or None: it is done, or bad."""
         cdef RecordView view
         cdef ConsumerRecord record
-        cdef int64_t offset
+        cdef int64_t offset, timestamp
         while self.left > 0:
             if record_read(&self.cursor, &view) != BATCH_OK:
                 self.batch.state = FETCHED_BAD_RECORDS
@@ -319,13 +325,10 @@ cdef class FetchedPartition:
             if offset < self.next_offset:
                 continue
             self.next_offset = offset + 1
-            record = record_of(
-                self.origin,
-                self.memory,
-                offset,
-                self.batch.append_time if self.batch.has_append_time else self.batch.base_timestamp + view.timestamp_delta,
-                &view,
-            )
+            timestamp = self.batch.base_timestamp + view.timestamp_delta
+            if self.batch.has_append_time:
+                timestamp = self.batch.append_time
+            record = record_of(self.origin, self.memory, offset, timestamp, &view)
             if self.left == 0:
                 self.end_batch()
             return record

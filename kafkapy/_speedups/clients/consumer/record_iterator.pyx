@@ -1,9 +1,7 @@
 """Where fetched records wait for the user: chunks by partition, and the order in which partitions are read.
 
-    loop:   PartitionBuffer.add(chunk)  ->  waiting: [chunk, chunk ...]  ->  FetchBuffer.ready: partitions with
-            something to read
-    user:   FetchBuffer.current  ->  its chunk being read  ->  record, record ...  ->  chunk done: the next partition's
-            turn
+    loop:   PartitionBuffer.add(chunk)  ->  waiting: [chunk, chunk ...]  ->  FetchBuffer.ready: [partition ...]
+    user:   FetchBuffer.current  ->  its chunk being read  ->  record, record ...  ->  chunk done: next partition
 
 A *chunk* is what one Fetch response held of one partition. The partition that is read stays current until its chunk is
 done, then the next of `ready` has its turn, as Kafka's FetchCollector does it: fair by chunks.
@@ -24,8 +22,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 cdef class RecordColumns:
     cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False,
-                         int64_t end_offset=INT64_MAX,
-                         int64_t max_bytes=INT64_MAX) except -1:
+                         int64_t end_offset=INT64_MAX, int64_t max_bytes=INT64_MAX) except -1:
         raise NotImplementedError
 
 
@@ -68,7 +65,9 @@ cdef class PartitionBuffer:
     @property
     def end_epoch(self):
         """Leader epoch of the last batch before `end_offset`, -1 when it is not known."""
-        cdef FetchedPartition last = <FetchedPartition>self.waiting[len(self.waiting) - 1] if self.waiting else self.chunk
+        cdef FetchedPartition last = self.chunk
+        if self.waiting:
+            last = <FetchedPartition>self.waiting[len(self.waiting) - 1]
         return self.leader_epoch if last is None or last.end_epoch < 0 else last.end_epoch
 
     @property

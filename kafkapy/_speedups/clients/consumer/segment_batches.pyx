@@ -1,7 +1,7 @@
 """SegmentBatches: record batches of one partition's segment files, for those who read them beside the broker that owns
 the files.
 
-    .log        batches as produced, one behind the other (format in record_batch.pxd)
+    .log        batches as produced, one behind the other (format in records/record_batch.pxd)
     .txnindex   entries of 34 bytes: int16 version 0 | int64 producer id | int64 first offset | int64 last offset |
                 int64 last stable offset
 

@@ -1,5 +1,6 @@
 """The I/O thread of a client and its channels: what it reads, writes, is told and tells. See client_io.pxd for the
-whole."""
+whole.
+"""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

@@ -1,4 +1,4 @@
-"""Channels and the I/O thread (see client_channel.pxd). Nothing here takes the GIL."""
+"""Channels and the I/O thread (see channel.pxd). Nothing here takes the GIL."""
 
 from cython.operator cimport dereference
 from libc.errno cimport EAGAIN, EBADMSG, EMSGSIZE, ENOMEM, errno

@@ -83,8 +83,8 @@ cdef class ClientIo:
         event.events = EPOLLIN | EPOLLET
         event.data.u64 = 0
         event.data.ptr = NULL
-        if s.epoll_fd < 0 or s.wake_fd < 0 or s.event_fd < 0 or epoll_ctl(s.epoll_fd, EPOLL_CTL_ADD, s.wake_fd,
-                                                                          &event) < 0:
+        if (s.epoll_fd < 0 or s.wake_fd < 0 or s.event_fd < 0
+                or epoll_ctl(s.epoll_fd, EPOLL_CTL_ADD, s.wake_fd, &event) < 0):
             raise OSError(errno, "no descriptors can be had for a client's I/O thread")
 
     def __dealloc__(self):
@@ -166,9 +166,8 @@ cdef class ClientIo:
             Py_INCREF(response)
         found = self.open.find(channel)
         if found != self.open.end():
-            if response is not None and isinstance(request,
-                                                   BytesFrame) and self.written_at_once(dereference(found).second,
-                                                                                        &mail.request):
+            if (response is not None and isinstance(request, BytesFrame)
+                    and self.written_at_once(dereference(found).second, &mail.request)):
                 return
             atomic_add(&dereference(found).second.mailed, 1)
         self.mail(&mail)
@@ -181,7 +180,8 @@ cdef class ClientIo:
         cdef bint taken = False
         cdef int status = 1
         # A session (of TLS) is the I/O thread's, which may be reading.
-        if (<BytesFrame>request.request).size > COPIED_FRAME or atomic_load(&channel.mailed) or channel.transport.session != NULL:
+        if ((<BytesFrame>request.request).size > COPIED_FRAME or atomic_load(&channel.mailed)
+                or channel.transport.session != NULL):
             return False
         if pthread_mutex_trylock(&channel.mutex):
             return False

@@ -1,4 +1,4 @@
-"""Frames that Python encodes and decodes, and the classes that kernels derive from (see client_frames.pxd)."""
+"""Frames that Python encodes and decodes, and the classes that kernels derive from (see frames.pxd)."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport ENOMEM, ENOSYS

@@ -62,9 +62,10 @@ cdef class TopicQueue:
     cdef uint64_t random_state
 
     cdef inline PartitionQueue choose(self, const uint8_t* key, int64_t key_size, bint ignore_keys):
+        cdef int32_t partition
         if key != NULL and not ignore_keys:
-            return <PartitionQueue>self.partitions[partition_of_key(key, <Py_ssize_t>key_size,
-                                                                    <int32_t>len(self.partitions))]
+            partition = partition_of_key(key, <Py_ssize_t>key_size, <int32_t>len(self.partitions))
+            return <PartitionQueue>self.partitions[partition]
         return self.sticky_queue()
 
     cdef PartitionQueue sticky_queue(self)

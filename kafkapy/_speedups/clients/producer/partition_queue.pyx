@@ -93,7 +93,9 @@ cdef class PartitionQueue:
 
     def is_next_sequence(self, int32_t sequence):
         """Whether it is the number right after the last that was acknowledged."""
-        return sequence == (0 if self.last_acked_sequence < 0 else (self.last_acked_sequence + <uint32_t>1) & 0x7FFFFFFF)
+        if self.last_acked_sequence < 0:
+            return sequence == 0
+        return sequence == (self.last_acked_sequence + <uint32_t>1) & 0x7FFFFFFF
 
     def start_sequence(self, int64_t producer_id, int16_t producer_epoch):
         """Begins at 0 with this producer id and epoch; batches that have no result get their numbers anew."""
@@ -129,7 +131,8 @@ cdef class PartitionQueue:
         for batch in self.unacked:
             if batch.base_sequence > failed.base_sequence:
                 batch.set_producer(
-                    batch.producer_id, batch.producer_epoch, batch.base_sequence - failed.record_count, batch.transactional
+                    batch.producer_id, batch.producer_epoch, batch.base_sequence - failed.record_count,
+                    batch.transactional,
                 )
 
     def take_sequence(self, int32_t count):

@@ -1,9 +1,9 @@
 """A Produce request of a producer, and the response to it. Encoded and parsed on the client's I/O thread, without the
 GIL.
 
-The wire formats stand in produce_decode.pyx (request) and protocol/messages/produce.py (both). Versions 3 to 13. The
-request compresses its batches, writes their headers with the CRC, and lends the records themselves where they are not
-compressed; it holds its batches' memory until it goes.
+Versions 3 to 13. requests/produce/decode.pyx (request) and protocol/messages/produce.py (both) describe the wire
+formats. The request compresses its batches, writes their headers with the CRC, and lends the records themselves where
+they are not compressed; it holds its batches' memory until it goes.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t

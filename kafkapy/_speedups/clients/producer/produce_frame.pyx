@@ -72,8 +72,7 @@ cdef class ProduceRequestFrame(RequestFrame):
     """
 
     def __init__(self, int version, bytes header not None, list batches not None, int acks, int timeout_ms,
-                 transactional_id=None,
-                 topic_ids=None, int codec=0, int level=0):
+                 transactional_id=None, topic_ids=None, int codec=0, int level=0):
         cdef ProducerBatch batch
         cdef FrameBatch part
         cdef FrameTopic topic

@@ -1,9 +1,10 @@
 """One batch of a producer: records of one partition, what the sender knows of them, and in the end the result that
 their futures look at.
 
-The records are encoded as they are appended (record_batch.pxd), and never changed after that: the batch's header is
-written by the request that carries it, so a batch can be sent again with other sequence numbers while an older request
-still holds its bytes. The memory goes back to the pool once the batch is complete and no request lends it (`lent`).
+The records are encoded as they are appended (records/record_batch.pxd) and never changed after that: the batch's header
+is written by the request that carries it, so a batch can be sent again with other sequence numbers while an older
+request still holds its bytes. The memory goes back to the pool once the batch is complete and no request lends it
+(`lent`).
 
 Everything is protected by the GIL. Nothing here runs Python code but `run_callbacks`, and what makes a result out of a
 batch.

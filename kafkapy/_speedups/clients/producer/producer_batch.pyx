@@ -45,7 +45,10 @@ cdef class ProducerBatch:
         return self.record_count
 
     def __repr__(self):
-        return f"<ProducerBatch {self.topic}-{self.partition}: {self.record_count} records, sequence {self.base_sequence}>"
+        return (
+            f"<ProducerBatch {self.topic}-{self.partition}: {self.record_count} records, "
+            f"sequence {self.base_sequence}>"
+        )
 
     @property
     def topic_partition(self):

@@ -84,18 +84,16 @@ cdef class RecordAccumulator:
     # the caller calls ask_wake() once it has taken from the queue what it needs, for that runs Python code. Sizes in
     # bytes, -1 for null; `headers` as a record has them. RecordTooLargeError, MemoryError (-2).
     cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size,
-                        const uint8_t* value,
-                        int64_t value_size, const uint8_t* headers, int64_t headers_size, int32_t header_count) except -2
+                        const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
+                        int32_t header_count) except -2
     # append_raw to the partition (ANY_PARTITION: the built-in partitioner chooses) of a topic: the record's batch, and
     # its index in that; or None and `refused`, and nothing has changed.
     cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key,
-                                     int64_t key_size,
-                                     const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
-                                     int32_t header_count, int32_t* index, Refused* refused)
+                                     int64_t key_size, const uint8_t* value, int64_t value_size, const uint8_t* headers,
+                                     int64_t headers_size, int32_t header_count, int32_t* index, Refused* refused)
     # A record's future, or None and `refused`.
     cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key,
-                                         object value, object headers,
-                                         Refused* refused)
+                                         object value, object headers, Refused* refused)
     cdef int64_t room_for(self, int64_t size) noexcept
     cdef int ask_wake(self) except -1
     cdef int64_t backoff_of(self, ProducerBatch batch) except -1

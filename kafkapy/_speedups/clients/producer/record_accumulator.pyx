@@ -9,7 +9,7 @@ from cpython.object cimport PyObject
 from kafkapy._speedups.base.posix cimport monotonic_ns, wall_clock_ms
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_raw, write_varint
 from kafkapy._speedups.clients.producer.partition_queue cimport ANY_PARTITION, NO_LEADER
-from kafkapy._speedups.clients.producer.producer_batch cimport BATCH_INCOMPLETE_YET, NO_SEQUENCE, new_batch
+from kafkapy._speedups.clients.producer.producer_batch cimport NO_SEQUENCE, new_batch
 from kafkapy._speedups.clients.producer.record_future cimport new_future
 from kafkapy._speedups.records.record_batch cimport BATCH_HEADER_SIZE, MIN_RECORD_SIZE, RecordView
 
@@ -51,8 +51,7 @@ cdef class RecordAccumulator:
     """
 
     def __init__(self, int64_t buffer_memory, int64_t batch_size, int64_t linger_ms, int64_t max_request_size,
-                 list backoff_ms not None,
-                 *, bint ignore_keys=False, bint adaptive=True):
+                 list backoff_ms not None, *, bint ignore_keys=False, bint adaptive=True):
         self.pool = BufferPool(buffer_memory, max(batch_size, 1))
         self.linger_ms = linger_ms
         self.max_request_size = max_request_size
@@ -81,8 +80,8 @@ cdef class RecordAccumulator:
     # --- appending ------------------------------------------------------------------------------------------------
 
     cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size,
-                        const uint8_t* value,
-                        int64_t value_size, const uint8_t* headers, int64_t headers_size, int32_t header_count) except -2:
+                        const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
+                        int32_t header_count) except -2:
         cdef RecordView record
         cdef ProducerBatch batch
         cdef int64_t size = max(key_size, 0) + max(value_size, 0) + headers_size
@@ -92,7 +91,8 @@ cdef class RecordAccumulator:
             # Only here can a record be too large: what fits an open batch was compared with its limit.
             if most > self.max_request_size or most > INT32_MAX:
                 raise RecordTooLargeError(
-                    f"a record of {most} bytes when serialized is larger than max.request.size allows ({self.max_request_size})"
+                    f"a record of {most} bytes when serialized is larger than max.request.size allows "
+                    f"({self.max_request_size})"
                 )
             if most > self.pool.total:
                 raise RecordTooLargeError(f"a record of {most} bytes is larger than buffer.memory ({self.pool.total})")
@@ -144,9 +144,8 @@ cdef class RecordAccumulator:
         return 0
 
     cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key,
-                                     int64_t key_size,
-                                     const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
-                                     int32_t header_count, int32_t* index, Refused* refused):
+                                     int64_t key_size, const uint8_t* value, int64_t value_size, const uint8_t* headers,
+                                     int64_t headers_size, int32_t header_count, int32_t* index, Refused* refused):
         """The queues are looked at and changed: no Python code runs, but where append_raw says so."""
         cdef PyObject* found
         cdef TopicQueue queues
@@ -192,8 +191,7 @@ cdef class RecordAccumulator:
         return batch
 
     cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key,
-                                         object value, object headers,
-                                         Refused* refused):
+                                         object value, object headers, Refused* refused):
         """A record's future; or None and `refused`, and nothing has changed. TypeError; RecordTooLargeError."""
         cdef ProducerBatch batch
         cdef Py_buffer key_view
@@ -231,8 +229,8 @@ cdef class RecordAccumulator:
             if headers is not None:
                 header_count = encode_headers(headers, &encoded, &headers_size)
             batch = self.append_chosen(
-                topic, partition, timestamp, key_data, key_size, value_data, value_size, encoded.data, <int64_t>encoded.size, header_count, &index,
-                refused,
+                topic, partition, timestamp, key_data, key_size, value_data, value_size, encoded.data,
+                <int64_t>encoded.size, header_count, &index, refused,
             )
             if batch is None:
                 return None
@@ -575,7 +573,9 @@ cdef int hold(object data, Py_buffer* view, str what) except -1:
     try:
         PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
     except (TypeError, BufferError):
-        raise TypeError(f"a record's {what} must be bytes, bytearray, memoryview or None, not {type(data).__name__}") from None
+        raise TypeError(
+            f"a record's {what} must be bytes, bytearray, memoryview or None, not {type(data).__name__}"
+        ) from None
     return 0
 
 

@@ -19,8 +19,7 @@ cdef class FutureRecordMetadata:
     cdef int64_t timestamp          # ms, as the record carries it
 
 cdef FutureRecordMetadata new_future(ProducerBatch batch, int32_t index, int64_t timestamp, int32_t key_size,
-                                     int32_t value_size,
-                                     int32_t headers_size)
+                                     int32_t value_size, int32_t headers_size)
 
 
 cdef class BulkFuture:

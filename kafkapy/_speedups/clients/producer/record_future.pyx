@@ -92,8 +92,7 @@ cdef int wait_for(ProducerBatch batch, int32_t index, object deadline, object ti
 
 
 cdef FutureRecordMetadata new_future(ProducerBatch batch, int32_t index, int64_t timestamp, int32_t key_size,
-                                     int32_t value_size,
-                                     int32_t headers_size):
+                                     int32_t value_size, int32_t headers_size):
     cdef FutureRecordMetadata future = FutureRecordMetadata.__new__(FutureRecordMetadata)
     future.batch = batch
     future.index = index

@@ -1,4 +1,4 @@
-"""Message sets for Fetch versions 0 to 3 (see fetch_conversion.pyx)."""
+"""Message sets for Fetch versions 0 to 3 (see conversion.pyx)."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 

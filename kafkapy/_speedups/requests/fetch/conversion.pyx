@@ -91,10 +91,11 @@ cdef bint fetch_records_to_convert(void* parked, int32_t index, PartitionName* n
 
 cdef bint fetch_read_records(void* parked, int32_t index, uint8_t* into) noexcept nogil:
     cdef FetchPartition* partition = converting_partition(parked, index)
+    cdef int64_t got
     if partition == NULL:
         return False
-    return file_read(<int>partition.read.segment.fd, into, partition.read.length,
-                     partition.read.position) == partition.read.length
+    got = file_read(<int>partition.read.segment.fd, into, partition.read.length, partition.read.position)
+    return got == partition.read.length
 
 
 cdef bint fetch_give_records(void* parked, int32_t index, const uint8_t* data, int64_t size,

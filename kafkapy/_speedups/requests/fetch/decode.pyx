@@ -9,13 +9,14 @@
     v7+: session epoch  int32
     topics              array
       topic             v0-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
-      partition         index int32 | v9+: current leader epoch int32 | fetch offset int64 | v12+: last fetched epoch
-                        int32 | v5+: log start offset int64 | partition max bytes int32 | v12+: tagged fields (v17+ tag
-                        0: replica directory id uuid, v18+ tag 1: high watermark int64; both unused here)
+      partition         index int32 | v9+: current leader epoch int32 | fetch offset int64 |
+                        v12+: last fetched epoch int32 | v5+: log start offset int64 | partition max bytes int32 |
+                        v12+: tagged fields (v17+ tag 0: replica directory id uuid, v18+ tag 1: high watermark int64;
+                        both unused here)
     v7+: forgotten      array of (v7-12: name string | v13+: topic id uuid, array of int32, v12+: tagged fields)
     v11+: rack id       string
-    v12+: tagged fields tag 0: cluster id nullable string (unused here), v15+ tag 1: replica state (id int32, epoch
-    int64, tagged fields)
+    v12+: tagged fields tag 0: cluster id nullable string (unused here),
+                        v15+ tag 1: replica state (id int32, epoch int64, tagged fields)
 
 Strings and arrays are compact from v12 on.
 """
@@ -273,10 +274,12 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
     cdef int version = state.frame.api_version
     cdef bint flexible = version >= FETCH_FLEXIBLE
     cdef int32_t size = 0
+    cdef int32_t fixed = (4 * (version < REPLICA_STATE_VERSION) + 8 + 4 * (version >= 3) + (version >= 4)
+                          + 8 * (version >= SESSION_VERSION))
+    cdef const uint8_t* at
     cdef Cursor c
     cursor_init(&c, state.frame.body, state.frame.body_size)
-    cdef const uint8_t* at = take(&c,
-                                  4 * (version < REPLICA_STATE_VERSION) + 8 + 4 * (version >= 3) + (version >= 4) + 8 * (version >= SESSION_VERSION))
+    at = take(&c, fixed)
     if at == NULL:
         return False
     state.replica_id = -1
@@ -356,8 +359,8 @@ def decode(int16_t version, bytes body):
             "session_id": state.session_id,
             "session_epoch": state.session_epoch,
             "partitions": partitions,
-            "forgotten": [(topic_key(state.forgotten[i].topic),
-                           state.forgotten[i].partition) for i in range(state.forgotten.size())],
+            "forgotten": [(topic_key(state.forgotten[i].topic), state.forgotten[i].partition)
+                          for i in range(state.forgotten.size())],
         }
     finally:
         fetch_partitions_release(&state)

@@ -1,5 +1,6 @@
 """Fetch (api key 1): served versions 0 to 18, in the data plane but for the conversion of records in versions 0 to 3.
-See data_plane.pxd for the contract with the Processor."""
+See requests/data_plane.pxd for the contract with the Processor.
+"""
 
 from kafkapy._speedups.requests.data_plane cimport DataPlaneState, Frame, Outcome
 

@@ -11,9 +11,9 @@ Answered at once: max wait 0, no partition to read, min bytes reached, or an err
 reading. Else the request is parked with a waiter on every partition. When one fires, only partitions whose end moved
 are read again to count bytes; the snapshot that is sent is taken once, at the end, because the logs may have changed.
 
-Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (fetch_conversion.pyx). One such
-reply holds at most CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to
-lie in memory until it is sent.
+Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (conversion.pyx). One such reply
+holds at most CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to lie in
+memory until it is sent.
 
 A follower is served as one where the partition's assignment names it. Any other replica id gets UNKNOWN_LEADER_EPOCH
 where the request tells the leader epoch, else NOT_LEADER_OR_FOLLOWER (Partition.followerReplicaOrThrow), and nothing is
@@ -154,7 +154,8 @@ cdef void state_free(FetchState* state) noexcept nogil:
 
 cdef void state_keep(FetchState* state) noexcept nogil:
     """Frees it too, but keeps its memory for the next request. Only in the thread that runs the Processor."""
-    if not left_is_mine(state.frame.left) or state.frame.left.fetch != NULL or state.partitions.capacity() > KEPT_PARTITIONS or state.forgotten.capacity() > KEPT_PARTITIONS:
+    if (not left_is_mine(state.frame.left) or state.frame.left.fetch != NULL
+            or state.partitions.capacity() > KEPT_PARTITIONS or state.forgotten.capacity() > KEPT_PARTITIONS):
         state_free(state)
         return
     fetch_partitions_release(state)
@@ -227,8 +228,7 @@ cdef bint authorize(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
     state.ask.questions.clear()
     if follower:
         decision = authorization_check(plane, state.frame.authorization, OPERATION_CLUSTER_ACTION, RESOURCE_CLUSTER,
-                                       NULL, 0, &state.asked,
-                                       &state.ask.questions)
+                                       NULL, 0, &state.asked, &state.ask.questions)
     for i in range(state.partitions.size()):
         partition = &state.partitions[i]
         if not follower and partition.topic != previous:
@@ -317,10 +317,10 @@ cdef bint may_be_cut(FetchState* state, FetchPartition* partition, int32_t max_b
 
 
 cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartition* partition, int32_t max_bytes,
-                         bint min_one_batch,
-                         bint first_time) noexcept nogil:
+                         bint min_one_batch, bint first_time) noexcept nogil:
     cdef LookupStatus status
     cdef LeaderHint hint
+    cdef bint knows_epoch
     cdef ReadResult* read = &partition.read
     fetch_read_release(partition)
     read.leader_id = -1
@@ -328,8 +328,7 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     status = look_up(plane, partition)
     if status == LOOKUP_NOT_HOSTED:
         hint = partition_leader(plane.partitions, <const uint8_t*>partition.topic.name.data(),
-                                partition.topic.name.size(),
-                                partition.request.partition)
+                                partition.topic.name.size(), partition.request.partition)
         read.leader_id = hint.leader_id
         read.leader_epoch = hint.leader_epoch
         no_data(read, ERROR_NOT_LEADER_OR_FOLLOWER)
@@ -349,8 +348,7 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     if may_be_cut(state, partition, max_bytes):
         min_one_batch = False
     read_batches(partition.log, partition.request.fetch_offset, max_bytes, min_one_batch, isolation_of(state),
-                 partition.request.current_leader_epoch,
-                 partition.request.last_fetched_epoch, True, read)
+                 partition.request.current_leader_epoch, partition.request.last_fetched_epoch, True, read)
     if read.error != ERROR_NONE:
         fetch_read_release(partition)
         no_data(read, read.error)
@@ -358,8 +356,8 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     if from_follower(state):
         if not is_follower(partition.log, state.replica_id):
             fetch_read_release(partition)
-            no_data(read,
-                    ERROR_UNKNOWN_LEADER_EPOCH if partition.request.current_leader_epoch >= 0 else ERROR_NOT_LEADER_OR_FOLLOWER)
+            knows_epoch = partition.request.current_leader_epoch >= 0
+            no_data(read, ERROR_UNKNOWN_LEADER_EPOCH if knows_epoch else ERROR_NOT_LEADER_OR_FOLLOWER)
             state.sessionless = True
             return
         state.assigned = True
@@ -390,7 +388,8 @@ cdef bint on_older_segment(FetchPartition* partition) noexcept nogil:
     if partition.read.segment == NULL:
         return False
     pthread_mutex_lock(&log.mutex)
-    older = log.segments.size() > 0 and log.segments.back() != partition.read.segment and partition.end_offset > log.segments.back().base_offset
+    older = (log.segments.size() > 0 and log.segments.back() != partition.read.segment
+             and partition.end_offset > log.segments.back().base_offset)
     pthread_mutex_unlock(&log.mutex)
     return older
 
@@ -452,9 +451,8 @@ cdef bint read_some(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
 
 cdef bint is_answer(DataPlaneState* plane, FetchState* state) noexcept nogil:
     """Whether what was read is one even if max wait is not over."""
-    return (state.must_answer or not state.anything or state.accumulated >= min(<int64_t>state.min_bytes,
-                                                                                reply_limit(plane, state))
-            or state.max_wait_ms <= 0)
+    return (state.must_answer or not state.anything or state.max_wait_ms <= 0
+            or state.accumulated >= min(<int64_t>state.min_bytes, reply_limit(plane, state)))
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------
@@ -494,8 +492,8 @@ cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
         if partition_changed(state, partition, &answer) and not answer:
             fetch_read_release(partition)
             read_batches(partition.log, partition.request.fetch_offset, max(partition.request.max_bytes, 0), True,
-                         isolation_of(state),
-                         partition.request.current_leader_epoch, partition.request.last_fetched_epoch, True, &partition.read)
+                         isolation_of(state), partition.request.current_leader_epoch,
+                         partition.request.last_fetched_epoch, True, &partition.read)
             if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0:
                 answer = True
             else:

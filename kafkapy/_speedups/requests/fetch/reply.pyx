@@ -5,12 +5,14 @@
     v7+: error code     int16 | session id int32
     responses           array of topics
       topic             v0-12: name string | v13+: topic id uuid | partitions | v12+: tagged fields
-      partition         index int32 | error code int16 | high watermark int64 | v4+: last stable offset int64 | v5+: log
-                        start offset int64 | v4+: aborted transactions: nullable array of (producer id int64, first
-                        offset int64, v12+: tagged fields) | v11+: preferred read replica int32 | records bytes | v12+:
-                        tagged fields, tag 0: diverging epoch (epoch int32, end offset int64, tagged fields),
-                                            v16+ tag 1: current leader (id int32, epoch int32, tagged fields)
-    v12+: tagged fields of which v16+ tag 0: node endpoints (data_plane.pyx)
+      partition         index int32 | error code int16 | high watermark int64 |
+                        v4+: last stable offset int64 | v5+: log start offset int64 |
+                        v4+: aborted transactions: nullable array of (producer id int64, first offset int64,
+                             v12+: tagged fields) |
+                        v11+: preferred read replica int32 | records bytes |
+                        v12+: tagged fields, tag 0: diverging epoch (epoch int32, end offset int64, tagged fields),
+                                       v16+ tag 1: current leader (id int32, epoch int32, tagged fields)
+    v12+: tagged fields of which v16+ tag 0: node endpoints (requests/data_plane.pyx)
 
 Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory; in v0-3
 message sets that a worker has made. Partitions that were read come first, in the order asked, then those refused
@@ -28,14 +30,7 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_NOT_LEADER_OR_FOLLOWER,
 )
 from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.base.send cimport (
-    send_again,
-    send_free,
-    send_lay_out,
-    send_new,
-    send_take_buffer,
-    send_take_region,
-)
+from kafkapy._speedups.base.send cimport send_again, send_free, send_lay_out, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
     buffer_free,
@@ -251,8 +246,9 @@ cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) no
 
 cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
     cdef int16_t version = state.frame.api_version
-    cdef uint8_t* at = extend(out,
-                              4 + 4 + (version >= FETCH_FLEXIBLE) + 4 * (version >= 1) + (2 + 4) * (version >= SESSION_VERSION))
+    cdef size_t size = (4 + 4 + (version >= FETCH_FLEXIBLE) + 4 * (version >= 1)
+                        + (2 + 4) * (version >= SESSION_VERSION))
+    cdef uint8_t* at = extend(out, size)
     if at == NULL:
         return
     store_int32(at, 0)                  # the frame's size, when it is known

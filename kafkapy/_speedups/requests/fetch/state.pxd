@@ -1,5 +1,4 @@
-"""What a Fetch keeps from its first look to its reply; shared by fetch_decode.pyx, fetch_request.pyx and
-fetch_response.pyx."""
+"""What a Fetch keeps from its first look to its reply; shared by decode.pyx, handle.pyx and reply.pyx."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
@@ -8,7 +7,6 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.log.layout cimport LogState, ReadResult
-from kafkapy._speedups.log.segment cimport SegmentState
 from kafkapy._speedups.requests.data_plane cimport Ask, Frame
 from kafkapy._speedups.requests.fetch_session cimport CachedPartition, FetchPartitionRequest, FetchSession, FetchTopic
 

@@ -1,5 +1,6 @@
 """What Python answers a parked Produce. While it has the question nobody else looks at the request, so nothing is
-locked."""
+locked.
+"""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -18,5 +19,5 @@ cdef bint produce_batch_to_verify(void* parked, int32_t index, PartitionName* na
 cdef const uint8_t* produce_transactional_id(void* parked, int32_t* size) noexcept nogil
 cdef void produce_replace_records(void* parked, int32_t index, const uint8_t* data, int64_t size) noexcept nogil
 cdef void produce_refuse_records(void* parked, int32_t index, int16_t error, const char* message,
-                                 Py_ssize_t message_size,
-                                 const int32_t* batch_indexes, int32_t batch_index_count) noexcept nogil
+                                 Py_ssize_t message_size, const int32_t* batch_indexes,
+                                 int32_t batch_index_count) noexcept nogil

@@ -1,4 +1,4 @@
-"""What Python answers a parked Produce: are its records fit, is its transaction open (see produce_answers.pxd)."""
+"""What Python answers a parked Produce: are its records fit, is its transaction open (see answers.pxd)."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -76,8 +76,8 @@ cdef void produce_replace_records(void* parked, int32_t index, const uint8_t* da
 
 
 cdef void produce_refuse_records(void* parked, int32_t index, int16_t error, const char* message,
-                                 Py_ssize_t message_size,
-                                 const int32_t* batch_indexes, int32_t batch_index_count) noexcept nogil:
+                                 Py_ssize_t message_size, const int32_t* batch_indexes,
+                                 int32_t batch_index_count) noexcept nogil:
     cdef ProducePartition* partition = pending_partition(parked, index)
     cdef int32_t i
     if partition == NULL:

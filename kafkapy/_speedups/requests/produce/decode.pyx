@@ -66,6 +66,7 @@ cdef void drop_repeated(ProduceState* state) noexcept nogil:
     """Of several entries for one partition the last one counts, and is answered, as in Kafka."""
     cdef NamedPartitions named
     cdef ProducePartition* one
+    cdef ProducePartition* other
     cdef ProduceTopic* topic
     cdef const uint8_t* key
     cdef uint64_t hashed
@@ -77,8 +78,8 @@ cdef void drop_repeated(ProduceState* state) noexcept nogil:
         for i in range(count):
             one = &state.partitions[i]
             for j in range(i + 1, count):
-                if one.index == state.partitions[j].index and same_topic(&state.topics[one.topic],
-                                                                         &state.topics[state.partitions[j].topic]):
+                other = &state.partitions[j]
+                if one.index == other.index and same_topic(&state.topics[one.topic], &state.topics[other.topic]):
                     supersede(state, one)
                     break
         return

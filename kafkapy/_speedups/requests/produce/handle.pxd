@@ -1,5 +1,7 @@
-"""Produce (api key 0): served versions 0 to 13, wholly in the data plane. See data_plane.pxd for the contract with the
-Processor."""
+"""Produce (api key 0): served versions 0 to 13, wholly in the data plane.
+
+requests/data_plane.pxd holds the contract with the Processor.
+"""
 
 from kafkapy._speedups.requests.data_plane cimport DataPlaneState, Frame, Outcome
 

@@ -247,7 +247,8 @@ cdef void allow_one_producer(ProduceState* state) noexcept nogil:
 
 
 cdef bint is_internal_topic(const string& name) noexcept nogil:
-    return name.compare(b"__consumer_offsets") == 0 or name.compare(b"__transaction_state") == 0 or name.compare(b"__share_group_state") == 0
+    return (name.compare(b"__consumer_offsets") == 0 or name.compare(b"__transaction_state") == 0
+            or name.compare(b"__share_group_state") == 0)
 
 
 cdef bint from_admin_client(Frame* frame) noexcept nogil:
@@ -371,6 +372,7 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
     cdef vector[size_t] parked
     cdef vector[size_t] unverified
     cdef bint wants_segment = False
+    cdef int64_t wait_ms
     cdef bint wants_worker = False
     cdef int64_t work = INLINE_WORK
     cdef size_t i
@@ -456,8 +458,8 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         return False
     if wants_segment:
         if state.segment_deadline_ns == 0:
-            state.segment_deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms,
-                                                                      <int>SEGMENT_WAIT_MS) * NS_PER_MS
+            wait_ms = max(state.timeout_ms, <int>SEGMENT_WAIT_MS)
+            state.segment_deadline_ns = monotonic_ns() + wait_ms * NS_PER_MS
         outcome.kind = OUTCOME_PARKED
         outcome.deadline_ns = state.segment_deadline_ns
         outcome.parked = state

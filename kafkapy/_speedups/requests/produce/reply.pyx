@@ -3,13 +3,14 @@
     frame               size int32 | correlation id int32 | v9+: tagged fields (response header v1)
     responses           array of topics
       topic             v0-12: name string | v13: topic id uuid | partition responses | v9+: tagged fields
-      partition         index int32 | error code int16 | base offset int64 | v2+: log append time ms int64 (-1:
-                        CreateTime) v5+: log start offset int64 v8+: record errors: array of (batch index int32, message
-                        nullable string, v9+: tagged fields)
+      partition         index int32 | error code int16 | base offset int64
+                        v2+: log append time ms int64 (-1: CreateTime)
+                        v5+: log start offset int64
+                        v8+: record errors: array of (batch index int32, message nullable string, v9+: tagged fields)
                              error message nullable string
                         v9+: tagged fields, of which v10+ tag 0: current leader (id int32, epoch int32, tagged fields)
     v1+: throttle time  int32, ms
-    v9+: tagged fields  of which v10+ tag 0: node endpoints (data_plane.pyx)
+    v9+: tagged fields  of which v10+ tag 0: node endpoints (requests/data_plane.pyx)
 
 Strings and arrays are compact from v9 on.
 """
@@ -44,7 +45,8 @@ cdef enum:
     CURRENT_LEADER_SIZE = 4 + 4 + 1     # id, epoch, its own empty tagged fields
 
 cdef const char* NULL_KEY_MESSAGE = b"a record without a key on a compacted topic"
-cdef const char* TIMESTAMP_MESSAGE = b"the record's timestamp is outside message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+cdef const char* TIMESTAMP_MESSAGE = (b"the record's timestamp is outside message.timestamp.before.max.ms "
+                                      b"and message.timestamp.after.max.ms")
 
 
 cdef bint tells_leader(ProducePartition* partition, int16_t version) noexcept nogil:
@@ -71,7 +73,9 @@ cdef void write_partition(ProducePartition* partition, int16_t version, ByteBuff
             if not partition.message.empty():
                 write_string(out, partition.message.data(), <int32_t>partition.message.size(), flexible)
             else:
-                text = NULL_KEY_MESSAGE if partition.result.record_errors[i].problem == RECORD_NULL_KEY else TIMESTAMP_MESSAGE
+                text = TIMESTAMP_MESSAGE
+                if partition.result.record_errors[i].problem == RECORD_NULL_KEY:
+                    text = NULL_KEY_MESSAGE
                 write_string(out, text, <int32_t>strlen(text), flexible)
             if flexible:
                 write_unsigned_varint(out, 0)

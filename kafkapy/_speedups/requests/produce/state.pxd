@@ -1,6 +1,6 @@
-"""What a Produce keeps from its first look to its reply; shared by produce_request.pyx and produce_response.pyx."""
+"""What a Produce keeps from its first look to its reply; shared by handle.pyx and reply.pyx."""
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
