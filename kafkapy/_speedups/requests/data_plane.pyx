@@ -1,4 +1,4 @@
-"""What all data-plane threads share: the tables, the counters and where other brokers are reached (see data_plane.pxd).
+"""The shared state of the data-plane threads: tables, counters, addresses of brokers (see data_plane.pxd).
 
 NodeEndpoints (Produce v10+, Fetch v16+; KIP-951), written here because both replies carry it:
 

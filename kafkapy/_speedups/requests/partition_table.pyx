@@ -1,4 +1,4 @@
-"""The partitions this broker hosts, by topic name and by topic id (see partition_table.pxd).
+"""The partitions of this broker, by topic name and by topic id (see partition_table.pxd).
 
 The control plane writes under the write lock with the GIL released; a Processor holds the read lock for one hash
 look-up. A reader leaves with a reference to the LogState, never with a pointer into the table, so a topic may be
