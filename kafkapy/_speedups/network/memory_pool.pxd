@@ -3,8 +3,8 @@
 Reservations and buffers are separate on purpose:
 
 * A *reservation* is bookkeeping: a frame reserves its announced size when it starts, which bounds the memory that peers
-  can make the broker hold. As in Kafka's SimpleMemoryPool a reservation succeeds while any byte is free, so one frame may
-  exceed the pool, and a frame larger than the pool can still pass.
+  can make the broker hold. As in Kafka's SimpleMemoryPool a reservation succeeds while any byte is free, so one frame
+  may exceed the pool, and a frame larger than the pool can still pass.
 * A *buffer* is memory. It grows as bytes arrive, so a frame that lies about its size holds a reservation and no memory.
 
 All Processors share the pool, which writes to the eventfd of a refused Processor when memory is free again.
