@@ -1,8 +1,8 @@
 """The state that all data-plane threads share, and the contract between the Processor and an API.
 
 The Processor owns connections and frames. It gives a decoded header and the body to an API of the table (apis.pyx),
-whose `handle` returns an `Outcome`. An API keeps its state across parking in an object of its own type (`ParkedState`)
-and knows nothing of sockets:
+whose `handle` returns an `Outcome`. An API keeps its state across parking in an object of its type (`ParkedState`) and
+knows nothing of sockets:
 
     OUTCOME_REPLY      outcome.send is the whole reply frame; the Processor sends it
     OUTCOME_NO_REPLY   acks=0 without an error; the channel is unmuted

@@ -164,7 +164,7 @@ cdef class DataPlane:
 
     @property
     def fetch_max_bytes(self):
-        """fetch.max.bytes of the broker: the most a Fetch reply carries, but for a first batch that is larger."""
+        """fetch.max.bytes of the broker: the limit of a Fetch reply, except for a larger first batch."""
         return self.state.fetch_max_bytes
 
     @fetch_max_bytes.setter

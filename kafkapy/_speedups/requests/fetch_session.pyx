@@ -408,7 +408,7 @@ cdef class FetchSessionCache:
         return count
 
     def clear(self):
-        """Closes all sessions; their clients start anew with FETCH_SESSION_ID_NOT_FOUND."""
+        """Closes all sessions; their clients start again with FETCH_SESSION_ID_NOT_FOUND."""
         with nogil:
             drop_sessions(self.state, ANY_TIME, 0)
 

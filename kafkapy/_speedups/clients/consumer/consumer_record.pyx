@@ -112,7 +112,7 @@ def wants_headers(deserialize):
     return True
 
 
-# Without the garbage collector: a record refers to nothing that can refer to it, but for what a caller puts into a
+# Without the garbage collector: a record refers to nothing that can refer to it, except what a caller puts into a
 # deserialized value.
 @cython.final
 @cython.no_gc

@@ -63,8 +63,8 @@ cdef struct IoMail:
     ClientRequest request
 
 cdef cppclass ClientIoState:
-    pthread_mutex_t mutex               # over mails, events, dropped and stop; nobody waits for the GIL while holding
-                                        # it
+    pthread_mutex_t mutex               # over mails, events, dropped and stop; no thread waits for the GIL while
+                                        # holding it
     vector[IoMail] mails
     vector[IoEvent] events
     vector[PyObject*] dropped           # references that only a holder of the GIL may drop
