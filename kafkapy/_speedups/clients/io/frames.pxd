@@ -11,7 +11,7 @@ from kafkapy._speedups.base.send cimport Send
 
 cdef class RequestFrame:
     """One request on its way out. Made on the loop's thread; a subclass says in `encode` how it looks on the wire."""
-    cdef public int correlation_id      # set by the loop before submit()
+    cdef public int correlation_id      # set by the loop before `submit`
     # The I/O thread calls it once, without the GIL. Appends the whole frame, its 4-byte size first, to `into`. 0, or
     # minus an errno: the request fails with it unsent. The object, and memory that it lends, lives until events()
     # returns its response or its failure.
@@ -20,7 +20,7 @@ cdef class RequestFrame:
 
 cdef class ResponseFrame:
     """What a response is read into."""
-    cdef public object context          # for the caller of submit(); unused here
+    cdef public object context          # for the caller of `submit`; unused here
     # The I/O thread calls it at most once, without the GIL. Takes over `memory` (malloc'ed: free() it in the end);
     # the frame without its size is memory[start:start + size], correlation id first. size is at least 4.
     cdef void parse(self, uint8_t* memory, int64_t start, int64_t size) noexcept nogil

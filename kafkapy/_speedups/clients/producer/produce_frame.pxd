@@ -34,7 +34,7 @@ cdef class ProduceRequestFrame(RequestFrame):
     cdef readonly list batches      # ProducerBatch, in the order of the request
     cdef readonly int version
     cdef readonly int64_t bytes_before      # of its batches before compression
-    cdef readonly int64_t bytes_encoded     # of the whole frame; 0 before encode()
+    cdef readonly int64_t bytes_encoded     # of the whole frame; 0 before `encode`
     cdef vector[FrameBatch] parts
     cdef vector[FrameTopic] topics
     cdef list names
