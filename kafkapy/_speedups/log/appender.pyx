@@ -81,7 +81,7 @@ cdef void end(WorkerAppend* append) noexcept nogil:
 
 
 cdef void append_again(void* owner, uint64_t token) noexcept nogil:
-    """There is a segment now, or the log has ended."""
+    """Runs the append again: a segment is ready, or the log has ended."""
     cdef WorkerAppend* append = <WorkerAppend*>owner
     if not log_workers_post(append.workers, append_work, append):
         append.result.error = ERROR_NOT_LEADER_OR_FOLLOWER
@@ -140,8 +140,7 @@ cdef void forget_slow(vector[LogWorkersState*]* slow, LogWorkersState* workers) 
 
 cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, int64_t* patience_ns,
                         vector[LogWorkersState*]* slow) noexcept nogil:
-    """Gives appends to their threads, and waits for those of directories that are not slow, while there is patience
-    left."""
+    """Gives appends to their threads, and waits a limited time for those of directories that are not slow."""
     cdef vector[WorkerAppend*] waited
     cdef LogWorkersState* workers
     cdef WorkerAppend* append
@@ -187,7 +186,7 @@ cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, i
 
 
 cdef class LogAppender:
-    """Appends for the coordinators. Made by KafkaServer; `append` and `take` are called on the control loop."""
+    """Appends for the coordinators. KafkaServer makes it; the control loop calls `append` and `take`."""
 
     def __cinit__(self, EventQueue events not None):
         self.state = new AppenderState()
@@ -219,9 +218,9 @@ cdef class LogAppender:
                 appender_unref(self.state)
 
     def append(self, PartitionLog log not None, bytes batches not None, int leader_epoch, object done):
-        """Appends whole batches with acks=all on a thread of the log's directory. `done` is called by `take` with the
-        offset after the last record, or with the KafkaError. False when the log has no threads: nothing happens.
-        Stopped threads leave the work to the caller's."""
+        """Appends whole batches with acks=all on a thread of the log's directory. `take` calls `done` with the offset
+        after the last record, or with the KafkaError. False, without an append, when the log has no threads. After a
+        stop of the threads the caller's thread appends."""
         cdef LogWorkers workers = log.append_workers
         cdef WorkerAppend* append
         if workers is None:
@@ -261,16 +260,15 @@ cdef class LogAppender:
         return True
 
     def hold(self):
-        """From here on appends are gathered, until `settle`. False when they are already: then `settle` is somebody
-        else's."""
+        """Gathers appends until `settle`. False when another caller gathers already, which then calls `settle`."""
         if self.held:
             return False
         self.held = True
         return True
 
     def settle(self):
-        """Does the gathered appends, and those that their `done` gathers, and calls `done` of those that do not take
-        long, as `take` does. A few ms at most go by in waiting. Returns the exceptions of the calls."""
+        """Runs the gathered appends, and those that their `done` gathers, and calls `done` of the quick ones, as `take`
+        does. Waits a few ms at most. Returns the exceptions of the calls."""
         cdef vector[WorkerAppend*] given
         cdef int64_t patience_ns = MOST_PATIENCE_NS
         failures = []
@@ -286,8 +284,7 @@ cdef class LogAppender:
         return failures
 
     def take(self):
-        """Calls `done` of the appends that have ended, and returns the exceptions of those calls: the answer to
-        APPENDED."""
+        """Calls `done` of the finished appends: the answer to APPENDED. Returns the exceptions of the calls."""
         cdef vector[WorkerAppend*] ended
         cdef const char* message
         cdef size_t i

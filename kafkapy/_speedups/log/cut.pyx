@@ -51,7 +51,7 @@ cdef enum:
 
 
 cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
-    """Forgets epochs, aborted transactions and snapshots that speak of offsets at or above `offset`."""
+    """Forgets epochs, aborted transactions and snapshots at or above `offset`."""
     while not private_of(log).history.epochs.empty() and private_of(log).history.epochs.back().start_offset >= offset:
         private_of(log).history.epochs.pop_back()
         private_of(log).epochs_version += 1

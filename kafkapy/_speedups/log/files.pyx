@@ -30,11 +30,11 @@ from kafkapy._speedups.log.state cimport active_segment, fire, lock_settled, swi
 
 
 cdef class LogFiles:
-    """The files of a log: what the functions here need of a PartitionLog, which is derived from it."""
+    """The files of a log: the base class of PartitionLog, for the functions here."""
 
 
 cdef void wake_changed(LogState* log, bint every) noexcept nogil:
-    """Takes the mutex, and wakes those whose condition holds now, or all."""
+    """Takes the mutex, and wakes the waiters whose condition holds now, or all."""
     cdef vector[Waiter] woken
     pthread_mutex_lock(&log.mutex)
     take_waiters_locked(log, every, &woken)

@@ -90,7 +90,7 @@ HOLE = COPY_HOLE
 
 
 cdef class FutureLogCopy:
-    """The copy of one log into its future log. Owns a buffer; used by one thread, except `stop`."""
+    """The copy of one log into its future log. Owns a buffer; one thread uses it, except for `stop`."""
 
     def __cinit__(self, PartitionLog log not None, PartitionLog future not None, CleanerThrottle pace not None):
         self.log = log
@@ -105,14 +105,14 @@ cdef class FutureLogCopy:
         free(self.buffer)
 
     def stop(self):
-        """Ends a `copy` under way at its next step, and all that follow. Any thread."""
+        """Ends the running `copy` at its next step, and all later ones. Any thread."""
         atomic_store(&self.stopped, 1)
 
     def copy(self, int64_t max_bytes):
-        """Copies what the future log lacks, about `max_bytes` at most: (outcome, bytes copied, offset).
+        """Copies missing batches to the future log, about `max_bytes` at most: (outcome, bytes copied, offset).
 
-        The offset says where the future log has to begin with MISALIGNED, and to end with HOLE. OSError when the
-        current log cannot be read.
+        The offset is the future log's new start with MISALIGNED, its new end with HOLE. OSError when the current log
+        cannot be read.
         """
         cdef int64_t copied = 0
         cdef int outcome
@@ -123,7 +123,7 @@ cdef class FutureLogCopy:
         return outcome, copied, self.offset
 
     def skip_hole(self, int64_t offset):
-        """Lets the future log end at `offset`, though it has no batch there: a segment that begins there says so.
+        """Moves the end of the future log to `offset`, where it has no batch, by a segment that begins there.
         OSError."""
         cdef LogState* future = self.future.state
         if self.future.size == 0:
@@ -137,11 +137,9 @@ cdef class FutureLogCopy:
         self.future.roll()
 
     def begin_swap(self):
-        """Holds changes of the log back and copies the rest. True: `end_swap` or `cancel_swap` has to follow, on this
-        thread.
+        """Holds back changes of the log and copies the rest. True: this thread must call `end_swap` or `cancel_swap`.
 
-        False, and nothing is changed, when the logs cannot be brought together now. OSError when a file cannot be read
-        or opened.
+        False without a change when the two logs cannot meet now. OSError when a file cannot be read or opened.
         """
         cdef int64_t copied = 0
         cdef int outcome = COPY_ENDED, failure = 0
@@ -182,8 +180,8 @@ cdef class FutureLogCopy:
         return outcome == COPY_CAUGHT_UP
 
     def end_swap(self, object storage):
-        """The directories have been renamed; `storage` is that of the log from here on. The future log is empty and
-        closed afterwards."""
+        """Installs the future log's segments after the renames; `storage` becomes the log's. The future log is then
+        empty and closed."""
         cdef LogState* log = self.log.state
         cdef LogState* future = self.future.state
         cdef vector[SegmentState*] taken
@@ -242,8 +240,7 @@ cdef class FutureLogCopy:
                 segment_unref(taken[i])
 
     def cancel_swap(self, object storage):
-        """The directories are as before; `storage` is the log's from here on. Nothing happens when no swap has
-        begun."""
+        """Ends a swap whose renames were undone; `storage` becomes the log's. Does nothing without a swap."""
         if self.swapping:
             self.log.storage = storage
             with nogil:
@@ -323,8 +320,8 @@ cdef class FutureLogCopy:
 
     cdef int put(self, int64_t size, int64_t expected, int64_t* copied) noexcept nogil:
         """Appends the whole batches of the buffer, in groups as large as an index entry is worth. The first one must
-        begin at `expected`, if that is not -1: a future log that ends below the log start begins anew, so that its
-        first segment is named after its first batch."""
+        begin at `expected`, if that is not -1: a future log that ends below the log start is started again, so that its
+        first segment has the name of its first batch."""
         cdef BatchHeader header
         cdef BatchStatus status
         cdef int64_t at = 0, group = 0, interval = self.future.state.config.index_interval_bytes

@@ -41,8 +41,8 @@ cdef cppclass IndexFile:
     bint last_known
     bint touched                    # the file may differ from its `entries`
     bint preallocated               # the file is `capacity` long
-    int64_t found_last              # number of the entry of the last look-up by offset: the next read finds this
-                                    # entry or the next one
+    int64_t found_last              # number of the entry of the last look-up by offset: the next read wants this entry
+                                    # or the one after it
 
 cdef cppclass OffsetIndexState:
     int64_t base_offset

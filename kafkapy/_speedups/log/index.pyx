@@ -225,7 +225,7 @@ cdef int offset_index_append(OffsetIndexState* index, int64_t offset, int64_t po
 
 
 cdef void drop_unreadable(IndexFile* file) noexcept nogil:
-    """The file cannot be read, so nobody knows which entries are above a new one: an index without entries is sound,
+    """The file cannot be read, so the entries above a new one are unknown: an index without entries is sound,
     only slower. Mutex held."""
     keep_entries(file, 0)
 

@@ -57,7 +57,7 @@ cdef struct LoadOutcome:
 
 
 cdef void forget_file(SegmentState* s) noexcept nogil:
-    """Closes the file again: an idle partition holds no descriptor. Only while nobody else knows the segment."""
+    """Closes the file again: an idle partition holds no descriptor. Only before any other thread knows the segment."""
     if s.records.fd >= 0 and not s.path.empty():
         close(file_records_take(s.records))
         segment_file_closed()

@@ -82,7 +82,7 @@ cdef int64_t close_idle_files(int64_t most) noexcept nogil:
 
 
 cdef void make_room() noexcept nogil:
-    """At the limit a quarter of the files goes at once, so that the search is rare."""
+    """Closes a quarter of the files at the limit, so that the search is rare."""
     cdef OpenFiles* files = open_files()
     cdef int64_t limit = atomic_load(&files.limit)
     close_idle_files(max(limit // 4, <int64_t>1) if limit > 0 else 64)
@@ -92,24 +92,24 @@ open_files().make_room = make_room
 
 
 def set_limit(int64_t limit, int64_t slack):
-    """From `limit` open segment files on, files that nobody uses are closed. Reads open no file beyond it, writes up to
-    `slack` more. 0: no limit."""
+    """Sets the number of open segment files beyond which idle ones are closed. Reads open no file beyond it, writes up
+    to `slack` more. 0: no limit."""
     atomic_store(&open_files().slack, slack)
     atomic_store(&open_files().limit, limit)
 
 
 def open_limit():
-    """How many segment files may be open; 0 for any number."""
+    """The limit of open segment files; 0: none."""
     return atomic_load(&open_files().limit)
 
 
 def open_count():
-    """How many segment files are open."""
+    """The number of open segment files."""
     return atomic_load(&open_files().count)
 
 
 def close_idle(int64_t most):
-    """Closes up to that many segment files that nobody uses; how many."""
+    """Closes up to `most` idle segment files; returns their number."""
     cdef int64_t closed
     with nogil:
         closed = close_idle_files(most)

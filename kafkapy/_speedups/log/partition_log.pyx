@@ -76,11 +76,11 @@ cdef int64_t next_log_id = 0
 
 
 cdef class PartitionLog(LogFiles):
-    """One partition's log as the control plane sees it. Owns one reference to the state that the data plane shares.
+    """The control plane's log of one partition. Owns one reference to the state that the data plane shares.
 
-    Made by LogManager (`kafkapy/log/loader.py` fills it). Any thread may call any method; each releases the GIL before
-    it takes the mutex. `storage` is a kafkapy.log.backends.base.LogStorage: it names, makes and removes files, and is
-    called without the mutex. Offsets are Kafka's; times are ms since the epoch.
+    LogManager makes it and `kafkapy/log/loader.py` fills it. Any thread may call any method; each releases the GIL
+    before it takes the mutex. `storage` is a kafkapy.log.backends.base.LogStorage, which names, makes and removes files
+    without the mutex. Offsets are Kafka's; times are ms since the epoch.
     """
 
     def __cinit__(self, str topic, int partition, object storage, object config, *, EventQueue events=None,
@@ -111,7 +111,7 @@ cdef class PartitionLog(LogFiles):
 
     @property
     def id(self):
-        """The handle that events of this log carry."""
+        """The handle of this log in events."""
         return self.state.id
 
     @property
@@ -154,11 +154,11 @@ cdef class PartitionLog(LogFiles):
 
     @property
     def recovery_point(self):
-        """Everything below is on disk (synced)."""
+        """The recovery point: all records below it are synced to disk."""
         return self.offsets()[4]
 
     def offsets(self):
-        """(log start, log end, high watermark, last stable offset, recovery point), all of one moment."""
+        """(log start, log end, high watermark, last stable offset, recovery point) at one moment."""
         cdef int64_t start, end, high_watermark, stable, recovery
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
@@ -215,14 +215,14 @@ cdef class PartitionLog(LogFiles):
         hold_segments(self.state, out)
 
     def counters(self):
-        """The log's counters as a dict; read without a lock, so they may be of slightly different moments."""
+        """The log's counters as a dict; without a lock, so not exactly of one moment."""
         return describe_counters(&self.state.counters)
 
     # ---- configuration and leadership ----
 
     def use_workers(self, LogWorkers segments not None, LogWorkers flushes not None, LogWorkers appends=None):
-        """From here on these threads make the log's segments, if its storage has `native_segments`, and do the syncs of
-        flush.messages; `appends` does the coordinators' appends (LogAppender)."""
+        """Sets the threads that make the log's segments, if its storage has `native_segments`, and do the syncs of
+        flush.messages; `appends` runs the coordinators' appends (LogAppender)."""
         cdef LogWorkersState* old_segments
         cdef LogWorkersState* old_flushes
         self.append_workers = appends
@@ -272,11 +272,11 @@ cdef class PartitionLog(LogFiles):
         return min(wanted, self.replica_count) if self.replica_count > 0 else wanted
 
     def become_leader(self, int leader_id, int leader_epoch, object in_sync_replicas=(), object replicas=()):
-        """This broker leads from here. `in_sync_replicas`: ids of the ISR, with or without this broker's own;
+        """Makes this broker the leader. `in_sync_replicas`: ids of the ISR, with or without this broker's own;
         `replicas`: ids of the assignment.
 
-        A replica outside both cannot fetch as a follower. min.insync.replicas asks for no more replicas than are
-        assigned; no `replicas` at all leave it as it is configured.
+        A replica outside both cannot fetch as a follower. The number of assigned replicas bounds min.insync.replicas;
+        without `replicas` the configured value holds.
         """
         cdef vector[int32_t] in_sync
         cdef vector[int32_t] assigned
@@ -299,13 +299,12 @@ cdef class PartitionLog(LogFiles):
             self.write_leader_epochs()
 
     def become_follower(self, int leader_id, int leader_epoch):
-        """Another broker leads (-1: none). Waiting requests are woken and will be answered NOT_LEADER_OR_FOLLOWER."""
+        """Makes another broker the leader (-1: none). Waiting requests get NOT_LEADER_OR_FOLLOWER."""
         with nogil:
             follow(self.state, leader_id, leader_epoch)
 
     def set_high_watermark(self, int64_t offset):
-        """Follower or start-up: takes over a high watermark, kept within [log start, log end]. Returns what it
-        became."""
+        """Sets the high watermark of a follower, or at start-up, within [log start, log end]. Returns the new one."""
         cdef vector[Waiter] woken
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
@@ -323,14 +322,14 @@ cdef class PartitionLog(LogFiles):
 
     @announce_high_watermark.setter
     def announce_high_watermark(self, bint value):
-        # Under the mutex, so that a caller who reads the high watermark next misses no change that was not announced.
+        # Under the mutex, so that a caller that reads the high watermark next misses no unannounced change.
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             self.state.announce_high_watermark = value
             pthread_mutex_unlock(&self.state.mutex)
 
     def follower_position(self, int replica_id, int64_t log_end_offset):
-        """A follower has fetched up to that offset; nothing happens when the assignment does not name it."""
+        """Notes the fetch position of a follower; ignores a replica outside the assignment."""
         with nogil:
             follower_fetched(self.state, replica_id, log_end_offset)
 
@@ -354,7 +353,7 @@ cdef class PartitionLog(LogFiles):
         return found, end
 
     def write_leader_epochs(self):
-        """Puts the leader epochs into their checkpoint file. OSError, then the log is offline."""
+        """Writes the leader epochs into their checkpoint file. OSError, then the log is offline."""
         try:
             self.storage.write_leader_epochs(self.leader_epochs())
         except OSError as error:
@@ -367,9 +366,9 @@ cdef class PartitionLog(LogFiles):
                          bint validated=True, int64_t now_ms=-1):
         """Appends whole batches; returns (base offset, last offset, log append time in ms or -1).
 
-        With api_version -1 (coordinators) several batches and control batches are taken; 0 and above applies the rules
-        of Produce. A KafkaError of the code that a client would see is raised. Makes the next segment itself when one
-        is due.
+        api_version -1 (coordinators) allows several batches and control batches; 0 and above applies the rules of
+        Produce. Raises the KafkaError with the code that a client would get. Makes the next segment itself when one is
+        due.
         """
         cdef AppendOptions options
         options.required_acks = <int8_t>required_acks
@@ -385,7 +384,7 @@ cdef class PartitionLog(LogFiles):
         return self.append(batches, &options, ORIGIN_CLIENT if api_version >= 0 else ORIGIN_COORDINATOR)
 
     def append_as_follower(self, bytes batches):
-        """Appends what a leader sent, with its offsets and epochs; returns (base offset, last offset, -1)."""
+        """Appends a leader's batches with their offsets and epochs; returns (base offset, last offset, -1)."""
         cdef AppendOptions options
         cdef int64_t epochs
         options.required_acks = 1
@@ -440,8 +439,8 @@ cdef class PartitionLog(LogFiles):
         """The first batch of records at or above the log start whose max timestamp is at least `timestamp` (ms): its
         bytes, or None.
 
-        The record itself is found by the caller (kafkapy.log.timestamps), because the batch may be compressed.
-        `end_offset`: look below it only; `start_offset`: only at batches that reach to it.
+        The caller finds the record (kafkapy.log.timestamps), because the batch may be compressed. `end_offset`: only
+        offsets below it count; `start_offset`: only batches that reach it.
         """
         return find_timestamp_bytes(self.state, timestamp, end_offset, start_offset)
 
@@ -456,7 +455,7 @@ cdef class PartitionLog(LogFiles):
     # ---- segments ----
 
     def prepare_segment(self):
-        """Makes the next segment's file, if none waits, so that the next roll only renames it. The answer to
+        """Makes the next segment's file, if none is ready, so that the next roll only renames it. The answer to
         SEGMENT_WANTED. OSError."""
         make_segment_ready(self)
 
@@ -468,21 +467,20 @@ cdef class PartitionLog(LogFiles):
     # ---- shortening, flushing, closing ----
 
     def truncate_to(self, int64_t offset):
-        """A follower drops what its leader does not have: from the batch that holds `offset` on. True when something
-        was dropped.
+        """Drops all from the batch that holds `offset` on, for a follower that follows its leader's log. True when it
+        dropped something.
 
         The producer state and the files follow. OSError, then the log is offline.
         """
         return truncate(self, offset)
 
     def truncate_fully_and_start_at(self, int64_t offset):
-        """Drops everything; the log goes on, empty, at `offset`. OSError; when files were touched already, the log is
-        offline."""
+        """Empties the log, which goes on at `offset`. OSError; if files were already changed, the log is offline."""
         truncate_fully(self, offset)
 
     def reload_producers(self, bint truncating=False):
-        """The producer state from snapshots and batches; snapshots above the log end are removed. `truncating`: a
-        truncation holds off appends."""
+        """Rebuilds the producer state from snapshots and batches; removes snapshots above the log end. `truncating`: a
+        truncation holds back appends."""
         from kafkapy._speedups.log.loading import rebuild_producers
 
         self.write_rolled_snapshots()
@@ -509,8 +507,7 @@ cdef class PartitionLog(LogFiles):
         return self.log_start_offset
 
     def delete_segments_below(self, int64_t offset):
-        """Removes closed segments that end at or below `offset`, which is kept at or below the high watermark. Their
-        base offsets.
+        """Removes closed segments that end at or below `offset` and the high watermark. Returns their base offsets.
 
         OSError, then the log is offline: a later deletion would leave a hole.
         """
@@ -520,15 +517,15 @@ cdef class PartitionLog(LogFiles):
         """Syncs everything up to the log end and moves the recovery point there; returns it. OSError, then the log is
         offline.
 
-        Below the recovery point nothing is read again after a crash. So what was derived from there, leader epochs
-        first of all, is on disk before.
+        Recovery reads nothing below the recovery point after a crash. So data derived from there, leader epochs first
+        of all, is on disk before.
         """
         sync_files(self)
         return self.recovery_point
 
     def flush_due(self):
-        """Syncs the messages of which flush.messages are there, and lets the appends go on that wait for it: the answer
-        to FLUSH_WANTED. OSError, then the log is offline. The recovery point stays."""
+        """Syncs the messages that flush.messages made due, and wakes the appends that wait for it: the answer to
+        FLUSH_WANTED. OSError, then the log is offline. The recovery point stays."""
         cdef int failure
         with nogil:
             failure = flush_if_due(self.state)
@@ -536,7 +533,7 @@ cdef class PartitionLog(LogFiles):
             raise OSError(failure, strerror(failure).decode(), self.storage.directory)
 
     def seal_segments(self):
-        """Cuts the indexes of closed segments to size and writes the snapshots taken at their end: the answer to
+        """Cuts the indexes of closed segments to size and writes the snapshots of their ends: the answer to
         SEGMENT_ROLLED. OSError."""
         seal_files(self)
 
@@ -546,12 +543,12 @@ cdef class PartitionLog(LogFiles):
         return describe_aborted(self.state, start, end)
 
     def producers(self):
-        """What is known of each producer, as dicts (DescribeProducers)."""
+        """The state of each producer, as dicts (DescribeProducers)."""
         return describe_producers(self.state)
 
     @property
     def producer_id_expiration_ms(self):
-        """producer.id.expiration.ms: how long an idle producer is remembered."""
+        """producer.id.expiration.ms: the life of an idle producer's state."""
         cdef int64_t expiration_ms
         with nogil:
             # A truncation puts another state in the place of this one.
@@ -568,7 +565,7 @@ cdef class PartitionLog(LogFiles):
             pthread_mutex_unlock(&self.state.mutex)
 
     def expire_producers(self, int64_t now_ms):
-        """Forgets producers idle for producer.id.expiration.ms without an open transaction; how many."""
+        """Forgets producers idle for producer.id.expiration.ms without an open transaction; returns their number."""
         cdef int32_t count
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
@@ -577,24 +574,24 @@ cdef class PartitionLog(LogFiles):
         return count
 
     def rewrite_transaction_indexes(self, int64_t first_base):
-        """Makes the .txnindex of segments from `first_base` on say what is known of aborted transactions: after a
-        truncation or recovery. OSError."""
+        """Writes the known aborted transactions into the .txnindex of segments from `first_base` on, after a truncation
+        or recovery. OSError."""
         if self.storage.directory:
             write_transaction_indexes(self.state, self.storage, first_base)
 
     def take_producer_snapshot(self):
-        """Writes `<log end>.snapshot`, unless one of that offset was written; its offset, or None."""
+        """Writes `<log end>.snapshot`, unless that snapshot exists; returns its offset, or None."""
         if not self.storage.directory:
             return None
         self.write_rolled_snapshots()
         return write_snapshot(self.state, self.storage)
 
     def write_rolled_snapshots(self):
-        """Writes the producer snapshots that rolls have left."""
+        """Writes the producer snapshots of past rolls."""
         write_snapshots_of_rolls(self.state, self.storage)
 
     def go_offline(self, int failure):
-        """The log directory has failed: every operation answers KAFKA_STORAGE_ERROR from here."""
+        """Takes the log offline after a failure of its directory: every operation answers KAFKA_STORAGE_ERROR."""
         cdef vector[Waiter] woken
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
@@ -604,8 +601,7 @@ cdef class PartitionLog(LogFiles):
             fire(&woken)
 
     def mark_deleted(self):
-        """The partition is deleted: requests are answered NOT_LEADER_OR_FOLLOWER. Files are the log manager's
-        business."""
+        """Marks the partition as deleted: requests get NOT_LEADER_OR_FOLLOWER. The log manager removes the files."""
         cdef vector[Waiter] woken
         cdef vector[SegmentState*] held
         cdef size_t i
@@ -626,6 +622,6 @@ cdef class PartitionLog(LogFiles):
                 segment_unref(held[i])
 
     def close(self):
-        """Clean end: nothing is taken any more, indexes are cut to size, a waiting segment is removed. Does not sync;
-        see flush. OSError."""
+        """Closes the log cleanly: ends appends, cuts indexes to size, removes a prepared segment. Does not sync; see
+        flush. OSError."""
         close_files(self)

@@ -230,11 +230,11 @@ cdef bint producer_is_verified(ProducerStateManager* state, const BatchHeader* h
 
 
 cdef void end_verification(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
-    """A transactional batch or a marker is in the log: who was told before it that the transaction is open has to ask
-    again.
+    """Ends a verification after a transactional batch or a marker: an earlier answer of the coordinator no longer
+    holds.
 
-    Not so when each transaction has an epoch of its own and the marker has that of the batch which waits: then it ends
-    the transaction before."""
+    Except when each transaction has a new epoch and the marker has the waiting batch's epoch: it then ends the
+    transaction before."""
     cdef unordered_map[int64_t, Verification, SeededHash].iterator found = state.verifications.find(header.producer_id)
     cdef Verification* known
     if found == state.verifications.end():
@@ -373,7 +373,7 @@ cdef bint expired(ProducerStateManager* state, const ProducerEntry* entry, int64
 
 
 cdef int32_t producer_expire(ProducerStateManager* state, int64_t now_ms) noexcept nogil:
-    """How many were forgotten."""
+    """Forgets expired producers; returns their number."""
     cdef unordered_map[int64_t, ProducerEntry, SeededHash].iterator at = state.producers.begin()
     cdef unordered_map[int64_t, Verification, SeededHash].iterator waiting = state.verifications.begin()
     cdef int32_t count = 0

@@ -260,7 +260,7 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
             break
         segment_unref(segment)
         pthread_mutex_lock(&log.mutex)
-        # Segments may have been deleted meanwhile, so the number is looked up anew.
+        # Segments may have been deleted meanwhile, so the number is looked up again.
         index = floor_segment(log, segment_next_base(log, sought))
         if index < 0 or index >= <int64_t>log.segments.size():
             pthread_mutex_unlock(&log.mutex)

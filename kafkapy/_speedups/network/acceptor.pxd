@@ -1,9 +1,9 @@
 """The accept loop of one listener: a thread that never takes the GIL.
 
-For every connection: wait for the quotas (connection_quotas.pxd), accept, set the socket's options, hand it to the next
-Processor in turn. When the process is out of descriptors it pauses, instead of spinning on a listen socket that stays
-readable. A line about that, or about the limit of connections, is logged at most once a minute; meanwhile clients wait
-in the backlog.
+For every connection the Acceptor waits for the quotas (connection_quotas.pxd), accepts, sets the socket's options, and
+gives the connection to the next Processor in turn. Without free descriptors it pauses, instead of spinning on a listen
+socket that stays readable. It logs a line about that, or about the limit of connections, at most once a minute; clients
+wait in the backlog meanwhile.
 """
 
 from libc.stdint cimport int16_t, int64_t
@@ -15,7 +15,7 @@ from kafkapy._speedups.network.mailbox cimport Mailbox
 cdef cppclass AcceptorState:
     ConnectionRegistryState* registry
     int listen_fd
-    int event_fd                # written to stop it, and by the quotas
+    int event_fd                # written to by a stop and by the quotas
     int64_t stop                # atomic
     int16_t listener_index
     bint privileged
@@ -23,8 +23,8 @@ cdef cppclass AcceptorState:
     int same_host_send_buffer
     vector[Mailbox*] mailboxes
     size_t next
-    int64_t failure_said_ns     # when a line about accept's errors was logged, 0: never
-    int64_t full_said_ns        # the same, of the limit of connections
+    int64_t failure_said_ns     # time of the last log line about errors of accept, 0: never
+    int64_t full_said_ns        # the same for the limit of connections
 
 cdef class Acceptor:
     cdef AcceptorState* state

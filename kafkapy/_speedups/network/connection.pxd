@@ -1,8 +1,8 @@
-"""What is known about one connection by both planes, and the registry of all of them.
+"""One connection as both planes know it, and the registry of all connections.
 
-A ConnectionInfo is made by the Acceptor, used by the Processor that owns the connection, and seen by Python through a
-NetworkRequest or `ConnectionRegistry.connections()`. It outlives the socket for as long as somebody holds a reference:
-a request that Python still works on keeps the authorization cache that its answer goes into.
+The Acceptor makes a ConnectionInfo, the Processor that owns the connection uses it, and Python sees it through a
+NetworkRequest or `ConnectionRegistry.connections()`. It outlives the socket while anything holds a reference: Python's
+work on a request keeps the authorization cache that the answer goes into.
 """
 
 from libc.stdint cimport int16_t, int64_t
@@ -27,7 +27,7 @@ cdef enum LoggerNumber:             # argument of EVENT_LOG_LINE is level * 100 
 
 cdef enum CloseReason:
     CLOSED_BY_PEER = 0
-    CLOSED_BY_BROKER = 1            # bad frame, refused request, Python asked for it
+    CLOSED_BY_BROKER = 1            # bad frame, refused request, or on request of Python
     CLOSED_IDLE = 2
     CLOSED_EXCESS = 3               # made room for an inter-broker connection
     CLOSED_AT_STOP = 4
@@ -41,7 +41,7 @@ cdef cppclass ConnectionInfo:
     string local_host
     int local_port
     int16_t listener_index
-    bint privileged                 # came by the inter-broker listener
+    bint privileged                 # of the inter-broker listener
     int64_t created_ms              # wall clock
     int64_t bytes_in                # atomics from here
     int64_t bytes_out
@@ -73,7 +73,7 @@ cdef void network_log(ConnectionRegistryState* r, int level, int logger, const c
 cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port,
                                      const string& local_host, int local_port, int16_t listener_index,
                                      bint privileged) noexcept nogil
-# The socket is closed: takes it out of the registry and the quotas, and tells Python if it asked.
+# Removes a connection from registry and quotas after its socket is closed; posts the event that Python asked for.
 cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil
 cdef inline void connection_ref(ConnectionInfo* info) noexcept nogil:
     atomic_add(&info.references, 1)
@@ -84,9 +84,9 @@ cdef inline void connection_unref(ConnectionInfo* info) noexcept nogil:
         connection_free(info)
 
 
-# The last reference is gone.
+# Frees a connection after its last reference.
 cdef void connection_free(ConnectionInfo* info) noexcept nogil
-# Python wants EVENT_CONNECTION_CLOSED for it; posted at once when the connection is closed already.
+# Asks for EVENT_CONNECTION_CLOSED; posts it at once for a closed connection.
 cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* info) noexcept nogil
 
 cdef class ConnectionRegistry:

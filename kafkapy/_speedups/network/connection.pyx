@@ -1,4 +1,4 @@
-"""Connections as both planes know them (see connection.pxd)."""
+"""Connections and their registry (see connection.pxd)."""
 
 cimport cython
 from cython.operator cimport dereference, preincrement

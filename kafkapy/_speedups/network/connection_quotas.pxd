@@ -1,9 +1,9 @@
-"""How many connections may be open: broker-wide, per listener, per IP address, and how fast they may be made.
+"""The limits on connections: broker-wide, per listener, per IP address, and their rate.
 
-As Kafka's ConnectionQuotas: an address over its limit is refused at once; a full broker or listener makes the Acceptor
-wait, so clients queue in the listen backlog. The inter-broker listener, when it is not the only one, is exempt from the
-broker-wide limit, and each of its connections over the limit costs the least recently used connection of another
-listener.
+As in Kafka's ConnectionQuotas, an address over its limit is refused at once; a full broker or listener makes the
+Acceptor wait, so clients queue in the listen backlog. The inter-broker listener, when it is not the only one, is exempt
+from the broker-wide limit, and each of its connections over the limit closes the least recently used connection of
+another listener.
 """
 
 from libc.stdint cimport int64_t
@@ -35,15 +35,15 @@ cdef cppclass ConnectionQuotasState:
     unordered_map[string, int64_t] per_ip
     vector[int] waiting_fds     # eventfds of Acceptors that wait for a slot
 
-# 0: a connection may be accepted now (its rate token is taken); -1: none until one is closed, event_fd will be written
-# then; else ns to wait for the rate limit.
+# 0: accept a connection now (its rate token is taken); -1: wait until a connection closes, which writes to event_fd;
+# else ns to wait for the rate limit.
 cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, int64_t now_ns) noexcept nogil
-# No connection came: its rate token is given back.
+# Returns the rate token when no connection came.
 cdef void quota_put_back(ConnectionQuotasState* q, int listener) noexcept nogil
-# Counts a connection; 0 and nothing counted when its address has its maximum, which is put into `maximum`.
+# Counts a connection. 0, without counting, when its address has its maximum, which `maximum` gets.
 cdef bint quota_admit(ConnectionQuotasState* q, int listener, const string& host, int64_t* maximum) noexcept nogil
 cdef void quota_release(ConnectionQuotasState* q, int listener, const string& host) noexcept nogil
-# Nothing will be written to this eventfd any more (its Acceptor is going).
+# Forgets the eventfd of an Acceptor that ends.
 cdef void quota_forget(ConnectionQuotasState* q, int event_fd) noexcept nogil
 cdef bint quota_exceeded(ConnectionQuotasState* q) noexcept nogil
 

@@ -145,7 +145,7 @@ cdef class ConnectionQuotas:
     the limits at any time (max.connections and its kin are dynamic), which wakes waiting Acceptors."""
 
     def __cinit__(self, int listeners, int inter_broker_listener=-1):
-        """inter_broker_listener: index of that listener; -1 or a single listener: nobody is exempt."""
+        """inter_broker_listener: index of that listener; -1 or a single listener: no listener is exempt."""
         cdef ListenerQuota quota
         cdef int i
         if listeners < 1 or inter_broker_listener >= listeners:

@@ -1,9 +1,8 @@
-"""What other threads tell a Processor: partitions that wake its parked requests, Python's replies, new connections.
+"""Mails of other threads to a Processor: wakes of parked requests, Python's replies, new connections.
 
-A Mailbox never goes away while the process lives: a partition may call `mailbox_wake` a moment after the request was
-cancelled, because wakes happen outside its mutex. When a Processor ends, its Mailbox (and its eventfd) goes to a list
-of idle ones and is used again by a later Processor. Tokens are unique in the process, so a late wake finds nothing and
-does nothing.
+A Mailbox is never freed: a partition may call `mailbox_wake` a moment after its request was cancelled, because wakes
+happen outside the partition's mutex. When a Processor ends, its Mailbox (and its eventfd) goes to a list of idle ones
+for a later Processor. Tokens are unique in the process, so a late wake finds nothing and does nothing.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -14,18 +13,18 @@ from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.network.connection cimport ConnectionInfo, ConnectionRegistryState
 
 cdef enum MailKind:
-    MAIL_WAKE = 0               # token: a parked request is to look again
-    MAIL_RESUME = 1             # token: Python answered what the request asked
+    MAIL_WAKE = 0               # token: a parked request must check again
+    MAIL_RESUME = 1             # token: Python has answered the request's question
     MAIL_REPLY = 2              # token, send: Python's reply
-    MAIL_NO_REPLY = 3           # token: Python is done with the request and there is nothing to send
-    MAIL_CLOSE = 4              # token: Python wants the request's connection closed
+    MAIL_NO_REPLY = 3           # token: Python has finished the request without a reply
+    MAIL_CLOSE = 4              # token: Python closes the request's connection
     MAIL_CONNECTION = 5         # info, fd: a new connection
     MAIL_CLOSE_CONNECTION = 6   # token: the connection's id
-    MAIL_LOOK = 7               # the RequestChannel has room again, the memory pool has memory again, or a stop was
-                                # asked for
-    MAIL_SENT = 9               # token: the connection's id; another thread has sent what its transport took
+    MAIL_LOOK = 7               # the RequestChannel has room again, the memory pool has memory again, or a stop has
+                                # begun
+    MAIL_SENT = 9               # token: the connection's id; another thread has sent a part of its reply
                                 # (channel.sent_status)
-    MAIL_OUTCOME = 8            # token: another thread has worked on the request, and left its outcome in it
+    MAIL_OUTCOME = 8            # token: another thread has worked on the request and left the outcome in it
                                 # (pending_return)
 
 cdef struct Mail:
@@ -38,24 +37,24 @@ cdef struct Mail:
 cdef cppclass Mailbox:
     pthread_mutex_t mutex
     vector[Mail] mails
-    vector[uint64_t] own_wakes      # by the Processor's own thread: no lock, no eventfd
+    vector[uint64_t] own_wakes      # of the Processor's own thread: no lock, no eventfd
     int64_t owner                   # atomic: the Processor's thread
     int event_fd
-    bint open                       # under the mutex; what comes later is dropped
-    bint signalled                  # under the mutex: the eventfd says that there are mails
+    bint open                       # under the mutex; a closed box drops its mails
+    bint signalled                  # under the mutex: the eventfd is readable
     ConnectionRegistryState* registry
 
-# NULL when no eventfd can be had.
+# A Mailbox; NULL when the system has no eventfd left.
 cdef Mailbox* mailbox_take(ConnectionRegistryState* registry) noexcept nogil
-# No mail is taken any more; what was left is dropped.
+# Closes a Mailbox and drops its mails.
 cdef void mailbox_give_back(Mailbox* box) noexcept nogil
-# That thread (thread_self; 0: none) reads this box from now on.
+# Sets the reading thread (thread_self; 0: none).
 cdef void mailbox_attach(Mailbox* box, int64_t owner) noexcept nogil
-# Takes over what the mail carries, also when the box is closed.
+# Posts a mail. Takes over its contents, even if the box is closed.
 cdef void mailbox_post(Mailbox* box, const Mail* mail) noexcept nogil
 cdef void mailbox_post_token(Mailbox* box, int kind, uint64_t token, Send* send) noexcept nogil
-# From here on the calling thread's mails wake nobody, until it lets go of them or has posted MAILS_HELD of them: a
-# thread that is woken by the first of many takes turns with the one that writes them.
+# Holds back the wakes of the calling thread's mails, until it releases them or has posted MAILS_HELD mails: a thread
+# that the first of many mails wakes would compete with the thread that writes them.
 cdef void mailbox_hold() noexcept nogil
 cdef void mailbox_let_go() noexcept nogil
 # The wake_function of parked requests: owner is their Mailbox.

@@ -1,13 +1,13 @@
-"""The bound on memory held by request frames (queued.max.request.bytes), and the recycling of large receive buffers.
+"""The bound on memory of request frames (queued.max.request.bytes), and the reuse of large receive buffers.
 
-Two things that are apart on purpose:
+Reservations and buffers are separate on purpose:
 
-* A *reservation* is bookkeeping: a frame reserves the size it announces when it starts, so that the sum of what peers
-  may make the broker hold is bounded. As in Kafka's SimpleMemoryPool a reservation succeeds while anything at all is
-  free, so the pool may be exceeded by one frame and a frame larger than the pool can still pass.
+* A *reservation* is bookkeeping: a frame reserves its announced size when it starts, which bounds the memory that peers
+  can make the broker hold. As in Kafka's SimpleMemoryPool a reservation succeeds while any byte is free, so one frame
+  may exceed the pool, and a frame larger than the pool can still pass.
 * A *buffer* is memory. It grows as bytes arrive, so a frame that lies about its size holds a reservation and no memory.
 
-Shared by all Processors. Whoever is refused is told through its eventfd when memory is free again.
+All Processors share the pool, which writes to the eventfd of a refused Processor when memory is free again.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -16,16 +16,16 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.base.posix cimport atomic_load, pthread_mutex_t
 
 cdef enum:
-    POOL_SMALLEST_CLASS = 16 * 1024         # smaller buffers are left to malloc
-    POOL_CLASSES = 8                        # 16 KiB, 32 KiB ... 2 MiB; larger ones are left to malloc too
+    POOL_SMALLEST_CLASS = 16 * 1024         # smaller buffers come from malloc
+    POOL_CLASSES = 8                        # 16 KiB, 32 KiB ... 2 MiB; larger buffers come from malloc
     POOL_RECYCLED_LIMIT = 16 * 1024 * 1024  # bytes kept for reuse
 
 cdef cppclass MemoryPoolState:
     int64_t limit               # bytes; -1: unlimited
     int64_t reserved            # atomic
-    int64_t starving            # atomic; 1 when somebody was refused since the last wake
-    int64_t refused             # atomic; how often a reservation was refused
-    pthread_mutex_t mutex       # guards what follows
+    int64_t starving            # atomic; 1 after a refusal since the last wake
+    int64_t refused             # atomic; number of refused reservations
+    pthread_mutex_t mutex       # guards the fields below
     vector[int] event_fds       # of the Processors
     vector[uint8_t*] recycled[8]
     int64_t recycled_bytes
@@ -36,14 +36,14 @@ cdef inline bint pool_available(MemoryPoolState* pool) noexcept nogil:
 
 
 cdef bint pool_looked_again(MemoryPoolState* pool) noexcept nogil
-# 0 when the pool is exhausted: the caller will be woken through its eventfd.
+# Reserves bytes. 0 when the pool is exhausted, which later wakes the caller through its eventfd.
 cdef bint pool_try_reserve(MemoryPoolState* pool, int64_t size) noexcept nogil
-# Without asking, for bytes that are here already.
+# Reserves without a limit, for received bytes.
 cdef void pool_reserve(MemoryPoolState* pool, int64_t size) noexcept nogil
 cdef void pool_release(MemoryPoolState* pool, int64_t size) noexcept nogil
 cdef void pool_add_listener(MemoryPoolState* pool, int event_fd) noexcept nogil
 cdef void pool_remove_listener(MemoryPoolState* pool, int event_fd) noexcept nogil
-# At least `size` bytes, NULL when memory is out; capacity is what buffer_give_back wants to know.
+# A buffer of at least `size` bytes, NULL when memory is out; buffer_give_back needs the capacity.
 cdef uint8_t* buffer_take(MemoryPoolState* pool, size_t size, size_t* capacity) noexcept nogil
 cdef void buffer_give_back(MemoryPoolState* pool, uint8_t* data, size_t capacity) noexcept nogil
 # A larger buffer with the first `used` bytes kept; NULL (and the old one untouched) when memory is out.

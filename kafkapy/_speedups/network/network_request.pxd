@@ -1,4 +1,4 @@
-"""A request as Python sees it: to be answered, or to be given the decision that the data plane asks for."""
+"""A request for Python: to answer it, or to decide a question of the data plane."""
 
 from libc.stdint cimport int64_t
 from libcpp.string cimport string
@@ -7,10 +7,10 @@ from kafkapy._speedups.network.pending_request cimport PendingRequest
 
 cdef class NetworkRequest:
     cdef PendingRequest* pending        # referenced
-    cdef object channel                 # RequestChannel: keeps everything alive that the request points to
+    cdef object channel                 # RequestChannel: keeps the request's memory alive
     cdef bint answered
-    cdef int asked                      # AskKind, -1: nothing is asked
-    cdef int64_t authorizer_epoch       # when it came: a decision is as old as that
+    cdef int asked                      # AskKind, -1: no question
+    cdef int64_t authorizer_epoch       # at the arrival of the request: the age of a decision
 
     cdef str _get_text(self, string* field)
     cdef int _set_text(self, string* field, str value) except -1

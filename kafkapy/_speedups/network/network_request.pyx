@@ -1,6 +1,4 @@
-"""NetworkRequest: what the control plane is given for every request that the data plane does not finish itself (see
-network_request.pxd).
-"""
+"""NetworkRequest: a request that the control plane answers or decides (see network_request.pxd)."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer

@@ -1,10 +1,9 @@
-"""One request from the moment its frame is whole until its outcome is final.
+"""One request from its whole frame to its final outcome.
 
-Owned by reference count: one reference is the Processor's (as long as the connection lives and the outcome is not
-final), one is the RequestChannel's and then the NetworkRequest's while Python has it, or the worker's that works on it.
-Only one side works on it at a time: after it was handed to Python or a worker the Processor leaves it alone until the
-answer comes back by mail. The last reference cancels what is still parked, so that a connection that dies while a
-worker looks into its records pulls nothing from under that worker.
+A reference count owns it. The Processor has one reference while the connection lives and the outcome is not final; the
+RequestChannel and then the NetworkRequest have one while Python has the request, or a worker while it works. One side
+works on it at a time: after the Processor has given it to Python or a worker, it waits for the answer by mail. The last
+reference cancels a parked request, so a connection that dies frees nothing under a worker that reads its records.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -21,20 +20,20 @@ cdef cppclass PendingRequest:
     Mailbox* mailbox            # of the Processor that owns the connection
     MemoryPoolState* pool
     ConnectionInfo* connection  # referenced
-    const DataPlaneApi* api     # that serves it; NULL: Python does
+    const DataPlaneApi* api     # the API that serves it; NULL: Python
     Frame frame
     int64_t frame_size          # without the 4-byte size
-    bint unsupported_version    # ApiVersions in a version that is not known
-    uint8_t small[256]          # what frame points into, when it is as small as that
-    uint8_t* memory             # else, when owned; NULL while it lies in the Processor's scratch buffer
+    bint unsupported_version    # ApiVersions in an unknown version
+    uint8_t small[256]          # memory of a small frame
+    uint8_t* memory             # of a larger frame; NULL while it lies in the Processor's scratch buffer
     size_t capacity
     int64_t reserved            # bytes in the pool
-    void* parked                # state of the API that has parked it; NULL: not parked
-    Ask* ask                    # what Python must answer; NULL: nothing
-    bint away                   # another thread works on it, and brings it back by MAIL_OUTCOME; set and cleared by the
-                                # Processor
-    bint woken                  # a wake came while it was away: the Processor's
-    Outcome outcome             # what that thread left
+    void* parked                # state of its API; NULL: not parked
+    Ask* ask                    # the question for Python; NULL: none
+    bint away                   # another thread works on it and returns it by MAIL_OUTCOME; the Processor sets and
+                                # clears it
+    bint woken                  # a wake came while it was away; for the Processor
+    Outcome outcome             # of that thread
     PendingRequest* next_work   # in the queue of the worker pool
     PurgatoryEntry wait
     int64_t parked_ns           # monotonic, when it was parked or handed to Python
@@ -44,15 +43,14 @@ cdef cppclass PendingRequest:
 
 # A worker's part of an OUTCOME_WORKER.
 cdef void pending_work(PendingRequest* p) noexcept nogil
-# The end of another thread's work on a request that is away: p.outcome is filled, p.parked is what it says (NULL when
-# final). The Processor carries it out; when the connection is gone, the last reference drops it.
+# Ends another thread's work on a request: p.outcome is filled, p.parked is its state (NULL when final). The Processor
+# carries the outcome out; without the connection, the last reference drops it.
 cdef void pending_return(PendingRequest* p) noexcept nogil
-# In the memory of `kept`, when it is not NULL. `left`: see Frame.
+# A new request, in the memory of `kept` unless that is NULL. `left`: see Frame.
 cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Mailbox* mailbox, MemoryPoolState* pool,
                                  ConnectionInfo* connection, LeftMemory* left) noexcept nogil
 cdef void pending_ref(PendingRequest* p) noexcept nogil
-# May cancel a parked request, which locks partition mutexes: not with the GIL.
+# Drops a reference. May cancel a parked request, which locks partition mutexes: not with the GIL.
 cdef void pending_unref(PendingRequest* p) noexcept nogil
-# The same, and true when that was the last reference and the memory, still the caller's, may be used for another
-# request.
+# The same. True for the last reference: the caller keeps the memory, for another request.
 cdef bint pending_unref_keep(PendingRequest* p) noexcept nogil

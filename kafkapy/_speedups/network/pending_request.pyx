@@ -1,4 +1,4 @@
-"""Requests that are being handled (see pending_request.pxd)."""
+"""Requests from frame to outcome (see pending_request.pxd)."""
 
 from libc.stdint cimport int64_t
 

@@ -1,9 +1,9 @@
-"""The Processor: one network thread with its connections. Everything here runs on that thread and never takes the GIL.
+"""The Processor: one network thread with its connections, which never takes the GIL.
 
 A turn of its loop: wait for events; read and write the ready connections; carry out the mail of other threads; resume
-what was woken by this thread's own appends; expire deadlines and idle connections; free what was closed.
+requests that this thread's own appends woke; expire deadlines and idle connections; free closed connections.
 
-What is done with one connection is in channel_handler.pyx; here are the loop, the mail, time and the stop.
+processor.pyx holds the loop, the mail, the time and the stop; channel_handler.pyx holds the work on one connection.
 """
 
 from kafkapy._speedups.network.channel_handler cimport ProcessorState

@@ -1,8 +1,8 @@
-"""Delayed operations of one Processor: a heap of deadlines from which any entry can be taken out.
+"""Delayed operations of one Processor: a heap of deadlines with removal of any entry.
 
-A delayed fetch or produce completes either because a partition woke it (then its deadline is taken out) or because its
-deadline passed. Most complete early, so entries carry their place in the heap: removal is O(log n) and leaves nothing
-stale behind. Not shared between threads.
+A delayed fetch or produce completes because a partition wakes it, which removes its deadline, or because its deadline
+passes. Most complete early, so entries carry their place in the heap: removal is O(log n) and leaves nothing stale
+behind. Threads do not share a purgatory.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -18,7 +18,7 @@ cdef cppclass PurgatoryState:
 
 cdef void purgatory_add(PurgatoryState* p, PurgatoryEntry* entry, int64_t deadline_ns) noexcept nogil
 cdef void purgatory_remove(PurgatoryState* p, PurgatoryEntry* entry) noexcept nogil
-# The earliest entry if its deadline has passed, taken out; else NULL.
+# Removes and returns the earliest entry if its deadline has passed; else NULL.
 cdef inline PurgatoryEntry* purgatory_pop_expired(PurgatoryState* p, int64_t now_ns) noexcept nogil:
     if p.heap.empty() or p.heap[0].deadline_ns > now_ns:
         return NULL
@@ -27,7 +27,7 @@ cdef inline PurgatoryEntry* purgatory_pop_expired(PurgatoryState* p, int64_t now
     return entry
 
 
-# -1 when nothing waits.
+# The earliest deadline; -1 when nothing waits.
 cdef inline int64_t purgatory_next_deadline(PurgatoryState* p) noexcept nogil:
     return -1 if p.heap.empty() else p.heap[0].deadline_ns
 

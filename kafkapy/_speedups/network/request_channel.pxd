@@ -1,9 +1,8 @@
-"""The bridge between the planes: a bounded queue of requests to Python with an eventfd; replies go to the mailbox of
-the Processor.
+"""The bridge between the planes: a bounded queue of requests to Python with an eventfd.
 
-Any Processor pushes; one thread (the control loop) drains; replies may come from any thread. When the queue is full
-(queued.max.requests) a Processor keeps the request, its connection stays muted, and it is told when there is room.
-Requests that the data plane serves itself never wait here.
+Any Processor pushes; one thread (the control loop) drains; any thread may reply, through the Mailbox of the Processor.
+When the queue is full (queued.max.requests) a Processor keeps the request, its connection stays muted, and a mail tells
+it of free room. Requests that the data plane serves itself never wait here.
 """
 
 from libc.stdint cimport int64_t
@@ -23,13 +22,13 @@ cdef cppclass RequestChannelState:
     deque[PendingRequest*] requests     # each with a reference
     size_t limit
     int event_fd
-    bint signalled                      # under the mutex: the eventfd says that there are requests
+    bint signalled                      # under the mutex: the eventfd is readable
     vector[Mailbox*] waiting            # of Processors that found it full
     int64_t pushed                      # atomics from here
-    int64_t full                        # how often it was full
+    int64_t full                        # number of pushes that found it full
 
-# 0 when full: the mailbox gets MAIL_LOOK once there is room. On 1 the caller's extra reference has gone to the queue;
-# nobody is woken until channel_signal.
+# Pushes a request. 0 when full: the mailbox gets MAIL_LOOK once there is room. On 1 the queue has taken over a
+# reference of the caller; channel_signal then wakes the reader.
 cdef bint channel_push(RequestChannelState* channel, PendingRequest* request, Mailbox* mailbox) noexcept nogil
 
 cdef void channel_signal(RequestChannelState* channel) noexcept nogil

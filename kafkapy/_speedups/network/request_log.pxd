@@ -1,13 +1,13 @@
-"""What kafka.request.logger is told of the requests that the data plane serves itself (Produce, Fetch); nothing is done
-while it is off.
+"""The records of kafka.request.logger for requests that the data plane serves itself (Produce, Fetch).
 
-A record is made when the outcome of a request is final, because its frame is gone soon after, and posted when the last
-byte of the reply is out. The event's text (native byte order, no padding):
+The Processor makes a record at the final outcome of a request, because the frame is freed soon after, and posts it
+after the last byte of the reply. It does nothing while the log is off. The event's text (native byte order, no
+padding):
 
-    api key int16 | version int16 | correlation id int32 | listener index int16 | request bytes int64 | response bytes
-    int64 | local ns int64 | remote ns int64 | total ns int64 | body bytes int64 | client id size int32 (-1: null) |
-    peer host size int32 | principal size int32 | copied body size int32 (-1: not copied) | client id | peer host |
-    principal | body
+    api key int16 | version int16 | correlation id int32 | listener index int16 | request bytes int64 |
+    response bytes int64 | local ns int64 | remote ns int64 | total ns int64 | body bytes int64 |
+    client id size int32 (-1: null) | peer host size int32 | principal size int32 |
+    copied body size int32 (-1: not copied) | client id | peer host | principal | body
 """
 
 from libc.stdint cimport int64_t
@@ -19,17 +19,17 @@ from kafkapy._speedups.network.pending_request cimport PendingRequest
 
 cdef enum RequestLogLevel:
     REQUEST_LOG_OFF = 0
-    REQUEST_LOG_REQUESTS = 1        # DEBUG: one event a request
-    REQUEST_LOG_BODIES = 2          # TRACE: with a copy of its body, unless that is large
+    REQUEST_LOG_REQUESTS = 1        # DEBUG: one event per request
+    REQUEST_LOG_BODIES = 2          # TRACE: with a copy of a body that is not large
 
 cdef cppclass RequestRecord:
     int64_t connection
     string text
 
-# The request's frame must still be there.
+# Makes the record of a request, whose frame must still exist.
 cdef RequestRecord* request_record_new(int64_t level, ConnectionRegistryState* registry,
                                        PendingRequest* pending) noexcept nogil
-# Takes over the record.
+# Posts a record and takes it over.
 cdef void request_record_post(EventQueueState* events, RequestRecord* record, int64_t response_bytes,
                               int64_t total_ns) noexcept nogil
 cdef void request_record_free(RequestRecord* record) noexcept nogil

@@ -1,10 +1,10 @@
 """The Selector: epoll over the connections of one Processor, with muting and idle expiry. Single-threaded.
 
 A channel is muted while it has a request in flight, while the memory pool is exhausted, and while the broker stops.
-Muting is lazy: the interest in EPOLLIN is given up only when bytes arrive on a muted channel, because most clients send
-nothing before they have their reply, and then a muted request costs no system call. A peer that goes away while its
-channel is muted is noticed through EPOLLRDHUP, once: the interest in it is given up with the first notice, so that a
-half-closed peer cannot make the loop spin.
+Muting is lazy: the Selector drops its interest in EPOLLIN only when bytes arrive on a muted channel, because most
+clients send nothing before they have their reply, and then muting costs no system call. EPOLLRDHUP reports a peer that
+goes away while its channel is muted, once: the first report drops that interest, so a half-closed peer cannot make the
+loop spin.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -25,22 +25,22 @@ cdef cppclass KafkaChannel:
     """One connection. Owned by its Processor's thread."""
     Transport transport
     ConnectionInfo* info        # referenced
-    uint32_t interest           # what epoll is asked for
+    uint32_t interest           # the events of epoll
     int mute                    # MuteReason bits
-    bint closed                 # taken out; freed at the end of the loop's turn
+    bint closed                 # removed; freed at the end of the loop's turn
     bint peer_done              # the peer has shut down its side
     bint close_after_send
-    bint away                   # a thread that was left behind sends its reply: nobody else touches transport and send
-    int sent_status             # what that came to (transport_send), and how many bytes
+    bint away                   # a thread left behind sends its reply: no other touches transport and send
+    int sent_status             # result of that transport_send, and its bytes
     int64_t sent_bytes
-    int close_reason            # of a channel that was closed meanwhile
-    bint is_ready               # in the Processor's list of channels with bytes at hand
+    int close_reason            # of a channel closed meanwhile
+    bint is_ready               # in the Processor's list of channels with received bytes
     # the idle list, least recently used first
     KafkaChannel* older
     KafkaChannel* newer
     int64_t active_ns           # monotonic
     # the frame being received, when it does not fit into one read
-    uint8_t head[4]             # of a size that is not whole
+    uint8_t head[4]             # of an incomplete size field
     int head_size
     uint8_t* frame              # buffer, starting with the size; NULL: none
     size_t frame_capacity
@@ -55,15 +55,14 @@ cdef cppclass KafkaChannel:
     # the request in flight, and its reply
     PendingRequest* request
     Send* send
-    RequestRecord* record       # of the request whose reply is being sent, for the request log; NULL: not logged
-    int send_api                # whose reply is being sent, for the counters
+    RequestRecord* record       # of the request with the current reply, for the request log; NULL: not logged
+    int send_api                # API of the current reply, for the counters
     int64_t send_received_ns
 
 cdef cppclass SelectorState:
     int epoll_fd
-    int timer_fd                # wakes the selector; asked for an earlier time only, so that few waits cost a system
-                                # call
-    int64_t timer_ns            # monotonic, when it does; 0: never
+    int timer_fd                # wakes the selector; set only to an earlier time, so that few waits cost a system call
+    int64_t timer_ns            # its time (monotonic); 0: never
     int64_t max_idle_ns         # -1: never
     KafkaChannel* oldest
     KafkaChannel* newest
@@ -81,8 +80,8 @@ cdef int selector_open(SelectorState* s, int wake_fd, int64_t max_idle_ns) noexc
 cdef void selector_close(SelectorState* s) noexcept nogil
 cdef int selector_add(SelectorState* s, KafkaChannel* channel, int64_t now_ns) noexcept nogil
 cdef void selector_remove(SelectorState* s, KafkaChannel* channel) noexcept nogil
-# Waits until due_ns (monotonic; 0: not at all, -1: no limit) or until something is ready, sometimes earlier; fills
-# events and ready. The eventfd is the event with a NULL pointer, the timer the one with the selector's. Gives the time
+# Waits until due_ns (monotonic; 0: not at all, -1: no limit) or until a descriptor is ready, sometimes earlier; fills
+# events and ready. The event of the eventfd has a NULL pointer, that of the timer the selector's. Returns the time
 # (monotonic ns) after the wait.
 cdef int64_t selector_poll(SelectorState* s, int64_t due_ns, int64_t now_ns) noexcept nogil
 cdef void selector_timer_rang(SelectorState* s) noexcept nogil

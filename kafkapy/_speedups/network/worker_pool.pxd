@@ -1,13 +1,11 @@
-"""Threads for the work of the data plane that would hold a network thread for too long: today the validation of large
-compressed batches.
+"""Threads for data-plane work that would hold a network thread for too long: validating large compressed batches.
 
-A Processor submits a request (OUTCOME_WORKER, requests/data_plane.pxd) and leaves it alone until its MAIL_OUTCOME
-comes; a thread of the pool works on it (`pending_work`) and posts that mail. The work is CPU alone: no lock of a
-partition, no disk, no Python, so no client can hold a worker for longer than its bytes explain. More threads than cores
-would gain nothing.
+A Processor submits a request (OUTCOME_WORKER, requests/data_plane.pxd) and leaves it alone until its MAIL_OUTCOME; a
+thread of the pool works on it (`pending_work`) and posts that mail. The work is CPU only: no lock of a partition, no
+disk, no Python, so a client's bytes bound the time of a worker. More threads than cores would gain nothing.
 
-The queue is linked through the requests and takes no memory. Its bound: one request of each connection, whose bytes
-count in the memory pool.
+The queue links the requests and takes no memory. It holds at most one request of each connection, whose bytes count in
+the memory pool.
 """
 
 from libc.stdint cimport int64_t
@@ -25,11 +23,11 @@ cdef cppclass WorkerPoolState:
     int64_t queued
     int64_t sleeping
     bint stopping
-    vector[pthread_t] threads       # of who starts and stops it
+    vector[pthread_t] threads       # for the thread that starts and stops the pool
     int64_t busy_ns                 # atomics from here
     int64_t done
 
-# Takes over a reference of the caller's. The pool runs or is stopping; what it has not begun when it stops is dropped.
+# Queues a request and takes over a reference. The pool runs or is stopping; a stop drops the waiting requests.
 cdef void worker_pool_submit(WorkerPoolState* pool, PendingRequest* request) noexcept nogil
 
 cdef class WorkerPool:

@@ -12,11 +12,11 @@ cdef struct Reader:
     Cursor cursor
     const unsigned char* start
     PyObject* source
-    bint bounded              # by what a broker takes from a client
-    bint patient              # lets go of the GIL now and then
+    bint bounded              # applies a broker's limits on requests
+    bint patient              # releases the GIL now and then
     int64_t elements          # of arrays, so far
-    int64_t memory            # bytes that the message takes, about, so far
-    int64_t yield_at          # when to let go of the GIL next
+    int64_t memory            # estimated bytes of the message so far
+    int64_t yield_at          # time of the next release of the GIL
 
 
 cdef void reader_init(Reader* r, Py_buffer* view, object source) noexcept

@@ -12,15 +12,15 @@ The wire format, in prose (Kafka's protocol guide, KIP-482 for the flexible form
   unsigned varint size and that many bytes, in ascending order of tag. A field equal to its default is left out; a tag
   that the declaration does not know is kept as raw bytes in `_unknown_tags` and written again.
 
-Hostile bytes: a length is compared with what is left before anything is allocated; an array count is compared with what
-is left divided by the smallest encoding of an element; nesting is bounded by the declarations, which cannot refer to
-themselves. A request that a broker decodes (`decode_request`) is bounded besides: MAX_ELEMENTS in an array, MAX_TAGS in
-a tagged section, and MAX_MEMORY bytes for all that it becomes, so that two bytes on the wire for each of fifty million
-empty structs cost no gigabytes.
+Hostile bytes: a length must not exceed the remaining bytes, and an array count not the remaining bytes divided by the
+smallest encoding of an element; both checks come before any allocation. The declarations, which cannot refer to
+themselves, bound the nesting. Further limits hold for a request that a broker decodes (`decode_request`): MAX_ELEMENTS
+in an array, MAX_TAGS in a tagged section, and MAX_MEMORY bytes for the decoded request, so that fifty million empty
+structs of two bytes each on the wire cost no gigabytes.
 
-Everything here runs with the GIL (control plane and clients). Produce and Fetch have decoders of their own in the data
-plane. What is `patient` is for worker threads: it lets go of the GIL every YIELD_NS for a moment, so that a message of
-any size holds nobody up.
+Everything here runs with the GIL (control plane and clients). The data plane has other decoders for Produce and Fetch.
+`patient` calls are for worker threads: they release the GIL every YIELD_NS for a moment, so that a message of any size
+does not stall other threads.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,4 +1,4 @@
-"""Lets go of large structures bit by bit (see discard.pxd)."""
+"""Frees large structures bit by bit (see discard.pxd)."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t

@@ -8,7 +8,7 @@ from kafkapy._speedups.protocol.message_plan cimport Plan
 
 cdef struct Writer:
     ByteBuffer out
-    int64_t until             # when to let go of the GIL, or to give up; 0: never
+    int64_t until             # time to release the GIL, or to give up; 0: never
     bint patient
 
 

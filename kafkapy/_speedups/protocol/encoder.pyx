@@ -1,8 +1,7 @@
-"""The writing half of the protocol codec: turns instances of message declarations into bytes, by their plans. The wire
-format is in codec.pyx.
+"""The writing half of the protocol codec: encodes instances of message declarations by their plans.
 
-What is `patient` is for worker threads: it lets go of the GIL every YIELD_NS for a moment, so that a message of any
-size holds nobody up.
+codec.pyx describes the wire format. `patient` calls are for worker threads: they release the GIL every YIELD_NS for a
+moment, so that a message of any size does not stall other threads.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -28,7 +28,7 @@ cdef enum Kind:
 
 
 cdef struct Op:
-    # One field of one struct in one version, ready to be run.
+    # One field of one struct in one version, ready to run.
     int kind
     bint compact
     bint nullable

@@ -1,8 +1,8 @@
-"""What a message declaration means in one version: a flat array of operations that the codec walks.
+"""The plan of a message declaration in one version: a flat array of operations that the codec walks.
 
-First come the fields on the wire, in order, then the tagged fields by tag, then the fields that the version does not
-carry (which decoding sets to their defaults, and which encoding checks to be at their defaults). A field that holds a
-struct, or an array of structs, points to the plan of that struct in the same version.
+First come the fields on the wire, in order, then the tagged fields by tag, then the fields that the version lacks
+(decoding sets them to their defaults, and encoding checks that they have their defaults). A field that holds a struct,
+or an array of structs, points to the plan of that struct in the same version.
 """
 
 from cpython.object cimport PyObject

@@ -1,4 +1,4 @@
-"""What declared structs are made of (see struct_base.pyx), for kernels that read and write their fields."""
+"""The memory layout of declared structs (see struct_base.pyx), for kernels that access their fields."""
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF

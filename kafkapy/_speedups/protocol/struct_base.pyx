@@ -1,8 +1,8 @@
-"""Instances of declared structs: slotted objects whose fields are reached by offset.
+"""Instances of declared structs: slotted objects with access to fields by offset.
 
 A struct class has one `__slots__` entry for each field. A slot is a pointer at a fixed offset in the instance, which
-the member descriptor of the class tells, so compiled code reads or writes a field with one load or store and no
-attribute lookup. Python code sees plain attributes.
+the class's member descriptor gives, so compiled code reads or writes a field with one load or store and no attribute
+lookup. Python code sees plain attributes.
 
 Everything here runs with the GIL.
 """

@@ -1,7 +1,7 @@
 """uuid.UUID from and to the 16 bytes of the wire (most significant byte first), without its constructor.
 
 uuid.UUID keeps one 128-bit integer in a slot. Its constructor checks and converts in Python; the bytes of the wire need
-neither, so instances are allocated and their slots are set here.
+neither, so this module allocates instances and sets their slots.
 
 Everything here runs with the GIL.
 """

@@ -1,5 +1,6 @@
-"""The table of the APIs that the data plane serves (see apis.pxd). A new one is a line here: {handle, resume, cancel,
-work}.
+"""The table of the APIs that the data plane serves (see apis.pxd).
+
+A new API is a line here: {handle, resume, cancel, work}.
 """
 
 from kafkapy._speedups.base.send cimport send_free

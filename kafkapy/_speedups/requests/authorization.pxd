@@ -1,8 +1,7 @@
-"""The data plane's side of authorization: look a decision up in the connection's cache, or note the question for
-Python.
+"""Authorization in the data plane: a look-up in the connection's cache, or a question for Python.
 
-The decisions are Python's (the authorizer plugin); the cache is the connection's own and is touched by its Processor
-only, so it has no lock.
+Python (the authorizer plugin) decides. Each connection has a cache, which only its Processor touches, so the cache has
+no lock.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -28,17 +27,17 @@ cdef enum:
 cdef enum Decision:
     DECISION_DENIED = 0
     DECISION_ALLOWED = 1
-    DECISION_UNKNOWN = 2            # the question was added to `questions`, once
+    DECISION_UNKNOWN = 2            # the question is in `questions`, once
 
-# When a request is done: drops a cache that hostile names have made too large. Never between a question and its answer,
-# or a request with more questions than the cache may hold would ask for ever.
+# After a request: drops a cache that hostile names have made too large. Never between a question and its answer, or a
+# request with more questions than the cache may hold would ask for ever.
 cdef inline void authorization_trim(AuthorizationCache* cache) noexcept nogil:
     if cache != NULL and (cache.decisions.size() > MAX_CACHED_DECISIONS or cache.key_bytes > MAX_CACHED_BYTES):
         authorization_clear(cache)
 
 
 cdef void authorization_clear(AuthorizationCache* cache) noexcept nogil
-# Takes a decision; those of another epoch are dropped.
+# Stores a decision; drops the decisions of another epoch.
 cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const string& key,
                                  bint allowed) noexcept nogil
 

@@ -1,12 +1,10 @@
-"""Authorization decisions as the data plane reads them (see authorization.pxd; the key's format is with
-AuthorizationCache).
+"""Look-ups of authorization decisions (see authorization.pxd). Keys of an AuthorizationCache:
 
     topic               operation (1 byte) | name
     transactional id    operation (1 byte) | 0x01 | id
     cluster             operation (1 byte) | 0x00 "cluster"
 
-What cannot be the name of a topic is denied without a question, so that the cache holds nothing but names that a topic
-may have.
+A topic name that Kafka does not allow is denied without a question, so the cache holds only possible names.
 """
 
 from cython.operator cimport dereference

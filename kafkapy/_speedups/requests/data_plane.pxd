@@ -1,29 +1,26 @@
-"""What every data-plane thread shares, and the contract between the Processor and the two requests it serves itself.
+"""The state that all data-plane threads share, and the contract between the Processor and an API.
 
-The Processor owns connections and frames. It gives a decoded header and the body to an API of the table (apis.pyx);
-`handle` answers with an `Outcome` and keep what they need across parking in a state object of their own
-(`ParkedState`). They know nothing of sockets:
+The Processor owns connections and frames. It gives a decoded header and the body to an API of the table (apis.pyx),
+whose `handle` returns an `Outcome`. An API keeps its state across parking in an object of its type (`ParkedState`) and
+knows nothing of sockets:
 
     OUTCOME_REPLY      outcome.send is the whole reply frame; the Processor sends it
-    OUTCOME_NO_REPLY   acks=0 and all went well; the channel is unmuted
-    OUTCOME_PARKED     outcome.parked keeps the request's state. Waiters were registered with (frame.wake,
+    OUTCOME_NO_REPLY   acks=0 without an error; the channel is unmuted
+    OUTCOME_PARKED     outcome.parked holds the request's state. The API has registered waiters with (frame.wake,
                        frame.wake_owner, frame.token). The Processor keeps the frame and calls resume(parked, timed_out)
-                       when woken by that token or at outcome.deadline_ns (monotonic), or cancel(parked) when the
+                       when that token wakes it or at outcome.deadline_ns (monotonic), or cancel(parked) when the
                        connection is gone. Each resume again ends in an Outcome.
-    OUTCOME_ASK        like PARKED without a deadline, but Python must decide something first: outcome.ask says what.
-                       The Processor posts the frame to the RequestChannel; Python's answer is put where outcome.ask
-                       says and the request is resumed. Only the answer resumes it: a wake that arrives meanwhile is
-                       stale and is ignored.
-    OUTCOME_CLOSE      the connection is closed (outcome.message says why, static text, logged once)
-    OUTCOME_WORKER     like ASK, but a thread of the worker pool has work to do (`work(parked)`), after which the
-                       request is resumed. Only its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is
-                       remembered.
-    OUTCOME_RESUME     comes by MAIL_OUTCOME only: whoever worked on the request apart from its network thread is done,
-                       and it is resumed
+    OUTCOME_ASK        like PARKED without a deadline, but Python must answer outcome.ask first. The Processor posts the
+                       frame to the RequestChannel; Python stores its answer as outcome.ask states, and the request is
+                       resumed. Only the answer resumes it: a wake that arrives meanwhile is stale and is ignored.
+    OUTCOME_CLOSE      the connection is closed; outcome.message is the reason, static text, logged once
+    OUTCOME_WORKER     like ASK, but a thread of the worker pool runs `work(parked)`, then the request is resumed. Only
+                       its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is remembered.
+    OUTCOME_RESUME     comes by MAIL_OUTCOME only: the other thread has finished its work, and the request is resumed
 
-MAIL_OUTCOME carries out what another thread left in PendingRequest.outcome (network/pending_request.pxd).
+MAIL_OUTCOME carries out the outcome that another thread left in PendingRequest.outcome (network/pending_request.pxd).
 
-Counters are relaxed atomics, read by the metrics collector.
+Counters are relaxed atomics, which the metrics collector reads.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -47,7 +44,7 @@ cdef enum ApiKey:
     API_VERSIONS = 18
 
 cdef enum:
-    API_KEY_LIMIT = 128             # api keys are below
+    API_KEY_LIMIT = 128             # above all api keys
 
 cdef enum AuthorizedOperation:      # Kafka's AclOperation codes
     OPERATION_READ = 3
@@ -68,7 +65,7 @@ cdef cppclass ApiCounters:
     int64_t request_bytes
     int64_t response_bytes
     int64_t queue_ns                # in the RequestChannel, waiting for Python
-    int64_t local_ns                # being handled
+    int64_t local_ns                # in the handler
     int64_t remote_ns               # parked
     int64_t total_ns                # frame complete to last byte of the reply given to the kernel
     int64_t total_histogram[32]     # count of requests with total time < 2**i microseconds
@@ -107,10 +104,10 @@ cdef cppclass Ask:
 
 # One request as the Processor hands it over. Valid until the outcome is final (reply, no reply, close) or cancelled.
 cdef struct LeftMemory:
-    # What a request that is done leaves for the next one of the same thread; NULL: nothing.
+    # Memory that finished requests keep for the next one of the same thread; NULL: none.
     void* fetch                     # owned by requests/fetch/handle.pyx
     Send* send
-    int64_t owner                   # atomic: the thread that runs the Processor (thread_self); 0: whoever has it
+    int64_t owner                   # atomic: the thread that runs the Processor (thread_self); 0: any
 
 cdef struct Frame:
     int16_t api_key
@@ -118,15 +115,15 @@ cdef struct Frame:
     int32_t correlation_id
     const uint8_t* client_id        # borrowed from the frame buffer
     int32_t client_id_size          # -1: null
-    uint8_t* body                   # the frame's buffer is this request's own: Produce patches offsets in it
+    uint8_t* body                   # in the frame's buffer, owned by this request: Produce patches offsets there
     int64_t body_size
     int64_t received_ns             # monotonic, when the frame was whole
     uint64_t token                  # of this request, unique in its Processor
     wake_function wake
     void* wake_owner
     AuthorizationCache* authorization
-    LeftMemory* left                # its Processor's; for who handles it in that thread
-    int16_t listener_index          # which listener it came by
+    LeftMemory* left                # its Processor's; only for that Processor's thread
+    int16_t listener_index          # the connection's listener
     bint privileged                 # inter-broker listener
 
 cdef enum OutcomeKind:
@@ -146,13 +143,13 @@ cdef struct Outcome:
     Ask* ask                        # owned by the parked state; valid until it is resumed or cancelled
     const char* message
 
-# The partition that a parked request asks about. Borrowed from its log.
+# The partition of a parked request's question. Borrowed from its log.
 cdef struct PartitionName:
     int64_t log_id
     const char* topic
     int32_t partition
 
-# False when there is no log.
+# Names a log's partition. False without a log.
 cdef inline bint name_partition(const LogState* log, PartitionName* name) noexcept nogil:
     if log == NULL:
         return False
@@ -168,16 +165,16 @@ cdef struct DataPlaneApi:
     void (*resume)(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
     void (*cancel)(DataPlaneState* plane, void* parked) noexcept nogil
     void (*work)(void* parked) noexcept nogil       # a worker's part of an OUTCOME_WORKER; NULL: there is none
-    bint waits_for_records      # a long poll: answered with what there is when the broker stops, given up when the
-                                # client has shut down its side
+    bint waits_for_records      # a long poll: a stop of the broker answers it with the present records, and a client
+                                # that has shut down its side ends it
 
-# Not of a thread that was left behind with its request.
+# Whether the calling thread may use that memory: a thread left behind with its request may not.
 cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:
     cdef int64_t owner = atomic_load(&left.owner)
     return owner == 0 or owner == thread_self()
 
 
-# Remembers a leader that the reply names, once.
+# Adds a leader that the reply names, once.
 cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil
 # Writes a reply's tagged fields: NodeEndpoints of those leaders that the listener knows, or none.
 cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders,

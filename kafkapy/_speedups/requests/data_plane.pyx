@@ -1,4 +1,4 @@
-"""What all data-plane threads share: the tables, the counters and where other brokers are reached (see data_plane.pxd).
+"""The shared state of the data-plane threads: tables, counters, addresses of brokers (see data_plane.pxd).
 
 NodeEndpoints (Produce v10+, Fetch v16+; KIP-951), written here because both replies carry it:
 
@@ -164,7 +164,7 @@ cdef class DataPlane:
 
     @property
     def fetch_max_bytes(self):
-        """fetch.max.bytes of the broker: the most a Fetch reply carries, but for a first batch that is larger."""
+        """fetch.max.bytes of the broker: the limit of a Fetch reply, except for a larger first batch."""
         return self.state.fetch_max_bytes
 
     @fetch_max_bytes.setter

@@ -1,8 +1,8 @@
-"""Incremental fetch sessions (KIP-227): the cache and one session. Shared by all Processors; each session has one user
-at a time.
+"""Incremental fetch sessions (KIP-227): the cache and one session. All Processors share them; one user at a time has a
+session.
 
-Never hold two of the locks: the cache's mutex (its maps, last use, sizes) and a session's mutex (epoch, partitions) are
-taken one after the other. A session lives as long as the cache or a request refers to it.
+A thread never holds two of the locks: it takes the cache's mutex (maps, last use, sizes) and a session's mutex (epoch,
+partitions) one after the other. A session lives as long as the cache or a request refers to it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -23,7 +23,7 @@ cdef enum:
 cdef cppclass FetchTopic:
     """A topic as a request named it. Shared, immutable."""
     int64_t references              # atomic
-    string name                     # with topic ids: empty while the id is unknown here
+    string name                     # empty for a topic id that this broker does not know
     uint8_t topic_id[16]            # zero in requests by name
     bint by_id
 
@@ -40,7 +40,7 @@ cdef cppclass CachedPartition:
     it is served."""
     FetchTopic* topic
     FetchPartitionRequest request
-    int64_t high_watermark          # answered last; -1: never, or after an error
+    int64_t high_watermark          # of the last answer; -1: none, or after an error
     int64_t local_log_start_offset
     CachedPartition* previous
     CachedPartition* next
@@ -67,7 +67,7 @@ cdef cppclass FetchSessionCacheState:
     pthread_mutex_t mutex
     size_t slots
     int64_t max_partitions          # over all sessions
-    int64_t eviction_ms             # a session unused, or alive, for longer may be evicted by any other
+    int64_t eviction_ms             # any other session may evict one that is unused, or alive, for longer
     unordered_map[int32_t, FetchSession*] sessions
     map[pair[int64_t, int32_t], FetchSession*] last_used            # (last used, id)
     map[pair[int64_t, int32_t], FetchSession*] evictable_by_all     # (privileged << 32 | size, id)
@@ -77,7 +77,7 @@ cdef cppclass FetchSessionCacheState:
     uint64_t random
 
 cdef FetchTopic* fetch_topic_new(const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil
-# The same in the memory of `last`, referenced there too, when nobody else has that topic any more.
+# The same, in the memory of `last` when it has the only reference to that topic; `last` keeps a reference.
 cdef FetchTopic* fetch_topic_again(FetchTopic** last, const uint8_t* name, size_t size,
                                    const uint8_t* topic_id) noexcept nogil
 
@@ -91,7 +91,7 @@ cdef inline void fetch_topic_unref(FetchTopic* topic) noexcept nogil:
         fetch_topic_free(topic)
 
 
-# The last reference is gone.
+# Frees a topic after its last reference.
 cdef void fetch_topic_free(FetchTopic* topic) noexcept nogil
 cdef bint fetch_topic_same(FetchTopic* a, FetchTopic* b) noexcept nogil
 
@@ -99,15 +99,15 @@ cdef int32_t next_session_epoch(int32_t epoch) noexcept nogil
 # The session, referenced for the caller, or NULL.
 cdef FetchSession* session_find(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil
 cdef void session_unref(FetchSession* session) noexcept nogil
-# Takes a session out of the cache; nothing happens when it is not there.
+# Removes a session from the cache, if it is there.
 cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil
-# A new session outside the cache, to be filled by session_put and handed to session_admit.
+# A new session outside the cache, for session_put and then session_admit.
 cdef FetchSession* session_new(bint privileged, bint uses_topic_ids, int64_t now_ms) noexcept nogil
 # Puts it into the cache, evicting others where the rules allow; its id, or INVALID_SESSION_ID. Releases the caller's
 # reference.
 cdef int32_t session_admit(FetchSessionCacheState* cache, FetchSession* session, int64_t now_ms) noexcept nogil
-# It was used, and holds that many partitions now. False when the cache has no room for those that were added: it is out
-# of the cache then.
+# Notes a use of the session and its present number of partitions. False when the cache has no room for the added
+# partitions: the session is then removed.
 cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size,
                         int64_t now_ms) noexcept nogil
 # Under the session's mutex (or before it is admitted): adds a partition at the end or updates its request; references

@@ -1,19 +1,18 @@
-"""The fetch session cache: which sessions there are, which may be evicted, what each one holds (KIP-227; Kafka's
-FetchSessionCacheShard).
+"""The fetch session cache and its rules of eviction (KIP-227; Kafka's FetchSessionCacheShard).
 
 Eviction, when max.incremental.fetch.session.cache.slots are taken and another session wants one:
 
     1. the session unused for longest, if that is longer than the eviction time (120 s);
     2. else the least valuable evictable session, if it is not more valuable than the new one. Value: followers before
-       consumers, then more partitions before fewer. A session can be evicted once it is older than the eviction time; a
-       consumer's by a follower at any age;
+       consumers, then more partitions before fewer. A session older than the eviction time is evictable, and a
+       consumer's session of any age by a follower's;
     3. else the new one gets no session and its client goes on with full fetches.
 
-Beyond Kafka, the partitions of all sessions together are bounded (kafkapy.fetch.session.max.partitions), because slots
-alone bound no memory: where they are too many, sessions unused for longer than the eviction time make room, and else
-the new one gets none. A session that a client adds too many partitions to is closed. `expire` drops sessions whose
-connection must have been closed as idle. Topics that are not known, or not to be read by that client, get into no
-session (requests/fetch/reply.pyx).
+Beyond Kafka, kafkapy.fetch.session.max.partitions bounds the partitions of all sessions together, because slots alone
+bound no memory: at the bound, sessions unused for longer than the eviction time make room, else the new session gets no
+slot. A session to which a client adds too many partitions is closed. `expire` drops sessions whose connection must have
+been closed as idle. Unknown topics, and topics that the client may not read, get into no session
+(requests/fetch/reply.pyx).
 """
 
 import os
@@ -409,7 +408,7 @@ cdef class FetchSessionCache:
         return count
 
     def clear(self):
-        """Closes all sessions; their clients start anew with FETCH_SESSION_ID_NOT_FOUND."""
+        """Closes all sessions; their clients start again with FETCH_SESSION_ID_NOT_FOUND."""
         with nogil:
             drop_sessions(self.state, ANY_TIME, 0)
 

@@ -1,6 +1,4 @@
-"""The partitions that one request names: which of its entries are for a partition that it has named already. Linear,
-whatever the names are.
-"""
+"""The partitions of one request, to find repeated entries for a partition. Linear time for any names."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
@@ -18,11 +16,11 @@ cdef cppclass NamedPartitions:
     vector[NamedPartition] entries
     vector[uint32_t] table          # number of an entry + 1, found by its hash; 0: free
 
-# Before the first entry: how many there will be at most.
+# Starts, with the largest number of entries.
 cdef void named_begin(NamedPartitions* named, size_t count) noexcept nogil
-# Of a topic's name or id; once for all its entries.
+# The hash of a topic's name or id; once for all its entries.
 cdef uint64_t named_topic(NamedPartitions* named, const uint8_t* topic, size_t size) noexcept nogil
-# The number of the first entry for that partition, where entries are numbered from 0 as they come: this one's own if it
-# is the first.
+# The number of the first entry for that partition, counted from 0 in the order of calls: the current entry's own number
+# if it is the first.
 cdef size_t named_first(NamedPartitions* named, const uint8_t* topic, size_t size, uint64_t topic_hash,
                         int32_t index) noexcept nogil

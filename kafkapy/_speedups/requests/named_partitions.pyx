@@ -1,4 +1,4 @@
-"""Has no Python interface: used by the decoders of Produce and Fetch (named_partitions.pxd)."""
+"""Repeated entries in Produce and Fetch requests (see named_partitions.pxd). No Python interface."""
 
 from libc.string cimport memcmp
 

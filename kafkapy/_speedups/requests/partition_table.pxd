@@ -1,5 +1,6 @@
-"""Which partitions this broker hosts: name and topic id to LogState. Written by the control plane, read by Processors
-under a read lock.
+"""The partitions of this broker: topic name and topic id to LogState.
+
+The control plane writes the table, Processors read it under a read lock.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -20,7 +21,7 @@ cdef cppclass TopicEntry:
     string name
     uint8_t topic_id[16]
     vector[LogState*] partitions    # by partition number; NULL where not hosted
-    vector[LeaderHint] leaders      # by partition number; who leads what is not hosted here
+    vector[LeaderHint] leaders      # by partition number; leaders of partitions hosted elsewhere
     int32_t partition_count         # known to the cluster, hosted or not
     bint deleted
 
@@ -45,7 +46,7 @@ cdef LookupStatus partition_by_id(PartitionTableState* t, const uint8_t* topic_i
 # The topic's name for an id ("" when unknown), for authorization of requests by id.
 cdef bint topic_name_of(PartitionTableState* t, const uint8_t* topic_id, string* name) noexcept nogil
 cdef bint topic_id_of(PartitionTableState* t, const uint8_t* name, Py_ssize_t size, uint8_t* topic_id) noexcept nogil
-# Who leads a partition that is not hosted here, as far as the control plane said; {-1, -1} when it did not.
+# The leader of a partition hosted elsewhere, from the control plane; {-1, -1} when not known.
 cdef LeaderHint partition_leader(PartitionTableState* t, const uint8_t* name, Py_ssize_t size,
                                  int32_t partition) noexcept nogil
 

@@ -1,4 +1,4 @@
-"""The partitions this broker hosts, by topic name and by topic id (see partition_table.pxd).
+"""The partitions of this broker, by topic name and by topic id (see partition_table.pxd).
 
 The control plane writes under the write lock with the GIL released; a Processor holds the read lock for one hash
 look-up. A reader leaves with a reference to the LogState, never with a pointer into the table, so a topic may be
@@ -131,7 +131,7 @@ cdef class PartitionTable:
         del self.state
 
     def put(self, str topic, bytes topic_id, int32_t partition_count):
-        """Adds a topic or changes its partition count; a known name with another id is a topic created anew, and loses
+        """Adds a topic or changes its partition count; a known name with another id is a new topic, and loses
         its logs.
 
         `topic_id` is 16 raw bytes; all zero means that the topic has no id. ValueError for another size or a negative

@@ -1,4 +1,4 @@
-"""A waiter on a partition log that Python can look at: what a Processor's parked request does, without a Processor."""
+"""A waiter on a partition log for Python: the waiting of a Processor's parked request, without a Processor."""
 
 from libc.stdint cimport int64_t, uint64_t
 

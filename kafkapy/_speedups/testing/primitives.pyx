@@ -1,5 +1,5 @@
-"""Kafka's primitive types read and written one by one through the checked cursor of base/wire.pxd: for tools and the
-cursor's own tests.
+"""Kafka's primitive types, read and written one by one through the checked cursor of base/wire.pxd, for tools and
+tests.
 
 A plan is a string with one letter per value:
 

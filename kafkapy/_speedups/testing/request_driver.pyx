@@ -1,8 +1,7 @@
 """Runs Produce and Fetch without sockets: one connection's view of the data plane, from Python, one step at a time.
 
-Used by tests, by the fuzzers and by perf/request_bench.py. It stands where a Processor stands: it hands over the
-decoded header and the body, and a request that parks is an `Exchange` that is woken, answered, timed out or cancelled
-by the caller.
+Tests, fuzzers and perf/request_bench.py use it. It takes the place of a Processor: it passes on the decoded header and
+the body, and a request that parks becomes an `Exchange`, which the caller wakes, answers, times out or cancels.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t

@@ -1,4 +1,4 @@
-"""Columns of Apache Arrow made of fetched records (see columns.pyx)."""
+"""Fetched records as columns of Apache Arrow (see columns.pyx)."""
 
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
@@ -19,7 +19,7 @@ cdef enum Column:
     COLUMN_TIMESTAMP_TYPE = 128
     FOR_SPARK = 256                     # no column: in its types
 
-# Arrow's buffers: one bit for each row (1 is valid), int32 ends of the rows' bytes with a 0 in front, the bytes.
+# Arrow's buffers: a bit per row (1 is valid), int32 ends of the rows' bytes after a leading 0, the bytes.
 cdef enum ColumnBufferIndex:
     KEY_VALID = 0
     KEY_ENDS = 1
@@ -39,14 +39,14 @@ cdef enum ColumnBufferIndex:
     TIMESTAMP_VALID = 15
     TIMESTAMP_DATA = 16                 # int64
     TYPE_DATA = 17                      # int8, for Spark int32
-    HEADERS_VALID = 18                  # whether a row has any
+    HEADERS_VALID = 18                  # whether a row has headers
     COLUMN_BUFFERS = 19
 
 cdef cppclass ColumnChunk:
     ByteBuffer[COLUMN_BUFFERS] buffers
     int64_t rows
     int64_t header_rows
-    int64_t no_headers                  # rows without any
+    int64_t no_headers                  # rows without headers
     int64_t key_nulls
     int64_t value_nulls
     int64_t header_nulls

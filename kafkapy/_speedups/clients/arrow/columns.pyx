@@ -1,25 +1,23 @@
 """ArrowColumns: fetched records as the buffers of Arrow columns, straight from the batches, without an object per
 record.
 
-Before a batch is read there is room in every buffer for all that it can hold (its bytes bound what its keys, values and
-headers take), so the walk over its records only writes. Rows are collected in chunks of at most about 1 GiB a column:
-Arrow's binary columns count in int32.
+Every buffer gets enough room before a batch is read (the batch's bytes bound its keys, values and headers), so the walk
+over the records only writes. Rows lie in chunks of at most about 1 GiB a column: Arrow's binary columns count in int32.
 
-    key, value          binary, null where the record has none
-    headers             list of struct(key: string, value: binary or null). A name that is not UTF-8 has U+FFFD in place
-                        of what is not, as ConsumerRecord.headers has.
+    key, value          binary, null for a missing key or value
+    headers             list of struct(key: string, value: binary or null). U+FFFD replaces bytes of a name that are not
+                        UTF-8, as in ConsumerRecord.headers.
     topic               index into `topics`
-    timestamp           int64, ms; null for message format v0, which has none (-1)
+    timestamp           int64, ms; null for message format v0, which has no timestamp (-1)
     timestamp_type      int8
 
-For Apache Spark (spark=True) three are what its schema of a Kafka topic asks for: headers are null where a record has
-none, timestamp is in µs (what is beyond them is the first or last one there is), timestamp_type is int32.
+Apache Spark's schema of a Kafka topic (spark=True) differs in three columns: headers are null for a record without
+headers, timestamp is in µs (clamped to the first or last possible one), timestamp_type is int32.
 
-Memory of tables that are gone is kept for the next one, up to 64 MiB in all: pages that are new cost more than what is
-written to them.
+The memory of freed tables is kept for the next one, up to 64 MiB in all: new pages cost more than writing to them.
 
-Positions, control batches, aborted transactions and errors are FetchedPartition's. An append may release the GIL while
-it walks over a batch; nobody else may use the partition or the columns meanwhile.
+FetchedPartition handles positions, control batches, aborted transactions and errors. An append may release the GIL
+during the walk over a batch; no other thread may use the partition or the columns meanwhile.
 """
 
 cimport cython

@@ -6,7 +6,7 @@ from kafkapy._speedups.base.wire cimport ByteBuffer
 from kafkapy._speedups.clients.producer.record_accumulator cimport RecordAccumulator
 from kafkapy._speedups.clients.producer.record_spans cimport RecordSpans
 
-# Arrow's buffers; NULL `valid`: no row is null, NULL `data` of a column that is not there.
+# Arrow's buffers. NULL `valid`: no row is null. NULL `data`: the column does not exist.
 cdef struct BytesColumn:
     const uint8_t* valid
     const uint8_t* ends                 # int32 or int64
@@ -24,7 +24,7 @@ cdef struct NumberColumn:
 
 cdef class ArrowRows:
     cdef readonly int64_t rows
-    cdef object owner                   # of the memory that the columns lie in
+    cdef object owner                   # of the columns' memory
     cdef BytesColumn key
     cdef BytesColumn value
     cdef BytesColumn header_lists       # `data` is not used: ends among the headers

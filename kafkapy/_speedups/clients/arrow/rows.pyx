@@ -4,11 +4,10 @@
     list            row i is the headers ends[i] to ends[i + 1]; a null list is no headers
     number          data[i]
 
-kafkapy.arrow brings columns into these forms, and is what checks their types; the addresses it gives are trusted. Ends
-have been checked by whoever made the table: a table that fails pyarrow's validate(full=True) must not come here.
+kafkapy.arrow brings columns into these forms and checks their types; this module trusts its addresses. The maker of the
+table has checked the ends: a table that fails pyarrow's validate(full=True) must not come here.
 
-Runs with the GIL, and lets other threads have it in turns. A record that cannot be appended at once waits as
-RecordSender.send says.
+Runs with the GIL, which other threads get in turns. A record without room in the buffer waits as in RecordSender.send.
 """
 
 from libc.stdint cimport uint32_t, uintptr_t

@@ -1,4 +1,4 @@
-"""A record as a consumer hands it out, and what records share (see consumer_record.pyx)."""
+"""A consumer's record, and the objects that records share (see consumer_record.pyx)."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -30,11 +30,11 @@ cdef class ConsumerRecord:
     cdef const uint8_t* key_at
     cdef const uint8_t* value_at
     cdef const uint8_t* headers_at
-    cdef int64_t headers_size   # encoded; once the headers are made what serialized_header_size says
+    cdef int64_t headers_size   # encoded; once the headers are made, serialized_header_size
     cdef int32_t key_size
     cdef int32_t value_size
     cdef int32_t header_count
-    cdef int made               # which of the three
+    cdef int made               # made parts of the three
     cdef object make_key(self)
     cdef object make_value(self)
     cdef object make_headers(self)

@@ -1,11 +1,11 @@
-"""ConsumerRecord: one fetched record, whose key, value and headers are made when they are first asked for.
+"""ConsumerRecord: one fetched record, which makes its key, value and headers at their first use.
 
-A record borrows the memory of its response (or of its decompressed batch) until all three were made, and shares topic,
+A record borrows the memory of its response (or of its decompressed batch) until all three are made, and shares topic,
 partition and deserializers with the other records of its batch. It looks like kafka-python's ConsumerRecord, a named
 tuple: the same fields in the same order, unpacking, indexing, comparison, `_fields`, `_asdict()` and `_replace()`.
 
-A deserializer is an object with `deserialize(topic, headers, data)` or `deserialize(topic, data)`, or something that is
-called with the data. It gets None where there is no key or value, as in kafka-python.
+A deserializer is an object with `deserialize(topic, headers, data)` or `deserialize(topic, data)`, or a callable of the
+data. It gets None for a missing key or value, as in kafka-python.
 
 Everything here runs with the GIL.
 """
@@ -112,7 +112,7 @@ def wants_headers(deserialize):
     return True
 
 
-# Without the garbage collector: a record refers to nothing that can refer to it, but for what a caller puts into a
+# Without the garbage collector: a record refers to nothing that can refer to it, except what a caller puts into a
 # deserialized value.
 @cython.final
 @cython.no_gc

@@ -20,7 +20,7 @@ cdef class FetchResponseFrame(ResponseFrame):
     cdef readonly int version
     cdef bint check_crcs
     cdef int64_t max_decompressed
-    cdef uint8_t* memory                # the response, until the partitions were handed out
+    cdef uint8_t* memory                # the response, until `partitions` takes it over
     cdef bint malformed
     cdef readonly int throttle_ms
     cdef readonly int error_code

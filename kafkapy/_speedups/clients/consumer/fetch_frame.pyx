@@ -15,8 +15,8 @@
     v12+: tagged fields 0 node endpoints (v16+): array of (node id int32, host string, port int32,
                              rack nullable string, tagged fields)
 
-Strings, arrays and bytes are compact from v12 on. Batches are checked and, within a budget for the whole response,
-decompressed here (fetched_batches.pyx), so that the thread that reads records only walks over bytes that are ready.
+Strings, arrays and bytes are compact from v12 on. The I/O thread checks batches and, within a budget for the whole
+response, decompresses them (fetched_batches.pyx), so the thread that reads records only walks over bytes.
 
 The frame owns the response's memory until partitions() hands it to the FetchedPartitions, each of which keeps all of it
 alive.

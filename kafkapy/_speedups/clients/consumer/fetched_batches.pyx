@@ -1,19 +1,18 @@
-"""The record bytes of a fetched partition as a list of batches: checked, decompressed, message formats v0 and v1 turned
-into v2.
+"""The record bytes of a fetched partition as a list of batches: checked, decompressed, and converted from v0 and v1.
 
     batches_scan    walks the bytes once. A v2 batch (records/record_batch.pxd) gets an entry that points into them,
-                    with its CRC checked and, within a budget of memory, its records decompressed. What is past the
-                    budget stays compressed until it is reached. Messages of format v0 and v1 are written anew as the
-                    records of one batch for a run of plain messages, or for a wrapper (fetched_messages.pyx).
+                    with its CRC checked and, within a budget of memory, its records decompressed. Batches beyond the
+                    budget stay compressed until the consumer reaches them. Messages of format v0 and v1 become the
+                    records of a new batch, one for a run of plain messages or for a wrapper (fetched_messages.pyx).
 
-What is opened lies in slabs of up to 1 MiB, which consumers use again and again; larger ones have slabs of their own.
-Where there is much to open it is opened in its slab, otherwise elsewhere, to be copied when its size is known.
+Decompressed records lie in slabs of up to 1 MiB, which consumers reuse; larger batches have their own slabs. Large
+outputs are decompressed in their slab, small ones elsewhere, and copied when their size is known.
 
-A part of a batch at the end is left out, since brokers cut there; bytes without one whole batch are an entry of their
-own. An entry whose state is an error stays where it is, so that it is met by who reads up to it; behind a length or
-magic that is none nothing can be found.
+An incomplete batch at the end is left out, since brokers cut there; bytes without one whole batch become an entry. An
+entry with an error keeps its place, so that a reader meets the error at its position; behind a bad length or magic
+nothing can be read.
 
-Nothing here takes the GIL, and all of it is hostile until it has been checked.
+Nothing here takes the GIL, and all bytes are hostile until they are checked.
 """
 
 from libc.stdlib cimport malloc, realloc

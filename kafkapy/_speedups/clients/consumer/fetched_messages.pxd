@@ -5,8 +5,8 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.clients.consumer.fetched_batch cimport FetchedBatch, Slab
 
-# Makes one batch of the wrapper, or of the run of plain messages of one format and timestamp type, that data begins
-# with: the bytes it took, or 0 when there is no whole message. `entry` comes initialized, with its magic and the first
-# offset; its state says what is wrong.
+# Makes one batch of the wrapper, or of the run of plain messages with one format and timestamp type, at `data`. Returns
+# the bytes of its messages, or 0 without a whole message. `entry` comes initialized, with its magic and the first
+# offset; its state holds an error.
 cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t max_bytes, FetchedBatch* entry,
                               vector[Slab]* slabs) noexcept nogil

@@ -1,5 +1,4 @@
-"""Messages of formats v0 and v1 (records/message_set.pxd), as brokers before Kafka 0.11 and topics of their time have
-them, turned into v2 records.
+"""Messages of formats v0 and v1 (records/message_set.pxd), of brokers and topics before Kafka 0.11, as v2 records.
 
     plain       a run of messages of one format and timestamp type becomes one batch, the first one's offset its base
                 offset; every record keeps its own timestamp, an append time too
@@ -8,8 +7,7 @@ them, turned into v2 records.
                 offsets inside are taken as they are.) LogAppendTime of a v1 wrapper holds for all inside. A wrapper
                 inside a wrapper is an error, and so is another format.
 
-Every message has its CRC checked. Timestamps become deltas from 0, so that v0's -1 stays -1. Nothing here takes the
-GIL.
+Every message's CRC is checked. Timestamps become deltas from 0, so that v0's -1 stays -1. Nothing here takes the GIL.
 """
 
 from libc.stdint cimport INT32_MAX, int8_t, int32_t

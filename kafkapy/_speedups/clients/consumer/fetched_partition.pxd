@@ -1,4 +1,4 @@
-"""The records that one Fetch brought of one partition (see fetched_partition.pyx)."""
+"""The records of one partition in a Fetch response (see fetched_partition.pyx)."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.unordered_set cimport unordered_set
@@ -16,7 +16,7 @@ cdef struct EpochAndOffset:
     int32_t epoch
     int64_t offset
 
-# A partition of a Fetch response as the I/O thread has read it; a FetchedPartition takes it over.
+# A partition of a Fetch response, parsed by the I/O thread; a FetchedPartition takes it over.
 cdef cppclass PartitionData:
     const uint8_t* topic                # borrowed from the response; NULL from version 13 on
     int32_t topic_size
@@ -27,11 +27,11 @@ cdef cppclass PartitionData:
     int64_t last_stable_offset
     int64_t log_start_offset
     int32_t preferred_read_replica
-    EpochAndOffset diverging_epoch      # offset -1: there is none
+    EpochAndOffset diverging_epoch      # offset -1: none
     EpochAndOffset snapshot_id          # the same
-    int32_t leader_id                   # current leader; both -1: not told
+    int32_t leader_id                   # current leader; both -1: not in the response
     int32_t leader_epoch
-    int64_t record_bytes                # of the response that are records
+    int64_t record_bytes                # of records in the response
     int64_t opened_bytes                # in slabs
     vector[AbortedTransaction] aborted  # in the order of their first offsets
     vector[FetchedBatch] batches
@@ -43,8 +43,8 @@ cdef void partition_data_free(PartitionData* data) noexcept nogil
 
 cdef class FetchedPartition:
     cdef PartitionData* data
-    cdef RecordMemory response          # what batches that are in no slab lie in
-    cdef RecordMemory slab              # the slab taken over last
+    cdef RecordMemory response          # memory of batches outside slabs
+    cdef RecordMemory slab              # the last slab taken over
     cdef int32_t slab_index
     cdef readonly str topic
     cdef readonly object topic_id
@@ -64,9 +64,9 @@ cdef class FetchedPartition:
     cdef RecordOrigin origin
     cdef RecordMemory memory
     cdef Cursor cursor
-    cdef int32_t left                   # records not read yet
+    cdef int32_t left                   # unread records
     cdef size_t aborted_at              # transactions before it have begun
-    cdef unordered_set[int64_t] aborting    # producers whose records are to be skipped now
+    cdef unordered_set[int64_t] aborting    # producers with skipped records now
 
     cdef void adopt(self, PartitionData* data, RecordMemory response) noexcept
     cdef bint settle(self) noexcept

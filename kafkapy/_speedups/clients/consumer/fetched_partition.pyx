@@ -1,17 +1,16 @@
-"""FetchedPartition: what one Fetch response says of one partition, and its records, one after the other or many at
-once.
+"""FetchedPartition: one partition of a Fetch response, and its records, one at a time or many at once.
 
-Read as Kafka's CompletedFetch does: records below the fetch offset are skipped, and so are control batches; with
-read_committed also the batches of transactions that were aborted. Of those the response has a list (producer id, first
-offset): a transaction begins with the batch that reaches its first offset and ends with the abort marker of its
-producer. Batches that compaction has emptied only move the position.
+It reads as Kafka's CompletedFetch does: it skips records below the fetch offset and control batches, and with
+read_committed the batches of aborted transactions. The response lists those as (producer id, first offset): a
+transaction begins with the batch that reaches its first offset and ends with the abort marker of its producer. A batch
+that compaction has emptied only moves the position.
 
-`next_offset` is where to read on: behind the last record handed out, and behind what follows it that nobody gets to
-see. An error (a wrong CRC, records that do not add up, a codec that cannot open) is raised when the position reaches
-the batch that has it, and again at each call; what was read before it is handed out first.
+`next_offset` is the offset of the next read: behind the last returned record, and behind skipped records that follow
+it. An error (a wrong CRC, records that do not add up, a codec that fails) is raised when the position reaches its
+batch, and again at each call; the records before it are returned first.
 
-Made by FetchResponseFrame.partitions(); used with the GIL by one thread at a time. The records' bytes belong to the
-response or to a slab of decompressed ones, which records keep alive until their fields were made.
+FetchResponseFrame.partitions() makes it; one thread at a time uses it, with the GIL. The records' bytes belong to the
+response or to a slab of decompressed records; a record keeps them alive until its fields are made.
 """
 
 from kafkapy._speedups.base.spare_memory cimport spare_give

@@ -1,17 +1,17 @@
-"""Where fetched records wait for the user: chunks by partition, and the order in which partitions are read.
+"""Fetched records on their way to the user: chunks by partition, and the order of the partitions.
 
     loop:   PartitionBuffer.add(chunk)  ->  waiting: [chunk, chunk ...]  ->  FetchBuffer.ready: [partition ...]
     user:   FetchBuffer.current  ->  its chunk being read  ->  record, record ...  ->  chunk done: next partition
 
-A *chunk* is what one Fetch response held of one partition. The partition that is read stays current until its chunk is
-done, then the next of `ready` has its turn, as Kafka's FetchCollector does it: fair by chunks.
+A *chunk* holds the records of one partition in one Fetch response. The current partition stays current until its chunk
+is done, then the next of `ready` has its turn, as in Kafka's FetchCollector: fair by chunks.
 
-Two threads work on these objects, the user's (reads) and the one of the client's loop (adds, clears, holds). The GIL
-protects them: no method gives it up half way, but where it calls `tell_hungry` and `tell_ready`, with everything in
-order. Making records may run the garbage collector, hence arbitrary code, and another thread: a method holds its own
-reference to the chunk that it reads, and relies afterwards on nothing that it has seen before.
+Two threads work on these objects, the user's (reads) and the client's loop (adds, clears, holds). The GIL protects
+them: a method keeps it until its work is consistent, and releases it only in `tell_hungry` and `tell_ready`. Making
+records may run the garbage collector, hence arbitrary code, and another thread: a method holds its own reference to its
+chunk, and afterwards trusts no value that it read before.
 
-The position of a partition, the offset of the next record for the user, is its chunk's while one is read, else its own.
+The position of a partition, the offset of the user's next record, is that of its current chunk, else its own.
 """
 
 from collections import deque

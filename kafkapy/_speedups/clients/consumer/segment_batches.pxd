@@ -1,14 +1,14 @@
-"""Record batches of a segment file for those who read a log without its broker (see segment_batches.pyx)."""
+"""Record batches of a segment file, for readers of a log without its broker (see segment_batches.pyx)."""
 
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
 cdef enum SegmentStatus:
-    SEGMENT_MORE = 0            # there is more behind what was read
+    SEGMENT_MORE = 0            # more batches follow
     SEGMENT_DONE = 1            # a batch begins at or above the end
     SEGMENT_END = 2             # the file ends, perhaps within a batch
     SEGMENT_OLD = 3             # a message of format v0 or v1
-    SEGMENT_BAD = 4             # bytes that are no batch
+    SEGMENT_BAD = 4             # bytes that form no batch
 
 cdef struct AbortedSpan:
     int64_t producer_id

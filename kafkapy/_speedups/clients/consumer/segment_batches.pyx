@@ -1,17 +1,14 @@
-"""SegmentBatches: record batches of one partition's segment files, for those who read them beside the broker that owns
-the files.
+"""SegmentBatches: record batches from a partition's segment files, for readers beside the broker that owns the files.
 
     .log        batches as produced, one behind the other (format in records/record_batch.pxd)
     .txnindex   entries of 34 bytes: int16 version 0 | int64 producer id | int64 first offset | int64 last offset |
                 int64 last stable offset
 
-A read takes whole batches up to an offset that the caller knows to be replicated (high watermark), or decided (last
-stable offset), and makes a FetchedPartition of them: from there on it is as if a broker had sent them. Transactions
-that were aborted are known by the offsets they span, so the records of one are passed over whether its marker is there
-(any more) or not.
+A read takes whole batches up to an offset that is replicated (high watermark) or decided (last stable offset), as the
+caller knows, and makes a FetchedPartition of them, as if a broker had sent them. The offsets of aborted transactions
+come from .txnindex, so their records are skipped whether or not the marker still exists.
 
-Files are read by pread into memory of our own, never mapped: one that is truncated meanwhile ends early, and kills
-nobody.
+Files are read by pread into memory of this process, never mapped: a truncated file ends early and kills no process.
 """
 
 from libc.errno cimport EINTR, errno

@@ -1,6 +1,4 @@
-"""The I/O thread of a client and its channels: what it reads, writes, is told and tells. See client_io.pxd for the
-whole.
-"""
+"""A client's I/O thread and its channels: requests out, responses in, mails, events (overview: client_io.pxd)."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -30,32 +28,32 @@ cdef enum IoMailKind:
     IO_ADD = 0
     IO_SUBMIT = 1
     IO_CLOSE = 2
-    IO_FLUSH = 3                # the loop's thread could not write all of a request
+    IO_FLUSH = 3                # the loop's thread has written a part of a request
 
 cdef cppclass ClientChannel:
     int64_t id
     int64_t mailed                      # atomic: requests in the mail
     int64_t bytes_in                    # atomic
     int64_t bytes_out                   # atomic
-    # Under the mutex, which is held while something is written.
+    # Under the mutex, which a writing thread holds.
     pthread_mutex_t mutex
     Transport transport
-    deque[ClientRequest] outgoing       # not written yet; the first one may be half written
+    deque[ClientRequest] outgoing       # unwritten; the first one may be half written
     deque[ClientRequest] awaiting       # written, in order
-    # Of the I/O thread.
+    # For the I/O thread only.
     uint32_t interest
-    uint8_t head[4]                     # of a size that has not come whole
+    uint8_t head[4]                     # of an incomplete size field
     int head_size
     uint8_t* frame                      # the frame being read; NULL: none
     int64_t frame_capacity
     int64_t frame_have
     int64_t frame_size
-    int wake_bytes                      # what has to be there for epoll to report the socket as readable
+    int wake_bytes                      # received bytes from which epoll reports the socket as readable
 
 cdef struct ClientRequest:
     int32_t correlation_id
     PyObject* request
-    PyObject* response                  # NULL: none comes
+    PyObject* response                  # NULL: none is expected
     Send* send                          # once encoded
 
 cdef struct IoMail:
@@ -65,11 +63,11 @@ cdef struct IoMail:
     ClientRequest request
 
 cdef cppclass ClientIoState:
-    pthread_mutex_t mutex               # over mails, events, dropped and stop; nobody waits for the GIL while holding
-                                        # it
+    pthread_mutex_t mutex               # over mails, events, dropped and stop; no thread waits for the GIL while
+                                        # holding it
     vector[IoMail] mails
     vector[IoEvent] events
-    vector[PyObject*] dropped           # references that only the GIL's holder may give up
+    vector[PyObject*] dropped           # references that only a holder of the GIL may drop
     bint stop
     int epoll_fd
     int wake_fd                         # eventfd, edge-triggered: never read
@@ -78,7 +76,7 @@ cdef cppclass ClientIoState:
     pthread_t thread
     bint running
     int pid                             # of the process that owns the thread
-    # Of the I/O thread alone.
+    # For the I/O thread only.
     unordered_map[int64_t, ClientChannel*] channels
     vector[IoMail] turn_mails
     vector[IoEvent] turn_events
@@ -89,7 +87,7 @@ cdef enum:
 
 # The thread's body; the argument is its ClientIoState.
 cdef void* io_thread(void* argument) noexcept nogil
-# Closes the socket and reports that. On the I/O thread, or when there is none.
+# Closes the socket and reports that. On the I/O thread, or without one.
 cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noexcept nogil
 # Writes the first request of the queue, encoded already, with the channel's mutex held: 1 when it is done, 0 when the
 # socket is full, or minus an errno. On any thread, for requests with a response.

@@ -81,7 +81,7 @@ cdef void publish(ClientIoState* s) noexcept nogil:
 
 
 cdef void drop(ClientIoState* s, ClientRequest* request) noexcept nogil:
-    """A request that nobody is told of: its references wait for the GIL's holder."""
+    """Drops a request without an event: its references wait for a holder of the GIL."""
     send_free(request.send)
     request.send = NULL
     pthread_mutex_lock(&s.mutex)

@@ -127,7 +127,7 @@ cdef class ClientIo:
         return self.state.event_fd
 
     def add(self, int fd):
-        """Takes over a connected socket (made non-blocking by nobody: reads and writes are told not to block) and
+        """Takes over a connected socket (in blocking mode: reads and writes carry flags not to block) and
         answers the channel's id. OSError: the socket is still the caller's."""
         cdef IoMail mail
         cdef ClientChannel* channel

@@ -1,8 +1,7 @@
-"""Requests and responses of a client as its I/O thread sees them: objects that encode and parse themselves without the
-GIL.
+"""Requests and responses of a client for its I/O thread: objects that encode and parse themselves without the GIL.
 
-A request writes its own frame: int32 size, then header and body. A response gets the frame that came. What is in
-between, who owns what, and when: client_io.pxd.
+A request writes its own frame: int32 size, then header and body. A response gets the received frame. client_io.pxd
+describes the way between them, and ownership.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -12,17 +11,17 @@ from kafkapy._speedups.base.send cimport Send
 
 cdef class RequestFrame:
     """One request on its way out. Made on the loop's thread; a subclass says in `encode` how it looks on the wire."""
-    cdef public int correlation_id      # set by the loop before it is submitted
-    # Called once, on the I/O thread, without the GIL: appends the whole frame, its 4-byte size first, to `into`. 0, or
-    # minus an errno: the request fails with it and nothing was sent. The object, and memory that it lends, lives until
-    # its response was handed out or it failed.
+    cdef public int correlation_id      # set by the loop before `submit`
+    # The I/O thread calls it once, without the GIL. Appends the whole frame, its 4-byte size first, to `into`. 0, or
+    # minus an errno: the request fails with it unsent. The object, and memory that it lends, lives until events()
+    # returns its response or its failure.
     cdef int64_t encode(self, Send* into) noexcept nogil
 
 
 cdef class ResponseFrame:
     """What a response is read into."""
-    cdef public object context          # of whoever submitted it; not looked at here
-    # Called at most once, on the I/O thread, without the GIL. Takes over `memory` (malloc'ed: free() it in the end);
+    cdef public object context          # for the caller of `submit`; unused here
+    # The I/O thread calls it at most once, without the GIL. Takes over `memory` (malloc'ed: free() it in the end);
     # the frame without its size is memory[start:start + size], correlation id first. size is at least 4.
     cdef void parse(self, uint8_t* memory, int64_t start, int64_t size) noexcept nogil
 
@@ -41,4 +40,4 @@ cdef class BytesResponse(ResponseFrame):
     cdef int64_t size
 
 cdef enum:
-    COPIED_FRAME = 16 * 1024    # a BytesFrame up to here is copied behind its size, a larger one is lent
+    COPIED_FRAME = 16 * 1024    # bytes; a smaller BytesFrame is copied behind its size, a larger one lent

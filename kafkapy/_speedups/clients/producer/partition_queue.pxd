@@ -1,8 +1,7 @@
-"""The batches of one partition that wait to be sent, the partition's place in the producer's sequence, and the
-partitions of one topic.
+"""The unsent batches of one partition, its place in the producer's sequence, and the partitions of one topic.
 
 Sources: RecordAccumulator's deques, TxnPartitionEntry (sequences) and BuiltInPartitioner (KIP-480, KIP-794) of
-org.apache.kafka.clients.producer.internals. Everything is protected by the GIL.
+org.apache.kafka.clients.producer.internals. The GIL protects everything.
 """
 
 cimport cython
@@ -25,22 +24,21 @@ cdef class PartitionQueue:
     cdef ProducerBatch tail                 # the last of them while it takes records
     cdef readonly list sent                 # batches in requests without a response, oldest first
     cdef bint listed                        # in the accumulator's list of queues that may hold batches
-    cdef readonly int32_t leader            # node id, NO_LEADER when there is none
+    cdef readonly int32_t leader            # node id, or NO_LEADER
     cdef readonly int32_t leader_epoch
-    cdef public bint muted                  # one request at a time and one is under way
+    cdef public bint muted                  # a request is in flight, and only one is allowed
     # --- idempotence ---
     cdef public bint in_transaction         # the coordinator knows that the partition belongs to the transaction
-    cdef public bint joining                # it is being told so: records are taken, not sent
-    cdef readonly int64_t producer_id       # what the sequence numbers below belong to
+    cdef public bint joining                # the coordinator is being told: records wait in the queue
+    cdef readonly int64_t producer_id       # of the sequence numbers below
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t next_sequence
     cdef readonly int32_t last_acked_sequence   # -1: none
     cdef readonly int64_t last_acked_offset     # -1: none
-    cdef int64_t numbered                   # batches that have got a sequence number
-    cdef readonly list unacked              # batches with a sequence and no result, in sequence; sent or waiting to be
-                                            # sent again
-    cdef public int32_t unresolved_sequence # the one after those of expired batches, whose fate is not known; -1: there
-                                            # are none
+    cdef int64_t numbered                   # number of batches with a sequence number
+    cdef readonly list unacked              # batches with a sequence and no result, in sequence; sent or waiting for
+                                            # another attempt
+    cdef public int32_t unresolved_sequence # the next after expired batches with an unknown result; -1: none
 
     cdef int insert(self, ProducerBatch batch) except -1
     cdef int remember(self, ProducerBatch batch) except -1
@@ -57,7 +55,7 @@ cdef class TopicQueue:
     cdef int64_t sticky_bytes               # appended to it since it was chosen
     cdef int64_t sticky_limit
     cdef bint adaptive
-    cdef vector[int32_t] load_partitions    # what the next choice is made among, with ...
+    cdef vector[int32_t] load_partitions    # candidates of the next choice, with ...
     cdef vector[int64_t] load_table         # ... their cumulated weights; empty: all alike
     cdef uint64_t random_state
 

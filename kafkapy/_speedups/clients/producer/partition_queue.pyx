@@ -98,7 +98,7 @@ cdef class PartitionQueue:
         return sequence == (self.last_acked_sequence + <uint32_t>1) & 0x7FFFFFFF
 
     def start_sequence(self, int64_t producer_id, int16_t producer_epoch):
-        """Begins at 0 with this producer id and epoch; batches that have no result get their numbers anew."""
+        """Begins at 0 with this producer id and epoch; batches without a result get new numbers."""
         cdef ProducerBatch batch
         cdef int64_t sequence = 0
         for batch in self.unacked:

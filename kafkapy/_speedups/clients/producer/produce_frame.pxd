@@ -1,9 +1,8 @@
-"""A Produce request of a producer, and the response to it. Encoded and parsed on the client's I/O thread, without the
-GIL.
+"""A Produce request of a producer, and its response, for the client's I/O thread. Without the GIL.
 
 Versions 3 to 13. requests/produce/decode.pyx (request) and protocol/messages/produce.py (both) describe the wire
-formats. The request compresses its batches, writes their headers with the CRC, and lends the records themselves where
-they are not compressed; it holds its batches' memory until it goes.
+formats. The request compresses its batches, writes their headers with the CRC, and lends uncompressed records; it holds
+the memory of its batches until it is freed.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -15,7 +14,7 @@ from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
 cdef struct FrameBatch:
     int32_t topic                   # index into `topics`
     int32_t partition
-    const uint8_t* records          # of a ProducerBatch in `batches`, which is lent
+    const uint8_t* records          # lent by a ProducerBatch in `batches`
     int64_t size
     int32_t record_count
     int64_t base_timestamp
@@ -28,14 +27,14 @@ cdef struct FrameBatch:
 cdef struct FrameTopic:
     const uint8_t* name             # or 16 bytes of topic id, from version 13 on; of an object in `names`
     int32_t name_size
-    int32_t batch_count             # its batches follow each other
+    int32_t batch_count             # of batches, which follow each other
 
 
 cdef class ProduceRequestFrame(RequestFrame):
     cdef readonly list batches      # ProducerBatch, in the order of the request
     cdef readonly int version
     cdef readonly int64_t bytes_before      # of its batches before compression
-    cdef readonly int64_t bytes_encoded     # of the whole frame; 0 until it was encoded
+    cdef readonly int64_t bytes_encoded     # of the whole frame; 0 before `encode`
     cdef vector[FrameBatch] parts
     cdef vector[FrameTopic] topics
     cdef list names
@@ -62,7 +61,7 @@ cdef struct PartitionResult:
 cdef class ProduceResponseFrame(ResponseFrame):
     cdef readonly int version
     cdef readonly int32_t throttle_time_ms
-    cdef readonly bint plain        # every partition has succeeded, and nothing was said beside that
+    cdef readonly bint plain        # every partition has succeeded, and the response says no more
     cdef vector[PartitionResult] results
     cdef uint8_t* memory
     cdef int64_t body_at

@@ -221,7 +221,7 @@ cdef class ProduceRequestFrame(RequestFrame):
         return 0
 
     def to_bytes(self):
-        """The frame as it goes over the wire, size first, encoded here and now; for whoever wants to look at it.
+        """The frame as it goes over the wire, size first, encoded at once; for tests and tools.
         MemoryError."""
         cdef Send* send = send_new()
         cdef bytes out

@@ -1,13 +1,10 @@
-"""One batch of a producer: records of one partition, what the sender knows of them, and in the end the result that
-their futures look at.
+"""One batch of a producer: records of one partition, the state of sending them, and the result for their futures.
 
-The records are encoded as they are appended (records/record_batch.pxd) and never changed after that: the batch's header
-is written by the request that carries it, so a batch can be sent again with other sequence numbers while an older
-request still holds its bytes. The memory goes back to the pool once the batch is complete and no request lends it
-(`lent`).
+Records are encoded at their append (records/record_batch.pxd) and never change: the request that carries a batch writes
+its header, so a batch can be sent again with other sequence numbers while an older request still holds its bytes. The
+memory goes back to the pool once the batch is complete and no request lends it (`lent`).
 
-Everything is protected by the GIL. Nothing here runs Python code but `run_callbacks`, and what makes a result out of a
-batch.
+The GIL protects everything. Only `run_callbacks` and the making of a result run Python code.
 """
 
 cimport cython
@@ -34,7 +31,7 @@ cdef class ProducerBatch:
     cdef readonly int32_t partition
     cdef ByteBuffer payload             # the records; `data` belongs to the pool
     cdef BufferPool pool
-    cdef int64_t serial                 # the order of making
+    cdef int64_t serial                 # number in the order of creation
     cdef int64_t limit                  # bytes of the batch, its header included
     cdef int lent
     cdef readonly int32_t record_count
@@ -47,20 +44,20 @@ cdef class ProducerBatch:
     cdef public int64_t attempted_ms    # of the last return to the queue, or created_ms
     cdef public int64_t drained_ms
     cdef public int attempts
-    cdef public int leader_changed_at   # the attempt at which the leader was last seen to change
+    cdef public int leader_changed_at   # the attempt of the last change of leader
     cdef public int32_t leader_epoch
     cdef readonly int64_t producer_id
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t base_sequence
-    cdef int64_t number                 # among those of its partition that have got a sequence number
+    cdef int64_t number                 # among the partition's batches with a sequence number
     cdef readonly bint transactional
-    cdef readonly bint sequence_reset   # it has other numbers now than it was last sent with
+    cdef readonly bint sequence_reset   # its numbers have changed since it was last sent
     # --- result ---
     cdef readonly int state             # BatchState
     cdef readonly int64_t base_offset
     cdef readonly int64_t log_append_time
     cdef readonly object error
-    cdef readonly dict record_errors    # index -> exception, for the records that have one of their own
+    cdef readonly dict record_errors    # index -> exception, for records with their own error
     cdef readonly list parts            # after a split: pairs of the index of its first record and the ProducerBatch
     cdef list callbacks
     cdef object event

@@ -142,7 +142,8 @@ cdef class ProducerBatch:
         return True
 
     def fail(self, error, dict record_errors=None):
-        """The records are not in the log, or nobody knows. Whether this is what completed the batch."""
+        """Completes the batch with an error: its records are not in the log, or may not be. Whether this call completed
+        it."""
         if self.state != BATCH_INCOMPLETE_YET:
             return False
         self.error = error

@@ -1,13 +1,12 @@
-"""The records of a producer that are not sent yet: by topic and partition, in batches, in bounded memory.
+"""The unsent records of a producer: by topic and partition, in batches, in bounded memory.
 
-Source: org.apache.kafka.clients.producer.internals.RecordAccumulator. Any thread appends; the loop's thread asks what
-is ready and drains it. There is no lock but the GIL: a method that changes queues makes what it needs (which may run a
-garbage collection, and so another thread) before it looks at them, and then neither runs Python code nor lets the GIL
-go until they are right again.
+Source: org.apache.kafka.clients.producer.internals.RecordAccumulator. Any thread appends; the loop's thread asks for
+ready batches and drains them. The GIL is the only lock: a method allocates all objects (which may run a garbage
+collection, and so another thread) before it reads the queues, and then neither runs Python code nor releases the GIL
+until they are consistent again.
 
-The sender is woken when a batch has become full or a queue has got its first batch, and only while it would not find
-out by itself: `timer_set` (it looks again before the linger of a new batch is over) and `saturated` (a response comes
-before it could send more).
+A full batch, or the first batch of a queue, wakes the sender, unless it would look by itself: `timer_set` (it looks
+again before the linger of a new batch is over) and `saturated` (a response comes before it could send more).
 """
 
 cimport cython
@@ -21,12 +20,12 @@ from kafkapy._speedups.records.record_batch cimport RecordView
 
 cdef enum Refusal:
     NOT_OPEN = 1            # closed, in an error, or no transaction is open
-    NO_PARTITION = 2        # the topic or the partition is not known
-    NOT_IN_TRANSACTION = 3  # the coordinator has to be told of the partition: `asked` is its queue
+    NO_PARTITION = 2        # unknown topic or partition
+    NOT_IN_TRANSACTION = 3  # the coordinator must add the partition first: `asked` is its queue
     NO_ROOM = 4             # in the buffer
 
 cdef struct Refused:
-    int reason              # Refusal; 0: the record was taken
+    int reason              # Refusal; 0: the record was appended
     int64_t room            # with NO_ROOM: bytes of the buffer that the record's batch needs
 
 
@@ -43,27 +42,27 @@ cdef class RecordAccumulator:
     cdef list room_waiters                  # callables
     cdef readonly int64_t batch_size
     cdef readonly int64_t max_request_size
-    cdef int64_t small                      # bytes of a record that is not looked at twice
+    cdef int64_t small                      # bytes of a record that needs no check of its size
     cdef public int64_t linger_ms
     cdef readonly bint ignore_keys
     cdef readonly bint adaptive
-    # --- what the sender and the transaction manager set ---
-    cdef public bint open                   # records are taken
+    # --- set by the sender and the transaction manager ---
+    cdef public bint open                   # accepts records
     cdef public object wake                 # callable without arguments; runs the sender soon
     cdef public bint wake_asked
     cdef public bint timer_set
     cdef public bint saturated
-    cdef public int flushes                 # flushes under way
-    cdef public bint closed                 # whatever is there is sent at once
+    cdef public int flushes                 # running flushes
+    cdef public bint closed                 # all batches are sent at once
     cdef public bint idempotent
     cdef public bint transactional
-    cdef public bint completing             # a transaction is: whatever is there is sent at once
+    cdef public bint completing             # a transaction completes: all batches are sent at once
     cdef public bint sending_allowed        # False after a fatal error
     cdef public int64_t producer_id
     cdef public int16_t producer_epoch
-    cdef public object backoff_ms           # list of ms by the number of attempts - 1; the last one for all further
+    cdef public object backoff_ms           # list of ms by the number of attempts - 1; the last for all later ones
     cdef readonly PartitionQueue asked      # of the last NOT_IN_TRANSACTION
-    cdef readonly object failure            # why the first record that failed for good did; None
+    cdef readonly object failure            # the error of the first lost record, or None
     # --- counters ---
     cdef readonly int64_t records_appended
     cdef readonly int64_t bytes_appended    # encoded, before compression
@@ -80,14 +79,14 @@ cdef class RecordAccumulator:
             return 1
         return 2
 
-    # 0: there is no room for a batch, nothing was done. 1: the record is the last one in queue.tail. 2: the same, and
-    # the caller calls ask_wake() once it has taken from the queue what it needs, for that runs Python code. Sizes in
-    # bytes, -1 for null; `headers` as a record has them. RecordTooLargeError, MemoryError (-2).
+    # Appends a record. 0: no room for a batch, nothing was done. 1: the record is the last one in queue.tail. 2: the
+    # same, and the caller must call ask_wake(), which runs Python code, once it has read the queue. Sizes in bytes, -1
+    # for null; `headers` in the encoding of a record. RecordTooLargeError, MemoryError (-2).
     cdef int append_raw(self, PartitionQueue queue, int64_t timestamp, const uint8_t* key, int64_t key_size,
                         const uint8_t* value, int64_t value_size, const uint8_t* headers, int64_t headers_size,
                         int32_t header_count) except -2
-    # append_raw to the partition (ANY_PARTITION: the built-in partitioner chooses) of a topic: the record's batch, and
-    # its index in that; or None and `refused`, and nothing has changed.
+    # append_raw to a partition of a topic (ANY_PARTITION: the built-in partitioner chooses). Returns the record's batch
+    # and sets `index`, its index there; or None and `refused`, without a change.
     cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key,
                                      int64_t key_size, const uint8_t* value, int64_t value_size, const uint8_t* headers,
                                      int64_t headers_size, int32_t header_count, int32_t* index, Refused* refused)

@@ -317,7 +317,7 @@ cdef class RecordAccumulator:
     # --- sending --------------------------------------------------------------------------------------------------
 
     def update_loads(self, excluded):
-        """Weighs the partitions of topics with batches anew for records without a key; see TopicQueue.update_load."""
+        """Updates the weights of partitions for records without a key; see TopicQueue.update_load."""
         cdef PartitionQueue queue
         if self.adaptive:
             for topic in {queue.topic for queue in list(self.listed)}:

@@ -1,7 +1,7 @@
 """The way of a record from a user's send() into the accumulator: serialize, choose a partition, append.
 
-The base class of KafkaProducer. A send that finds its topic known and room in the buffer runs no Python code but
-serializers, and gives the GIL to nobody.
+The base class of KafkaProducer. With a known topic and room in the buffer, a send runs no Python code but serializers,
+and keeps the GIL.
 """
 
 from libc.stdint cimport int32_t, int64_t

@@ -1,7 +1,7 @@
-"""Where the records of one call went: send_many, send_arrow.
+"""The places of the records of one call: send_many, send_arrow.
 
-A record with a key goes to another batch than the one before it in most cases, so there are about as many spans as
-records: they are kept in C.
+Most records with a key go to another batch than the record before, so there are about as many spans as records, and C
+keeps them.
 """
 
 from cpython.object cimport PyObject
@@ -10,7 +10,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.clients.producer.producer_batch cimport ProducerBatch
 
-# Records that follow each other in one batch. The reference is counted.
+# Records that follow each other in one batch, which the span references.
 cdef struct Span:
     PyObject* batch
     int32_t first           # index in the batch
@@ -21,5 +21,5 @@ cdef class RecordSpans:
     cdef vector[Span] spans
     cdef readonly int64_t count     # of records
 
-    # The next record is record `index` of the batch.
+    # Adds record `index` of a batch.
     cdef int add(self, ProducerBatch batch, int32_t index) except -1

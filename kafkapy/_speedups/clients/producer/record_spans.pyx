@@ -1,4 +1,4 @@
-"""Spans of records in batches (see record_spans.pxd). Used under the GIL."""
+"""Spans of records in batches (see record_spans.pxd). Callers hold the GIL."""
 
 cimport cython
 from cpython.ref cimport Py_INCREF, Py_XDECREF

@@ -1,11 +1,11 @@
-"""Which partitions a Fetch is about."""
+"""The partitions of a Fetch: from the request, or from its session."""
 
 from kafkapy._speedups.requests.data_plane cimport DataPlaneState
 from kafkapy._speedups.requests.fetch.state cimport FetchState
 
-# After fetch_decode: sets context, session and error, names the topics asked by id, and makes state.partitions what is
-# to be read.
+# After fetch_decode: sets context, session and error, names the topics that the request gives by id, and fills
+# state.partitions with the partitions to read.
 cdef void fetch_context_open(DataPlaneState* plane, FetchState* state) noexcept nogil
-# The request will have no reply: its session is closed, unless a later request goes on with it. Its client, should
-# there be one still, starts anew.
+# For a request without a reply: closes its session, unless a later request goes on with it. The client then starts a
+# new session.
 cdef void fetch_context_abandon(DataPlaneState* plane, FetchState* state) noexcept nogil

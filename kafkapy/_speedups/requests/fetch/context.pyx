@@ -1,10 +1,9 @@
-"""Which partitions a Fetch is about: those it names, or those of its session (Kafka's FetchManager.newContext,
-KIP-227).
+"""The partitions of a Fetch: from the request, or from its session (FetchManager.newContext, KIP-227).
 
-    session epoch 0     all partitions are in the request; the session named is closed, and one is made from the reply
+    session epoch 0     the request names all partitions; its session id is closed, and the reply makes a new session
                         (CONTEXT_FULL)
-    session epoch -1    the same, but none is made (CONTEXT_SESSIONLESS); versions 0 to 6 are always this
-    other               the request changes the session named, and reads all of it (CONTEXT_INCREMENTAL)
+    session epoch -1    the same without a new session (CONTEXT_SESSIONLESS); versions 0 to 6 are always this
+    other               the request changes the named session, and reads all of it (CONTEXT_INCREMENTAL)
 """
 
 from libc.stdint cimport int16_t, int64_t

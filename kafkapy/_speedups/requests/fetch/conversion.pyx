@@ -1,11 +1,10 @@
-"""Message sets for Fetch versions 0 to 3 (Kafka's LazyDownConversionRecords): what a worker is asked, and what it gives
-back.
+"""Message sets for Fetch versions 0 to 3 (Kafka's LazyDownConversionRecords): questions and answers of a worker.
 
-Once a request is to be answered, the batches of its snapshots are handed to a worker, and the request goes on with the
-message sets that come back. What a worker drops, control batches, is not worth an answer: when there is nothing else,
-the request reads on behind them, and waits again if nothing is there.
+Before the reply, a worker gets the batches of the request's snapshots, and the request goes on with the worker's
+message sets. The worker drops control batches, which alone make no answer: the request then reads on behind them, and
+waits again if there is nothing.
 
-While a worker has the request nobody else looks at it, so nothing here is locked.
+While a worker has the request no other thread touches it, so nothing here is locked.
 """
 
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t

@@ -5,14 +5,14 @@ from libc.stdlib cimport free
 from kafkapy._speedups.log.segment cimport segment_unref
 from kafkapy._speedups.requests.fetch.state cimport FetchPartition, FetchState
 
-# Fills the state from state.frame. False when the bytes are not exactly one Fetch of that version; what was decoded is
-# then still to be freed.
+# Fills the state from state.frame. False when the bytes are not exactly one Fetch of that version; the caller frees the
+# state in any case.
 cdef bint fetch_decode(FetchState* state) noexcept nogil
-# A partition as it is before it was looked at; takes no reference.
+# Sets a partition to its state before the first read; takes no reference.
 cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil
-# Drops all references that the partitions and forgotten partitions hold.
+# Drops all references of the partitions and forgotten partitions.
 cdef void fetch_partitions_release(FetchState* state) noexcept nogil
-# Gives back what the last read left: segment and aborted transactions.
+# Releases the results of the last read: segment and aborted transactions.
 cdef inline void fetch_read_release(FetchPartition* partition) noexcept nogil:
     if partition.read.segment != NULL:
         segment_unref(partition.read.segment)

@@ -1,26 +1,26 @@
-"""Fetch (api key 1), versions 0 to 18: decode, session, authorize, read, wait for enough bytes, reply (Kafka's
-KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch).
+"""Fetch (api key 1), versions 0 to 18: decode, session, authorize, read, wait for enough bytes, reply.
 
-A read is a snapshot (segment, position, length) per partition, taken under the log's mutex; the record bytes never pass
-through here.
+Source: Kafka's KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch.
 
-Of several entries for one partition the last one counts and is answered once, as in Kafka. Partitions are read
-READS_A_TURN at a time, between which other connections are served.
+A read is a snapshot (segment, position, length) per partition, taken under the log's mutex; no record byte passes
+through this code.
 
-Answered at once: max wait 0, no partition to read, min bytes reached, or an error or a diverging epoch met while
-reading. Else the request is parked with a waiter on every partition. When one fires, only partitions whose end moved
-are read again to count bytes; the snapshot that is sent is taken once, at the end, because the logs may have changed.
+Of several entries for one partition the last one counts and gets one answer, as in Kafka. The Processor serves other
+connections after every READS_A_TURN partitions.
+
+A request gets its answer at once with max wait 0, no partition to read, min bytes reached, or an error or a diverging
+epoch in a read. Else it parks with a waiter on every partition. A wake reads only the partitions whose end has moved,
+to count bytes; the reply takes a new snapshot at the end, because the logs may have changed.
 
 Versions 0 to 3 get message sets of v0 or v1, which a worker makes of the snapshots (conversion.pyx). One such reply
-holds at most CONVERTED_MAX_BYTES of batches, unless the first batch alone is more, because a message set has to lie in
-memory until it is sent.
+holds at most CONVERTED_MAX_BYTES of batches, or one larger first batch, because a message set stays in memory until it
+is sent.
 
-A follower is served as one where the partition's assignment names it. Any other replica id gets UNKNOWN_LEADER_EPOCH
-where the request tells the leader epoch, else NOT_LEADER_OR_FOLLOWER (Partition.followerReplicaOrThrow), and nothing is
-remembered of it.
+A replica id in the partition's assignment is a follower. Any other replica id gets UNKNOWN_LEADER_EPOCH when the
+request has the leader epoch, else NOT_LEADER_OR_FOLLOWER (Partition.followerReplicaOrThrow), and leaves no trace.
 
-Not done here: quotas (throttle time is 0), fetching from followers (KIP-392: rack id is read, preferred read replica is
-always -1, and a consumer's fetch from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
+Gaps: quotas (throttle time is 0), fetching from followers (KIP-392: rack id is read, preferred read replica is always
+-1, and a consumer's fetch from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t

@@ -1,4 +1,4 @@
-"""The reply to a Fetch, versions 0 to 18 (Kafka's FetchResponse), and what it means for the session (KIP-227).
+"""The reply to a Fetch, versions 0 to 18 (Kafka's FetchResponse), and its effect on the session (KIP-227).
 
     frame               size int32 | correlation id int32 | v12+: tagged fields (response header v1)
     v1+: throttle time  int32, ms
@@ -15,8 +15,8 @@
     v12+: tagged fields of which v16+ tag 0: node endpoints (requests/data_plane.pyx)
 
 Strings, arrays and bytes are compact from v12 on. Record bytes are file regions between pieces of memory; in v0-3
-message sets that a worker has made. Partitions that were read come first, in the order asked, then those refused
-without a look at the log, as Kafka orders them; neighbours of one topic share its entry.
+message sets of a worker. As in Kafka, read partitions come first, in the order of the request, then partitions refused
+before a read; neighbours of one topic share its entry.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t

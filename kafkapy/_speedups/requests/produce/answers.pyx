@@ -1,4 +1,4 @@
-"""What Python answers a parked Produce: are its records fit, is its transaction open (see answers.pxd)."""
+"""Python's answers to a parked Produce: validated records, verified transactions (see answers.pxd)."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc

@@ -7,6 +7,6 @@ from kafkapy._speedups.requests.data_plane cimport DataPlaneState, Frame, Outcom
 
 cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil
 cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
-# What a worker does for an OUTCOME_WORKER: CPU alone, no lock, no disk.
+# A worker's part of an OUTCOME_WORKER: CPU only, no lock, no disk.
 cdef void produce_work(void* parked) noexcept nogil
 cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil

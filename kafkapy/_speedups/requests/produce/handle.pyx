@@ -1,8 +1,9 @@
-"""Produce (api key 0), versions 0 to 13: decode, authorize, append, wait for acks, reply (Kafka's
-KafkaApis.handleProduceRequest and DelayedProduce).
+"""Produce (api key 0), versions 0 to 13: decode, authorize, append, wait for acks, reply.
 
-Versions 0 to 2 bring message sets of v0 and v1, which a worker converts before they are appended; Kafka 4 has given
-these versions up (KIP-896).
+Source: Kafka's KafkaApis.handleProduceRequest and DelayedProduce.
+
+Versions 0 to 2 bring message sets of v0 and v1, which a worker converts before the append; Kafka 4 has dropped these
+versions (KIP-896).
 
 A request goes through three stages and can park in each:
 

@@ -1,4 +1,4 @@
-"""What a Produce keeps from its first look to its reply; shared by handle.pyx and reply.pyx."""
+"""The state of a Produce until its reply, shared by handle.pyx and reply.pyx."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
