@@ -25,7 +25,9 @@ def _logging_as_it_was() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     names = ("kafka.request.logger", "kafka.authorizer.logger", "kafka.controller", "kafka.log.LogCleaner")
-    levels = {name: logging.getLogger(name).level for name in (*names, "state.change.logger")}
+    levels = {name: logging.getLogger(name).level for name in ("kafka", *names, "state.change.logger")}
+    # The tests of brokers quieten it for the whole process.
+    logging.getLogger("kafka").setLevel(logging.NOTSET)
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
