@@ -12,6 +12,7 @@ from broker.test_coordinators import OFFSETS, commit, create, fetch, find
 
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.server import KafkaServer
+from kafkapy.controller.events import topic_change
 from kafkapy.errors import ErrorCode
 from kafkapy.log.stray_logs import parse_stray_name
 from kafkapy.metadata.embedded import FILE_NAME
@@ -236,7 +237,8 @@ def test_a_topic_that_vanished_from_the_store_can_be_made_again(
             for path in await store.subtree("/brokers/topics/topic"):
                 await store.delete(path)
             await store.delete("/config/topics/topic")
-            await server.context.controller.submit("Idle", server.context.controller._topics_changed)
+            controller = server.context.controller
+            await controller.submit("Idle", lambda: topic_change.run(controller.current))
 
         server.call(remove())
         client.create_topic("topic", 2)
