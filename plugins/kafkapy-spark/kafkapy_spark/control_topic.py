@@ -20,11 +20,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from kafkapy._speedups.client_frames import BytesFrame
-from kafkapy._speedups.encoder import encode_message
-from kafkapy._speedups.fetch_frame import FetchResponseFrame
-from kafkapy._speedups.fetched_partition import FetchedPartition
-from kafkapy._speedups.murmur2 import partition_for_key
+from kafkapy._speedups.clients.io.frames import BytesFrame
+from kafkapy._speedups.protocol.encoder import encode_message
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
+from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
+from kafkapy._speedups.base.murmur2 import partition_for_key
 from kafkapy.admin import ConfigResource, ConfigResourceType
 from kafkapy.clients.admin.routing import Deadline
 from kafkapy.clients.network_client import request_header

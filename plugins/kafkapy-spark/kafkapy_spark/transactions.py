@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kafkapy._speedups.batch_builder import RecordBatchBuilder
+from kafkapy._speedups.records.batch_builder import RecordBatchBuilder
 from kafkapy.clients.admin.core import AdminCore
 from kafkapy.clients.admin.routing import Deadline
 from kafkapy.clients.admin.transactions import TransactionDescription, TransactionState
