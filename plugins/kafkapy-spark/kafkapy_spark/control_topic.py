@@ -2,9 +2,8 @@
 
 A compacted topic, made when it is missing. A sink has two keys, both in the partition that its name hashes to:
 
-    NAME        the last decision, JSON: {"version":1, "query", "batch", "driver":[producer id, epoch], "tasks",
-                "time_ms", "handles":[[slot, partition, attempt, producer id, epoch, transaction version, rows,
-                checksum], ...]}; written in a transaction of the sink's driver, whose commit is the commit point
+    NAME        the last decision (see decisions), written in a transaction of the sink's driver, whose commit is the
+                commit point
     \\0 NAME     [query, batch, producer id, epoch] of the last decision that was carried out to the end: what its
                 transactions were is of no importance any more. Written plainly, as it only says what is so for ever.
 
@@ -16,17 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
 
+from kafkapy.admin import ConfigResource, ConfigResourceType
 from kafkapy.clients.admin.routing import Deadline
 from kafkapy.clients.network_client import request_header
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 from kafkapy.connector import BytesFrame, FetchedPartition, FetchResponseFrame, encode_message, partition_for_key
 from kafkapy.errors import (
-    IllegalArgumentError,
     KafkaError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
@@ -36,9 +35,13 @@ from kafkapy.errors import (
 )
 from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
+from kafkapy_spark.decisions import Decision, SinkState
+from kafkapy_spark.sink_errors import SinkError
 from kafkapy_spark.transactions import OpenTransaction, TransactionClient
 
-__all__ = ["CONTROL_TOPIC", "ControlTopic", "Decision", "Handle", "SinkState"]
+__all__ = ["CONTROL_TOPIC", "ControlTopic"]
+
+logger = logging.getLogger("kafkapy.spark")
 
 CONTROL_TOPIC: Final = "__kafkapy_spark_sinks"
 PARTITIONS: Final = 16
@@ -53,7 +56,6 @@ CONFIGS: Final = {
 }
 """Small segments: what is read by a driver that has just started is what was not compacted yet."""
 
-FORMAT: Final = 1
 FETCH: Final = FetchRequest.API_KEY
 FETCH_LOW: Final = 4
 FETCH_HIGH: Final = 12
@@ -62,97 +64,6 @@ FETCH_BYTES: Final = 8 << 20
 AT_ONCE: Final = 10_000
 STABLE_WAIT_S: Final = 0.02
 DONE: Final = b"\0"
-
-
-class Handle(NamedTuple):
-    """The open transaction of a task, and what it holds."""
-
-    slot: int
-    partition: int
-    """Of the query's, not of a topic."""
-    attempt: int
-    producer_id: int
-    producer_epoch: int
-    transaction_version: int
-    rows: int
-    checksum: int
-
-    def transaction(self, sink: str) -> OpenTransaction:
-        """By which it is ended."""
-        state = PreparedTxnState(self.producer_id, self.producer_epoch, self.transaction_version)
-        return OpenTransaction(task_transactional_id(sink, self.slot, self.partition, self.attempt), state)
-
-
-def task_transactional_id(sink: str, slot: int, partition: int, attempt: int) -> str:
-    """Of a task's transaction."""
-    return f"{sink}-{slot}-{partition}-{attempt}"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """That a batch is written: these transactions are to be committed, whoever does it."""
-
-    query: str
-    batch: int
-    producer_id: int
-    producer_epoch: int
-    """Of the driver that has decided."""
-    tasks: int
-    handles: tuple[Handle, ...]
-    """Of the tasks that have written anything."""
-    time_ms: int = field(default_factory=lambda: int(time.time() * 1000))
-
-    @property
-    def identity(self) -> list[Any]:
-        """What tells it from every other decision of its sink."""
-        return [self.query, self.batch, self.producer_id, self.producer_epoch]
-
-    @property
-    def rows(self) -> int:
-        """Of all tasks."""
-        return sum(each.rows for each in self.handles)
-
-    def to_json(self) -> bytes:
-        """As it stands in the topic."""
-        value = {
-            "version": FORMAT,
-            "query": self.query,
-            "batch": self.batch,
-            "driver": [self.producer_id, self.producer_epoch],
-            "tasks": self.tasks,
-            "time_ms": self.time_ms,
-            "handles": self.handles,
-        }
-        return json.dumps(value, separators=(",", ":")).encode()
-
-    @classmethod
-    def from_json(cls, text: bytes) -> Decision:
-        """IllegalArgumentError for a version that is not known."""
-        value = json.loads(text)
-        if value["version"] != FORMAT:
-            raise IllegalArgumentError(
-                f"{CONTROL_TOPIC} has a record of version {value['version']}; this kafkapy-spark knows {FORMAT}"
-            )
-        handles = tuple(Handle(*each) for each in value["handles"])
-        producer_id, producer_epoch = value["driver"]
-        return cls(
-            value["query"], value["batch"], producer_id, producer_epoch, value["tasks"], handles, value["time_ms"]
-        )
-
-
-@dataclass(frozen=True)
-class SinkState:
-    """What the topic says of a sink."""
-
-    decision: Decision | None = None
-    done: Any = None
-
-    @property
-    def unfinished(self) -> Decision | None:
-        """The decision, if it is not known that it was carried out."""
-        if self.decision is None or self.done == self.decision.identity:
-            return None
-        return self.decision
 
 
 class _Partition:
@@ -213,8 +124,28 @@ class ControlTopic:
             raise error_for(found.error_code)
         if found.topic_id != self._topic_id:
             self._read.clear()
+            await self._require_compaction()
             self._topic_id = found.topic_id
         self._count = len(found.partitions)
+
+    async def _require_compaction(self) -> None:
+        """SinkError for a topic whose records are deleted by time or size: batches that a sink had
+        decided long ago would be written again."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, self._topic)
+        try:
+            described = await self.client.describe_configs([resource], config_filter="all")
+        except KafkaError as error:
+            if error.retriable:
+                raise
+            logger.warning("The cleanup.policy of %s cannot be checked, compact is needed: %s", self._topic, error)
+            return
+        policy = described["topic"][self._topic].get("cleanup.policy", {}).get("value")
+        if policy != CONFIGS["cleanup.policy"]:
+            raise SinkError(
+                f"The topic {self._topic} has cleanup.policy={policy}, and has to have compact: decisions of sinks "
+                f"would be deleted, and their batches written again. `kafkapy configs set topic {self._topic} "
+                "cleanup.policy=compact` sets it"
+            )
 
     def partition_of(self, sink: str) -> TopicPartition:
         """Where a sink's records are. After ensure() or find()."""
@@ -225,22 +156,24 @@ class ControlTopic:
     async def read(self, sink: str) -> SinkState:
         """What is so now: everything that was committed before this call. KafkaError."""
         partition = self.partition_of(sink)
-        await self._read_on(partition)
+        await self._read_on([partition])
         return self._read[partition.partition].sinks.get(sink.encode(), SinkState())
 
     async def read_all(self) -> dict[str, SinkState]:
         """Of every sink that has decided anything. KafkaError."""
         partitions = [TopicPartition(self._topic, number) for number in range(self._count)]
-        await asyncio.gather(*map(self._read_on, partitions))
+        await self._read_on(partitions)
         found = [state for each in partitions for state in self._read[each.partition].sinks.items()]
         return {name.decode(): state for name, state in sorted(found) if state.decision is not None}
 
-    async def _read_on(self, partition: TopicPartition) -> None:
+    async def _read_on(self, partitions: Iterable[TopicPartition]) -> None:
+        # Not what a fetch says: a leader that is new may not know yet how far the log is committed (KIP-207).
+        listed = await self.client.list_partition_offsets(dict.fromkeys(partitions, ListOffsetsTimestamp.LATEST))
+        await asyncio.gather(*(self._read_to(partition, end.offset) for partition, end in listed.items()))
+
+    async def _read_to(self, partition: TopicPartition, end: int) -> None:
         client = self.client
         deadline = client.deadline()
-        # Not what a fetch says: a leader that is new may not know yet how far the log is committed (KIP-207).
-        listed = await client.list_partition_offsets({partition: ListOffsetsTimestamp.LATEST})
-        end = listed[partition].offset
         known = self._read.setdefault(partition.partition, _Partition())
         while known.position < end:
             try:
@@ -299,12 +232,29 @@ class ControlTopic:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    async def decide(self, sink: str, driver: OpenTransaction, decision: Decision) -> PreparedTxnState | None:
+    async def decide(
+        self,
+        sink: str,
+        driver: OpenTransaction,
+        decision: Decision,
+        check: Callable[[], Awaitable[float]],
+    ) -> PreparedTxnState | None:
         """Writes a decision in a transaction of the driver, and who the driver is from then on; None when it was not
-        committed, or not by this call. KafkaError: then nobody knows, until the driver's transaction was ended and the
-        topic is read."""
+        committed, or not by this call.
+
+        check is called when the decision is written, just before its commit: it raises, or says how many seconds the
+        commit may take. KafkaError: then nobody knows, until the driver's transaction was ended and the topic is read.
+        """
         await self.client.append(self.partition_of(sink), {sink.encode(): decision.to_json()}, driver)
-        return await self.client.end(driver, committed=True)
+        left_s = await check()
+        try:
+            async with asyncio.timeout(left_s):
+                return await self.client.end(driver, committed=True)
+        except TimeoutError:
+            raise KafkaTimeoutError(
+                f"the decision on batch {decision.batch} of {decision.query} was not acknowledged in {left_s:.0f} s, "
+                "and the transactions that it is on do not last much longer"
+            ) from None
 
     async def done(self, sink: str, decision: Decision) -> None:
         """Writes that a decision was carried out. KafkaError."""

@@ -17,9 +17,10 @@ from pyspark.taskcontext import TaskContext
 
 from kafkapy_spark.sink_identity import batch_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.sink_plan import SinkPlan, TaskResult
 from kafkapy_spark.sink_session import SinkSession
 from kafkapy_spark.transactional_task import write_task
-from kafkapy_spark.two_phase_commit import SinkDriver, SinkPlan, TaskResult
+from kafkapy_spark.two_phase_commit import SinkDriver
 
 logger = logging.getLogger("kafkapy.spark")
 
@@ -37,20 +38,21 @@ class ExactlyOnceWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """KafkaError."""
         self._options, self._schema = options, schema
-        named = options.txn_app_id is not None
         self._sink = batch_sink(options)
         self._query = options.txn_app_id or self._sink
         self._batch = options.txn_version or 0
-        self._temporary = not named
         session = SinkSession.connected(options.kafka)
         timeout_ms = transaction_timeout_ms(session, options)
-        self._plan = session.run(
-            self._driver(session).begin(timeout_ms, ignore_state=options.ignore_sink_state),
-        )
+        self._plan = session.run(self._driver(session).begin(timeout_ms))
 
     def _driver(self, session: SinkSession) -> SinkDriver:
-        replay = self._options.on_lost_transaction == "replay"
-        return SinkDriver(session.control, self._sink, replay=replay, temporary=self._temporary)
+        return SinkDriver(
+            session.control,
+            self._sink,
+            replay=self._options.on_lost_transaction == "replay",
+            on_known=self._options.on_known,
+            alone=False,
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
         """Writes a task's rows, in a transaction that is left open."""
@@ -81,7 +83,7 @@ def run_task(
     """A task's part, in Spark's worker. Errors as of write_task."""
     context = TaskContext.get()
     assert context is not None
-    partition, attempt = context.partitionId(), context.attemptNumber()
+    partition, attempt = context.partitionId(), context.taskAttemptId()
     return TransactionMessage(write_task(options, schema, plan, query, batch, partition, attempt, iterator))
 
 

@@ -19,10 +19,12 @@ from kafkapy_spark.exactly_once import (
     results_of,
     run_task,
 )
+from kafkapy_spark.sink_errors import SinkError
 from kafkapy_spark.sink_identity import stream_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.sink_plan import SinkPlan
 from kafkapy_spark.sink_session import SinkSession
-from kafkapy_spark.two_phase_commit import SinkDriver, SinkError, SinkPlan
+from kafkapy_spark.two_phase_commit import SinkDriver
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -59,12 +61,15 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
     def _begin(self) -> SinkPlan:
         session = SinkSession.connected(self._options.kafka)
         timeout_ms = transaction_timeout_ms(session, self._options)
-        return session.run(
-            self._driver(session).begin(timeout_ms, ignore_state=self._options.ignore_sink_state),
-        )
+        return session.run(self._driver(session).begin(timeout_ms))
 
     def _driver(self, session: SinkSession) -> SinkDriver:
-        return SinkDriver(session.control, self._sink, replay=self._options.on_lost_transaction == "replay")
+        return SinkDriver(
+            session.control,
+            self._sink,
+            replay=self._options.on_lost_transaction == "replay",
+            on_known=self._options.on_known,
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
         """Writes a task's rows, in a transaction that is left open; nothing if the batch is written already."""
@@ -85,7 +90,12 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         log_committed(results, f"Batch {batchId} of the sink {self._sink}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Takes back what tasks have written, unless the batch was decided before it failed."""
+        """Takes back what tasks have written, unless the batch was decided before it failed.
+
+        Spark does not say which driver has planned a batch of which no task has succeeded, and it may call this long
+        after another driver has begun: nothing is ended then. What tasks that were killed have left open, the query's
+        next start ends, or transaction.timeout.ms.
+        """
         session = SinkSession.connected(self._options.kafka)
         written = session.run(self._driver(session).abort(results_of(messages)))
         log_aborted(f"Batch {batchId} of the sink {self._sink}", written)

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _VERSION: Final = "txnVersion"
+_KNOWN: Final = "ignoreSinkState"
 
 
 def foreach_batch(options: Mapping[str, Any]) -> WriteBatch:
     """What `foreachBatch` takes: every micro-batch is written with format("kafkapy") and these options.
 
-    With txnAppId (and delivery=exactly-once) the number of the micro-batch is its txnVersion.
+    With txnAppId (and delivery=exactly-once) the number of the micro-batch is its txnVersion, and ignoreSinkState is
+    false unless it is given, as for a streaming query.
     """
     return WriteBatch({name: str(value) for name, value in options.items()})
 
@@ -39,4 +41,6 @@ class WriteBatch:
         given = {name.lower() for name in options}
         if "txnappid" in given and _VERSION.lower() not in given:
             options[_VERSION] = str(batch_id)
+            if _KNOWN.lower() not in given:
+                options[_KNOWN] = "false"
         batch.write.format("kafkapy").mode("append").options(**options).save()

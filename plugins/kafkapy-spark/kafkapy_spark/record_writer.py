@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from kafkapy.arrow import append, checksum
 from kafkapy.clients.producer.producer import KafkaProducer
-from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.sink_options import EXACTLY_ONCE, SinkOptions
 from kafkapy_spark.throttle import Pace, Rate
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
@@ -48,7 +48,7 @@ class NullTopicError(ValueError):
 class Written:
     """What a task has written. `bytes` are those of keys, values and encoded headers.
 
-    checksum: that of kafkapy.arrow.checksum for all rows, 0 unless onLostTransaction is replay.
+    checksum: that of kafkapy.arrow.checksum for all rows, 0 for writes at least once.
     """
 
     rows: int = 0
@@ -67,14 +67,8 @@ class RecordWriter:
         self._topic = options.topic
         self._rate = options.task_rate
         self._pace = Pace(self._rate) if self._rate != Rate() else None
-        self._checks = options.on_lost_transaction == "replay"
-        names: list[str] = list(schema.names)
-        wanted = [name for name in COLUMNS if name in names]
-        if options.topic is not None and "topic" in wanted:
-            wanted.remove("topic")
-        if not options.timestamp_column and "timestamp" in wanted:
-            wanted.remove("timestamp")
-        self._columns = [(name, names.index(name)) for name in wanted]
+        self._checks = options.delivery == EXACTLY_ONCE
+        self._columns = _Columns(options, schema)
         self._fits_batches = options.topic is not None and "batch.size" not in options.kafka
         configs = {**_WRITE_CONFIGS, **options.kafka}
         # A child that is forked has its parent's table, and none of its threads.
@@ -109,7 +103,7 @@ class RecordWriter:
         rows, size = accumulator.records_appended, accumulator.bytes_appended
         total = 0
         for batch in batches:
-            for chosen in self._paced(self._chosen(batch)):
+            for chosen in self._paced(self._columns.of(batch)):
                 if self._fits_batches:
                     self._fit_batches()
                 append(self.producer, chosen, self._topic)
@@ -147,12 +141,46 @@ class RecordWriter:
             self._pace.wait(part.num_rows, _size(part))
             yield part
 
-    def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that records are made of."""
-        chosen = pa.RecordBatch.from_pydict({name: batch.column(at) for name, at in self._columns})
-        if self._topic is None and chosen.column("topic").null_count:
+    def last_place(self) -> tuple[str | None, int, int]:
+        """Topic, partition and offset of a record that this producer has written; (None, -1, -1) where no broker has
+        said where it is."""
+        for name, topic in self.producer.accumulator.topics.items():
+            for queue in topic.partitions:
+                if queue.last_acked_offset >= 0:
+                    return name, queue.partition, queue.last_acked_offset
+        return None, -1, -1
+
+
+class _Columns:
+    """The columns that records are made of."""
+
+    def __init__(self, options: SinkOptions, schema: Any) -> None:
+        names: list[str] = list(schema.names)
+        wanted = [name for name in COLUMNS if name in names]
+        if options.topic is not None and "topic" in wanted:
+            wanted.remove("topic")
+        if not options.timestamp_column and "timestamp" in wanted:
+            wanted.remove("timestamp")
+        self._needs_topic = options.topic is None
+        self._places = [(name, names.index(name)) for name in wanted]
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of these columns. NullTopicError."""
+        chosen = pa.RecordBatch.from_pydict({name: batch.column(at) for name, at in self._places})
+        if self._needs_topic and chosen.column("topic").null_count:
             raise NullTopicError("null topic present in the data. Use the topic option for setting a topic.")
         return chosen
+
+
+def summed_up(options: SinkOptions, schema: Any, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Rows and checksum of what RecordWriter would write. NullTopicError."""
+    columns = _Columns(options, schema)
+    rows = total = 0
+    for batch in batches:
+        if batch.num_rows:
+            rows += batch.num_rows
+            total += checksum(columns.of(batch))
+    return Written(rows, 0, total % 2**64)
 
 
 def _size(batch: pa.RecordBatch) -> int:

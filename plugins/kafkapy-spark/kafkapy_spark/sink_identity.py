@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import uuid
 from typing import Final
 
@@ -38,8 +39,31 @@ def stream_sink(options: SinkOptions) -> str | None:
     if options.transactional_id_prefix:
         return options.transactional_id_prefix
     if options.checkpoint_location:
-        return f"{NAME}-{_hash(options.checkpoint_location.rstrip('/'), options.topic or '')}"
+        return f"{NAME}-{_hash(checkpoint_name(options.checkpoint_location), options.topic or '')}"
     return None
+
+
+def checkpoint_name(location: str) -> str:
+    """A checkpoint's path, spelled in one way: /checkpoints/x for file:///checkpoints/x and /checkpoints/./x/.
+
+    A scheme without a host names the file system that Spark would take anyway. s3, s3a and s3n are one. What a path is
+    relative to, or which host a default file system has, only Spark knows; a query that comes under two names because
+    of that is refused (MovedError).
+    """
+    found = re.fullmatch(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)", location.strip(), re.DOTALL)
+    assert found is not None
+    scheme, host, path = (found[1] or "").lower(), (found[2] or "").lower(), found[3]
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == ".." and parts and parts[-1] != "..":
+            parts.pop()
+        elif part not in ("", ".") and not (part == ".." and path.startswith("/")):
+            parts.append(part)
+    absolute = "/" if path.startswith("/") or host else ""
+    name = absolute + "/".join(parts)
+    if not host or scheme == "file":
+        return name
+    return f"{'s3' if scheme in ('s3', 's3a', 's3n') else scheme}://{host}{name}"
 
 
 def transaction_timeout_ms(session: SinkSession, options: SinkOptions) -> int:

@@ -18,6 +18,8 @@ from kafkapy_spark.throttle import Rate
 
 Delivery = Literal["at-least-once", "exactly-once"]
 OnLostTransaction = Literal["fail", "replay"]
+OnKnown = Literal["refuse", "write", "skip"]
+"""ignoreSinkState=false, true, skip. Versions of a batch write (txnVersion) are skipped unless it is given."""
 
 EXACTLY_ONCE: Final = "exactly-once"
 _DELIVERIES: Final[tuple[Delivery, ...]] = ("at-least-once", "exactly-once")
@@ -52,8 +54,8 @@ class SinkOptions:
     txn_version: int | None = None
     """A batch write of the same application is not repeated unless its version is higher."""
     on_lost_transaction: OnLostTransaction = "fail"
-    ignore_sink_state: bool = False
-    """Batches that the sink has seen already are written again."""
+    on_known: OnKnown = "refuse"
+    """What becomes of batches that the sink has seen already, but with other rows: the option ignoreSinkState."""
     checkpoint_location: str | None = None
     timestamp_column: bool = True
     """A column timestamp is the records' time; else it is not looked at, as by Spark's own sink."""
@@ -76,7 +78,7 @@ class SinkOptions:
             txn_app_id=option(options, "txnAppId", str, None),
             txn_version=option(options, "txnVersion", whole_number, None),
             on_lost_transaction=option(options, "onLostTransaction", one_of(*_ON_LOST), "fail"),
-            ignore_sink_state=option(options, "ignoreSinkState", boolean, False),
+            on_known=option(options, "ignoreSinkState", _on_known, "refuse" if streaming else "skip"),
             checkpoint_location=option(options, "checkpointLocation", str, None),
             timestamp_column=option(options, "timestampColumn", boolean, True),
             task_rate=Rate(
@@ -95,6 +97,11 @@ class SinkOptions:
                 "The options txnAppId and txnVersion are not supported in streaming queries, which have batch numbers"
             )
         return out
+
+
+def _on_known(text: str) -> OnKnown:
+    meanings: dict[str, OnKnown] = {"false": "refuse", "true": "write", "skip": "skip"}
+    return meanings[one_of(*meanings)(text)]
 
 
 def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -11,13 +12,17 @@ from typing import Any
 import pyarrow as pa
 
 from kafkapy.errors import KafkaError
-from kafkapy_spark.control_topic import Handle
-from kafkapy_spark.record_writer import RecordWriter, Written
+from kafkapy_spark.decisions import Handle
+from kafkapy_spark.record_writer import RecordWriter, summed_up
 from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.sink_plan import Meaning, SinkPlan, TaskResult
 from kafkapy_spark.sink_session import SinkSession
-from kafkapy_spark.two_phase_commit import SinkPlan, TaskResult, require_current
+from kafkapy_spark.task_ids import task_ids
+from kafkapy_spark.two_phase_commit import require_current
 
 __all__ = ["write_task"]
+
+logger = logging.getLogger("kafkapy.spark")
 
 
 def write_task(
@@ -30,29 +35,30 @@ def write_task(
     attempt: int,
     batches: Iterator[pa.RecordBatch],
 ) -> TaskResult:
-    """Writes a task's rows in a transaction that is left open, unless its batch is written already. Raises what
-    RecordWriter raises, having aborted the transaction; SinkError; KafkaError."""
-    replayed = plan.is_replayed(query, batch)
-    result = TaskResult(query, batch, partition, plan.driver, replayed=replayed)
-    if not replayed and plan.is_decided(query, batch):
-        return replace(result, skipped=True)
+    """Writes a task's rows in a transaction that is left open, unless its batch is known: then its rows are summed up
+    at most. attempt: for the log. Raises what RecordWriter raises, having aborted the transaction; SinkError;
+    KafkaError."""
+    result = plan.result(query, batch, partition)
+    if result.meaning in (Meaning.SKIPPED, Meaning.REFUSED):
+        return result
+    if result.meaning is Meaning.COMPARED or (result.replayed and partition not in plan.lost):
+        written = summed_up(options, schema, batches)
+        return replace(result, rows=written.rows, checksum=written.checksum)
     first = next((each for each in batches if each.num_rows), None)
     if first is None:
         return result
     session = SinkSession.connected(options.kafka)
     session.run(require_current(session.client, plan))
-    kept = not replayed or partition in plan.lost
     kafka = {**options.kafka, "transaction.timeout.ms": str(plan.timeout_ms)}
-    name = (plan.transactional_id if kept else plan.comparing_transactional_id)(partition, attempt)
-    with RecordWriter(replace(options, kafka=kafka), schema, transactional_id=name) as writer:
-        handle, written = _write(writer, plan, partition, attempt, chain([first], batches), kept)
-    return replace(result, handle=handle, rows=written.rows, checksum=written.checksum)
+    with task_ids.lent(plan.sink, plan.driver, reuse=not plan.lost) as name:
+        transactional_id = f"{plan.sink}-{name}"
+        logger.debug("Attempt %d of partition %d of batch %d writes as %s", attempt, partition, batch, transactional_id)
+        with RecordWriter(replace(options, kafka=kafka), schema, transactional_id=transactional_id) as writer:
+            handle = _write(writer, name, partition, chain([first], batches))
+    return replace(result, handle=handle, rows=handle.rows, checksum=handle.checksum)
 
 
-def _write(
-    writer: RecordWriter, plan: SinkPlan, partition: int, attempt: int, batches: Iterator[pa.RecordBatch], kept: bool
-) -> tuple[Handle | None, Written]:
-    """kept: whether the transaction is left open. What is written again only to be compared is aborted."""
+def _write(writer: RecordWriter, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Handle:
     producer = writer.producer
     producer.init_transactions()
     producer.begin_transaction()
@@ -63,7 +69,4 @@ def _write(
         with contextlib.suppress(KafkaError):
             producer.abort_transaction()
         raise
-    if not kept:
-        producer.abort_transaction()
-        return None, written
-    return Handle(plan.slot, partition, attempt, *state, written.rows, written.checksum), written
+    return Handle(name, partition, *state, written.rows, written.checksum, *writer.last_place())

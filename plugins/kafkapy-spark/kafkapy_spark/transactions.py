@@ -44,7 +44,7 @@ from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.protocol.schema import Request
 from kafkapy.types import CoordinatorType, TopicPartition
 
-__all__ = ["OpenTransaction", "TransactionClient", "is_over"]
+__all__ = ["OpenTransaction", "TransactionClient", "is_forgotten", "is_over"]
 
 T = TypeVar("T")
 
@@ -67,14 +67,15 @@ RETRY_MAX_MS: Final = 500
 API_TIMEOUT_MS: Final = 120_000
 """Unless the user has set default.api.timeout.ms."""
 
-_OVER: Final = frozenset(
+_FORGOTTEN: Final = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND})
+"""What is said of a transactional id that has expired, or has begun anew since it did: nobody knows the outcome of the
+transactions before."""
+_OVER: Final = _FORGOTTEN | frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.TRANSACTION_ABORTABLE,
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )
@@ -91,6 +92,11 @@ class OpenTransaction(NamedTuple):
 def is_over(error: KafkaError) -> bool:
     """Whether an error says that a transaction or producer is not there any more as it was asked about."""
     return code_of(error) in _OVER
+
+
+def is_forgotten(error: KafkaError) -> bool:
+    """Whether an error says that the coordinator does not know the transaction, so that it may have been committed."""
+    return code_of(error) in _FORGOTTEN
 
 
 class TransactionClient(AdminCore):
@@ -110,7 +116,7 @@ class TransactionClient(AdminCore):
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
-    async def _settled(self, attempt: Callable[[Deadline], Awaitable[T]]) -> T:
+    async def settled(self, attempt: Callable[[Deadline], Awaitable[T]]) -> T:
         """What `attempt` gives once it raises nothing retriable. KafkaError."""
         deadline = self.deadline()
         backoff = Backoff(RETRY_MS, RETRY_MAX_MS)
@@ -143,7 +149,7 @@ class TransactionClient(AdminCore):
                 raise
             return response, node
 
-        return await self._settled(attempt)
+        return await self.settled(attempt)
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
@@ -169,6 +175,15 @@ class TransactionClient(AdminCore):
     async def end(self, transaction: OpenTransaction, *, committed: bool) -> PreparedTxnState | None:
         """Who the producer of the transaction is after it has been ended; None when it is not there any more, or was
         ended the other way. Asked again after it was ended like that, it says so again. KafkaError."""
+        try:
+            return await self._end(transaction, committed=committed)
+        except KafkaError as error:
+            if not is_over(error):
+                raise
+            logger.debug("%s cannot be ended any more: %s", transaction, error)
+            return None
+
+    async def _end(self, transaction: OpenTransaction, *, committed: bool) -> PreparedTxnState:
         state = transaction.state
         request = EndTxnRequest(
             transactional_id=transaction.transactional_id,
@@ -178,42 +193,57 @@ class TransactionClient(AdminCore):
         )
         bumps = state.transaction_version >= 2
         low, high = (LAST_WITHOUT_EPOCH_BUMP + 1, None) if bumps else (0, LAST_WITHOUT_EPOCH_BUMP)
-        try:
-            response, _ = await self._ask_coordinator(transaction.transactional_id, request, low, high)
-        except KafkaError as error:
-            if not is_over(error):
-                raise
-            logger.debug("%s cannot be ended any more: %s", transaction, error)
-            return None
+        response, _ = await self._ask_coordinator(transaction.transactional_id, request, low, high)
         if not bumps or response.producer_id < 0:
             return state
         return PreparedTxnState(response.producer_id, response.producer_epoch, state.transaction_version)
 
-    async def end_all(self, transactions: Iterable[OpenTransaction], *, committed: bool) -> list[OpenTransaction]:
-        """Ends all of them at once; those that are not there any more, or were ended the other way. KafkaError."""
+    async def end_all(
+        self, transactions: Iterable[OpenTransaction], *, committed: bool
+    ) -> dict[OpenTransaction, KafkaError]:
+        """Ends all of them at once. The errors of those that are not there any more, or were ended the other way.
+        KafkaError for any other."""
         wanted = list(transactions)
         outcomes = await asyncio.gather(
-            *(self.end(each, committed=committed) for each in wanted), return_exceptions=True
+            *(self._end(each, committed=committed) for each in wanted), return_exceptions=True
         )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
+        refused = {}
+        for each, outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, KafkaError) and is_over(outcome):
+                refused[each] = outcome
+            elif isinstance(outcome, BaseException):
                 raise outcome
-        return [each for each, outcome in zip(wanted, outcomes, strict=True) if outcome is None]
+        return refused
 
-    async def still_open(self, transactions: Iterable[OpenTransaction]) -> dict[OpenTransaction, bool]:
-        """Whether each transaction is the one that its id has open now. KafkaError."""
-        wanted = list(transactions)
-        described = await self._describe({each.transactional_id for each in wanted})
-        return {each: _is_open(each, described[each.transactional_id]) for each in wanted}
-
-    async def current(self, transactional_id: str) -> tuple[int, int] | None:
-        """Producer id and epoch that the id has now; None when it is not known. KafkaError."""
+    async def described(self, transactional_id: str) -> TransactionDescription | None:
+        """How the coordinator describes an id; None when it is not known. KafkaError."""
         found = (await self._describe({transactional_id}))[transactional_id]
         if isinstance(found, TransactionDescription):
-            return found.producer_id, found.producer_epoch
+            return found
         if code_of(found) is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise found
         return None
+
+    async def open_descriptions(
+        self, transactions: Iterable[OpenTransaction]
+    ) -> dict[OpenTransaction, TransactionDescription]:
+        """Descriptions of those transactions that their ids have open now. KafkaError."""
+        wanted = list(transactions)
+        described = await self._describe({each.transactional_id for each in wanted})
+        found = {each: described[each.transactional_id] for each in wanted}
+        for error in found.values():
+            if isinstance(error, KafkaError) and code_of(error) is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise error
+        return {
+            each: description
+            for each, description in found.items()
+            if isinstance(description, TransactionDescription) and _is_open(each, description)
+        }
+
+    async def current(self, transactional_id: str) -> tuple[int, int] | None:
+        """Producer id and epoch that the id has now; None when it is not known. KafkaError."""
+        found = await self.described(transactional_id)
+        return None if found is None else (found.producer_id, found.producer_epoch)
 
     async def find_open(self, pattern: re.Pattern[str], timeout_ms: int | None = None) -> list[OpenTransaction]:
         """The transactions that are open and whose whole id matches. `pattern` is one that RE2 has too. KafkaError."""
@@ -270,15 +300,16 @@ class TransactionClient(AdminCore):
                             self.lookup.invalidate(transaction.transactional_id, kind)
                         raise error_for(result.partition_error_code)
 
-        await self._settled(attempt)
+        await self.settled(attempt)
 
     async def append(
         self,
         partition: TopicPartition,
         records: Mapping[bytes, bytes | None],
         transaction: OpenTransaction | None = None,
-    ) -> None:
-        """Appends records, as the first and only ones of a transaction if one is given. KafkaError."""
+    ) -> int:
+        """Appends records, as the first and only ones of a transaction if one is given. The offset of the first, -1
+        where the leader does not know it any more. KafkaError."""
         builder = RecordBatchBuilder()
         now_ms = int(time.time() * 1000)
         for key, value in records.items():
@@ -299,7 +330,7 @@ class TransactionClient(AdminCore):
             if not adds:
                 await self.add_partition(transaction, partition)
 
-        async def attempt(deadline: Deadline) -> None:
+        async def attempt(deadline: Deadline) -> int:
             node = await self.leader(partition, deadline)
             entry = ProduceRequest.Topic.Partition(index=partition.partition, records=batch)
             request = ProduceRequest(
@@ -314,8 +345,10 @@ class TransactionClient(AdminCore):
                     # The answer to the first attempt was lost.
                     if result.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                         raise error_for(result.error_code, result.error_message or "")
+                    return int(result.base_offset)
+            raise KafkaError(f"the answer to a request to write to {partition} has no result for it")
 
-        await self._settled(attempt)
+        return await self.settled(attempt)
 
     async def leader(self, partition: TopicPartition, deadline: Deadline) -> int:
         """The broker that leads a partition, asked just now. KafkaError."""
@@ -325,11 +358,7 @@ class TransactionClient(AdminCore):
         return found
 
 
-def _is_open(transaction: OpenTransaction, found: TransactionDescription | KafkaError) -> bool:
-    if isinstance(found, KafkaError):
-        if code_of(found) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            return False
-        raise found
+def _is_open(transaction: OpenTransaction, found: TransactionDescription) -> bool:
     state = transaction.state
     same = (found.producer_id, found.producer_epoch) == (state.producer_id, state.producer_epoch)
     return same and found.state is TransactionState.ONGOING

@@ -10,6 +10,7 @@ import click
 from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.options import cluster_options, json_option, yes_option
 from kafkapy.tools.output import Column, Output, time_text
+from kafkapy_spark.task_ids import PATTERN
 
 SINK_COLUMNS = (
     Column("sink"),
@@ -27,7 +28,7 @@ TRANSACTION_COLUMNS = (
     Column("producer_epoch", "epoch", right=True),
     Column("decided"),
 )
-TASK_ID = re.compile(r"(.+)-[0-9]+-[0-9]+-[0-9]+", re.DOTALL)
+TASK_ID = re.compile(f"(.+)-{PATTERN}", re.DOTALL)
 
 
 @click.group("txn", cls=CommandGroup)
@@ -67,45 +68,49 @@ def list_(settings: dict[str, object], sinks: tuple[str, ...], as_json: bool) ->
 
 @txn.command("commit")
 @click.argument("sinks", nargs=-1, metavar="[SINK]...")
-@click.option("--accept-loss", is_flag=True, help="Skip lost transactions.")
+@click.option("--accept-loss", is_flag=True, help="Skip lost and unknown transactions.")
 @json_option
 @cluster_options
 def commit(settings: dict[str, object], sinks: tuple[str, ...], accept_loss: bool, as_json: bool) -> None:
     """Finish the commit of decided batches of all sinks, or these.
 
     A batch stays unfinished when a driver dies amid its commit. The command does not harm running queries. The exit
-    code is 1 when transactions are lost, unless --accept-loss is given.
+    code is 1 when transactions are lost or unknown (their ids have expired, and the log has no answer), unless
+    --accept-loss is given.
     """
     from kafkapy_spark.sink_session import SinkSession
     from kafkapy_spark.two_phase_commit import SinkDriver
 
     with SinkSession(settings) as session:
         states = session.run(_states(session))
-        unknown = sorted(set(sinks) - states.keys())
-        if unknown:
-            raise click.ClickException(f"nothing was decided by the sink {', '.join(unknown)}")
+        missing = sorted(set(sinks) - states.keys())
+        if missing:
+            raise click.ClickException(f"nothing was decided by the sink {', '.join(missing)}")
         rows = []
         for sink, state in states.items():
             if (sinks and sink not in sinks) or state.unfinished is None:
                 continue
-            lost = session.run(SinkDriver(session.control, sink).finish(state.unfinished, accept_loss=accept_loss))
+            outcome = session.run(SinkDriver(session.control, sink).finish(state.unfinished, accept_loss=accept_loss))
+            lost, unknown = outcome.lost, outcome.unknown
             rows.append(
                 {
                     "sink": sink,
                     "query": state.unfinished.query,
                     "batch": state.unfinished.batch,
-                    "rows": state.unfinished.rows - sum(each.rows for each in lost),
+                    "rows": state.unfinished.rows - sum(each.rows for each in [*lost, *unknown]),
                     "lost_partitions": [each.partition for each in lost],
                     "lost_rows": sum(each.rows for each in lost),
+                    "unknown_partitions": [each.partition for each in unknown],
+                    "unknown_rows": sum(each.rows for each in unknown),
                 }
             )
     output = Output(as_json)
-    columns = (*(Column(name) for name in ("sink", "batch", "rows", "lost_partitions")),)
+    columns = (*(Column(name) for name in ("sink", "batch", "rows", "lost_partitions", "unknown_partitions")),)
     if as_json or rows:
         output.rows(rows, columns)
     else:
         output.say("Nothing is unfinished.")
-    if any(each["lost_partitions"] for each in rows) and not accept_loss:
+    if any(each["lost_partitions"] or each["unknown_partitions"] for each in rows) and not accept_loss:
         raise SystemExit(1)
 
 
@@ -130,7 +135,7 @@ def abort(settings: dict[str, object], sinks: tuple[str, ...], yes: bool, as_jso
         for sink in sinks:
             driver = SinkDriver(session.control, sink)
             before = session.run(driver.find_open())
-            session.run(driver.abort([]))
+            session.run(driver.take_over())
             after = session.run(driver.find_open())
             rows.append({"sink": sink, "ended": len(set(before) - set(after)), "open": len(after)})
     Output(as_json).rows(rows, (Column("sink"), Column("ended", right=True), Column("open", right=True)))

@@ -17,7 +17,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kafkapy_spark.control_topic import ControlTopic, Handle
+from kafkapy_spark.control_topic import ControlTopic
+from kafkapy_spark.decisions import Handle
+from kafkapy_spark.sink_plan import Meaning
+from kafkapy_spark.task_ids import TaskIds
 from kafkapy_spark.transactions import OpenTransaction, TransactionClient
 from kafkapy_spark.two_phase_commit import (
     LostTransactionError,
@@ -36,7 +39,7 @@ PARTITIONS = 2
 TIMEOUT_MS = 900_000
 MARKERS_S = 15
 """Most time for the markers of transactions that were ended."""
-QUERY = "query"
+
 
 Fault = Callable[[str, bool], Awaitable[None]]
 """(request, whether it has been answered) -> may raise, or wait."""
@@ -96,6 +99,7 @@ class Query:
 
     def __init__(self, client: TransactionClient, topic: str, partitions: int, sink: str, batches: int, seed: int):
         self.client, self.topic, self.partitions, self.sink = client, topic, partitions, sink
+        self.name = f"query-of-{sink}"
         self.random = random.Random(seed)
         self.rows = {
             batch: [f"{sink}:{batch}:{number}".encode() for number in range(self.random.randint(1, 5))]
@@ -104,15 +108,17 @@ class Query:
         self.done = 0
         """Batches that Spark knows to be done."""
         self.failures = 0
+        self.idle: list[TaskIds] = []
+        """Workers that have run tasks, by the ids that they have."""
 
     @property
     def expected(self) -> set[bytes]:
         """What a reader is to see once."""
         return {row for rows in self.rows.values() for row in rows}
 
-    def driver(self, fault: Fault = no_fault, *, replay: bool = False) -> SinkDriver:
+    def driver(self, fault: Fault = no_fault, *, replay: bool = False, **keywords: Any) -> SinkDriver:
         """A process of the driver's."""
-        return SinkDriver(ControlTopic(Actor(self.client, fault)), self.sink, replay=replay)
+        return SinkDriver(ControlTopic(Actor(self.client, fault)), self.sink, replay=replay, **keywords)
 
     def divided(self, batch: int) -> list[list[bytes]]:
         """A batch's rows in partitions, in another way each time."""
@@ -122,26 +128,26 @@ class Query:
         return parts
 
     async def task(
-        self, plan: SinkPlan, batch: int, partition: int, attempt: int, rows: list[bytes], fault: Fault = no_fault
+        self, plan: SinkPlan, batch: int, partition: int, rows: list[bytes], fault: Fault = no_fault
     ) -> TaskResult:
-        """The attempt of a task."""
-        replayed = plan.is_replayed(QUERY, batch)
-        result = TaskResult(QUERY, batch, partition, plan.driver, replayed=replayed)
-        if not replayed and plan.is_decided(QUERY, batch):
-            return replace(result, skipped=True)
-        if not rows:
+        """An attempt of a task, in a worker that is idle or new. One that does not come back is never used again."""
+        result = plan.result(self.name, batch, partition)
+        if result.meaning in (Meaning.SKIPPED, Meaning.REFUSED) or not rows:
             return result
         result = replace(result, rows=len(rows), checksum=sum(map(zlib.crc32, rows)))
-        if replayed and partition not in plan.lost:
+        if result.meaning is Meaning.COMPARED or (result.replayed and partition not in plan.lost):
             return result
         client = Actor(self.client, fault)
         await require_current(client, plan)
-        name = plan.transactional_id(partition, attempt)
-        state = await client.initialize(name, plan.timeout_ms)
-        records: Mapping[bytes, bytes | None] = {row: row for row in rows}
-        place = TopicPartition(self.topic, self.random.randrange(self.partitions))
-        await client.append(place, records, OpenTransaction(name, state))
-        return replace(result, handle=Handle(plan.slot, partition, attempt, *state, result.rows, result.checksum))
+        worker = self.idle.pop() if self.idle else TaskIds()
+        with worker.lent(self.sink, plan.driver, reuse=not plan.lost) as name:
+            state = await client.initialize(f"{self.sink}-{name}", plan.timeout_ms)
+            records: Mapping[bytes, bytes | None] = {row: row for row in rows}
+            place = TopicPartition(self.topic, self.random.randrange(self.partitions))
+            offset = await client.append(place, records, OpenTransaction(f"{self.sink}-{name}", state))
+        self.idle.append(worker)
+        handle = Handle(name, partition, *state, result.rows, result.checksum, *place, offset)
+        return replace(result, handle=handle)
 
     async def batch(self, fault: Fault = no_fault, *, commit_fails: Fault = no_fault, abort: Fault = no_fault) -> None:
         """A micro-batch: Crash, or FailedQueryError after Spark has called abort."""
@@ -149,7 +155,7 @@ class Query:
         plan = await self.driver(fault).begin(TIMEOUT_MS)
         results: list[TaskResult | None] = []
         for partition, rows in enumerate(self.divided(batch)):
-            results.append(await self.task(plan, batch, partition, 0, rows))
+            results.append(await self.task(plan, batch, partition, rows))
         await self.finish(results, fault, commit_fails, abort)
         self.done += 1
 
@@ -242,17 +248,17 @@ class Schedule(Query):
         process.stops.cancel()
         return task.result()
 
-    async def attempt(self, plan: SinkPlan, batch: int, partition: int, attempt: int, rows: list[bytes]) -> TaskResult:
+    async def attempt(self, plan: SinkPlan, batch: int, partition: int, rows: list[bytes]) -> TaskResult:
         process = Process(self)
-        found: TaskResult = await self.leave(self.task(plan, batch, partition, attempt, rows, process), process)
+        found: TaskResult = await self.leave(self.task(plan, batch, partition, rows, process), process)
         return found
 
     async def attempts(self, plan: SinkPlan, batch: int, partition: int, rows: list[bytes]) -> TaskResult | None:
         """Four attempts of a task, some of them twice at once."""
-        for number in range(4):
-            both = [number, number + 4] if self.random.random() < 0.15 else [number]
+        for _ in range(4):
+            both = range(2) if self.random.random() < 0.15 else range(1)
             results = await asyncio.gather(
-                *(self.attempt(plan, batch, partition, each, rows) for each in both), return_exceptions=True
+                *(self.attempt(plan, batch, partition, rows) for _ in both), return_exceptions=True
             )
             for result in results:
                 if isinstance(result, TaskResult):
@@ -278,8 +284,9 @@ class Schedule(Query):
         await driver.control.find()
         unfinished = (await driver.control.read(self.sink)).unfinished
         if unfinished is not None and unfinished.identity == error.decision.identity:
-            lost = await driver.finish(unfinished, accept_loss=True)
-            self.lost[unfinished.batch] += sum(each.rows for each in lost)
+            outcome = await driver.finish(unfinished, accept_loss=True)
+            assert outcome.unknown == []
+            self.lost[unfinished.batch] += sum(each.rows for each in outcome.lost)
 
     async def time_out(self) -> None:
         """The broker ends some transaction of the sink."""

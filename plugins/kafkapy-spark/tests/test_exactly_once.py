@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -150,8 +152,9 @@ def stream(spark: Any, broker: Any, topic: Any, tmp_path: Path) -> Iterator[Call
 
 
 def test_a_query_and_its_rewound_checkpoint(stream: Any, topic: Any, send: Any, broker: Any, tmp_path: Path) -> None:
-    """The last batch is skipped: a crash may have kept Spark from knowing of it. With ignoreSinkState batches before it
-    are written again, and those that follow. Batch 0 is the source's, which has no rows."""
+    """The last batch is skipped: a crash may have kept Spark from knowing of it. Those before it are refused, unless
+    ignoreSinkState says that they are written again, and those that follow. Batch 0 is the source's, which has no rows.
+    """
     source, sink = topic(1), topic(PARTITIONS)
     send(source, [str(number) for number in range(500)])
     stream(source, sink)
@@ -160,19 +163,59 @@ def test_a_query_and_its_rewound_checkpoint(stream: Any, topic: Any, send: Any, 
     stream(source, sink)
     assert committed(broker.bootstrap_servers, sink) == list(range(500))
     assert rewind(tmp_path / "checkpoint", 2) == 2
+    with pytest.raises(Exception, match=r"batch 2 of .* is not written: .* up to 3 .* ignoreSinkState=true"):
+        stream(source, sink)
+    assert committed(broker.bootstrap_servers, sink) == list(range(500))
     stream(source, sink, ignoreSinkState="true")
     assert committed(broker.bootstrap_servers, sink) == sorted([*range(500), *range(200, 500)])
 
 
-def rewind(checkpoint: Path, batches: int) -> int:
-    """Has the last batches forgotten, the last one's offsets but its own too. The number of the first of them."""
-    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
-    for number in range(last - batches + 1, last + 1):
+def test_a_checkpoint_restored_from_a_backup(stream: Any, topic: Any, send: Any, broker: Any, tmp_path: Path) -> None:
+    """It knows nothing of the last batch, and Spark gives its number to another one, of more rows."""
+    source, sink = topic(1), topic(PARTITIONS)
+    checkpoint, backup = tmp_path / "checkpoint", tmp_path / "backup"
+    send(source, [str(number) for number in range(400)])
+    stream(source, sink)
+    shutil.copytree(checkpoint, backup)
+    send(source, [str(number) for number in range(400, 450)])
+    stream(source, sink)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(backup, checkpoint)
+    send(source, [str(number) for number in range(450, 500)])
+    with pytest.raises(Exception, match=r"it has 100 rows; 50 rows were decided.* ignoreSinkState=true"):
+        stream(source, sink)
+    assert committed(broker.bootstrap_servers, sink) == list(range(450))
+    rewind(checkpoint, 1, planned=True)
+    stream(source, sink, ignoreSinkState="true")
+    assert committed(broker.bootstrap_servers, sink) == sorted([*range(500), *range(400, 450)])
+
+
+def test_a_moved_checkpoint(stream: Any, topic: Any, send: Any, broker: Any, tmp_path: Path) -> None:
+    """It is the same query, and another sink unless its name is given."""
+    source, sink = topic(1), topic(PARTITIONS)
+    send(source, [str(number) for number in range(300)])
+    stream(source, sink)
+    shutil.move(tmp_path / "checkpoint", tmp_path / "moved")
+    rewind(tmp_path / "moved", 1)
+    moved = {"checkpointLocation": f"file:{tmp_path}/./moved/"}
+    with pytest.raises(Exception, match="the checkpoint was moved, .* transactionalIdPrefix=kafkapy-spark-") as raised:
+        stream(source, sink, **moved)
+    [name] = set(re.findall(r"transactionalIdPrefix=(\S+) goes on", str(raised.value)))
+    stream(source, sink, **moved, transactionalIdPrefix=name)
+    assert committed(broker.bootstrap_servers, sink) == list(range(300))
+
+
+def rewind(checkpoint: Path, batches: int, *, planned: bool = False) -> int:
+    """Has the last batches forgotten; the first of them stays planned unless `planned` says that it is a batch that is
+    not done yet, of which that is to be forgotten. The number of the first."""
+    last = max(int(path.name) for path in (checkpoint / ("offsets" if planned else "commits")).glob("[0-9]*"))
+    first = last - batches + 1
+    for number in range(first, last + 1):
         for path in [checkpoint / "commits" / str(number), checkpoint / "offsets" / str(number)]:
-            if path.parent.name == "commits" or number > last - batches + 1:
-                path.unlink()
+            if path.parent.name == "commits" or number > first or planned:
+                path.unlink(missing_ok=planned)
                 path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    return last - batches + 1
+    return first
 
 
 def test_a_query_that_fails_and_is_started_again(stream: Any, topic: Any, send: Any, broker: Any) -> None:

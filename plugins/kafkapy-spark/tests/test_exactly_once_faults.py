@@ -158,7 +158,7 @@ def test_a_driver_that_was_replaced_cannot_commit(spark: Cluster, protocol: int,
             batch = query.done
             plan = await query.driver().begin(TIMEOUT_MS)
             parts = query.divided(batch)
-            results = [await query.task(plan, batch, at, 0, rows) for at, rows in enumerate(parts)]
+            results = [await query.task(plan, batch, at, rows) for at, rows in enumerate(parts)]
             driver = query.driver(replace_then_go_on)
             try:
                 await driver.commit(results)
@@ -189,8 +189,8 @@ def test_the_newer_one_of_two_drivers_commits(spark: Cluster, protocol: int) -> 
                 newer.append(await query.driver().begin(TIMEOUT_MS))
 
         async def work() -> None:
-            old = await query.task(await query.driver().begin(TIMEOUT_MS), 0, 0, 0, rows, then_replaced)
-            new = await query.task(newer[0], 0, 0, 0, rows)
+            old = await query.task(await query.driver().begin(TIMEOUT_MS), 0, 0, rows, then_replaced)
+            new = await query.task(newer[0], 0, 0, rows)
 
             async def newer_commits(request: str, answered: bool) -> None:
                 try:
@@ -228,7 +228,7 @@ def test_a_task_of_an_old_driver_goes_on_at_every_request(spark: Cluster, protoc
 
         async def work() -> None:
             plan = await query.driver().begin(TIMEOUT_MS)
-            old = asyncio.ensure_future(query.task(plan, 0, 0, 0, [b"of the old task"], stops))
+            old = asyncio.ensure_future(query.task(plan, 0, 0, [b"of the old task"], stops))
             await checked.wait()
 
             async def old_goes_on(request: str, answered: bool) -> None:
@@ -239,7 +239,7 @@ def test_a_task_of_an_old_driver_goes_on_at_every_request(spark: Cluster, protoc
                     await old
 
             plan = await query.driver(old_goes_on).begin(TIMEOUT_MS)
-            result = await query.task(plan, 0, 0, 0, query.rows[0], old_goes_on)
+            result = await query.task(plan, 0, 0, query.rows[0], old_goes_on)
             await query.driver(old_goes_on).commit([result])
             goes_on.set()
             await old
@@ -264,13 +264,15 @@ def test_a_transaction_times_out_at_every_request_of_a_commit(spark: Cluster, pr
         async def work() -> None:
             plan = await query.driver().begin(TIMEOUT_MS)
             parts = [query.rows[0][:1], query.rows[0][1:]]
-            results = [await query.task(plan, 0, at, 0, rows) for at, rows in enumerate(parts)]
+            results = [await query.task(plan, 0, at, rows) for at, rows in enumerate(parts)]
 
             async def times_out(request: str, answered: bool) -> None:
                 try:
                     await fault(request, answered)
                 except RuntimeError:
-                    await query.client.initialize(plan.transactional_id(1, 0), TIMEOUT_MS)
+                    assert results[1].handle is not None
+                    name = results[1].handle.transaction(query.sink).transactional_id
+                    await query.client.initialize(name, TIMEOUT_MS)
                 if answered and not fault.hit:
                     seen.append(request)
 
@@ -283,7 +285,7 @@ def test_a_transaction_times_out_at_every_request_of_a_commit(spark: Cluster, pr
                 await query.go_on_without(error)
             except SinkError:
                 await driver.abort(results)
-                assert (await query.driver().begin(TIMEOUT_MS)).decided is None
+                assert (await query.driver().begin(TIMEOUT_MS)).known == ()
 
         spark.run(work())
         spark.run(query.run_on())

@@ -34,7 +34,7 @@ START_S = 900
 DECIDED = "END_TXN"
 """The first of a commit ends the driver's transaction, which has the decision in it."""
 READY = "DESCRIBE_TRANSACTIONS"
-"""The last request before a decision is written."""
+"""The last request before a decision is committed."""
 
 
 class KilledQuery:

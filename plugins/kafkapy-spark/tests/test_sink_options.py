@@ -19,7 +19,8 @@ def parsed(options: dict[str, str], streaming: bool = False) -> SinkOptions:
 
 
 def test_defaults() -> None:
-    assert parsed({}) == SinkOptions(kafka={"bootstrap.servers": "h:9092"})
+    assert parsed({}, streaming=True) == SinkOptions(kafka={"bootstrap.servers": "h:9092"})
+    assert parsed({}) == SinkOptions(kafka={"bootstrap.servers": "h:9092"}, on_known="skip")
     assert (parsed({}).topic, parsed({}).delivery, parsed({}).timestamp_column) == (None, "at-least-once", True)
 
 
@@ -44,7 +45,7 @@ def test_names_are_case_insensitive() -> None:
         delivery="exactly-once",
         transactional_id_prefix="p",
         on_lost_transaction="replay",
-        ignore_sink_state=True,
+        on_known="write",
         checkpoint_location="/c",
         timestamp_column=False,
     )
@@ -64,7 +65,7 @@ REFUSED: list[tuple[bool, dict[str, str], str]] = [
     (False, {"kafka.transactional.id": "x"}, "Kafka option 'transactional.id' is not supported. Use the options"),
     (True, {"delivery": "at-most-once"}, "delivery must be at-least-once or exactly-once, and is 'at-most-once'"),
     (True, {**ONCE, "onLostTransaction": "x"}, "onLostTransaction must be fail or replay"),
-    (True, {**ONCE, "ignoreSinkState": "x"}, "ignoreSinkState must be true or false"),
+    (True, {**ONCE, "ignoreSinkState": "x"}, "ignoreSinkState must be false or true or skip"),
     (False, {**ONCE, "txnAppId": "a"}, "txnAppId and txnVersion go together"),
     (False, {**ONCE, "txnVersion": "1"}, "txnAppId and txnVersion go together"),
     (False, {**ONCE, "txnAppId": "a", "txnVersion": "x"}, "txnVersion must be a whole number, and is 'x'"),

@@ -9,46 +9,39 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from exactly_once_faults import PARTITIONS, QUERY, TIMEOUT_MS, Cluster, Query, read_committed
-from kafkapy_spark import sink_session
+from exactly_once_faults import PARTITIONS, TIMEOUT_MS, Cluster, Query, read_committed
 from kafkapy_spark.cli import main
-from kafkapy_spark.control_topic import CONTROL_TOPIC, ControlTopic, Decision, Handle, SinkState
+from kafkapy_spark.control_topic import CONTROL_TOPIC, ControlTopic
+from kafkapy_spark.decisions import Decision, Handle, Past, SinkState
 from kafkapy_spark.sink_identity import stream_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.sink_plan import Meaning
 from kafkapy_spark.sink_session import SinkSession
-from kafkapy_spark.transactional_task import write_task
 from kafkapy_spark.transactions import OpenTransaction, TransactionClient
 from kafkapy_spark.two_phase_commit import (
-    SLOTS,
     LostTransactionError,
     SinkError,
     SinkPlan,
     SupersededError,
     TaskResult,
 )
+from sink_rows import Rows
+from sink_rows import cluster as cluster
 
-from kafkapy import testing
-from kafkapy.admin import TransactionState
+from kafkapy import KafkaConsumer, testing
+from kafkapy.admin import ConfigResource, ConfigResourceType, TransactionState
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 from kafkapy.types import TopicPartition
+
+QUERY = "query"
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[testing.Broker]:
     with testing.Broker(auto_create_topics_enable=False) as started:
         yield started
-
-
-@pytest.fixture
-def cluster(broker: testing.Broker) -> Iterator[Cluster]:
-    made = Cluster(broker.bootstrap_servers)
-    yield made
-    made.close()
-    while sink_session._open:
-        sink_session._open.popitem()[1].close()
 
 
 def begun(cluster: Cluster, name: str, value: bytes = b"x") -> OpenTransaction:
@@ -86,7 +79,7 @@ def test_an_end_is_final_and_may_be_asked_for_again(cluster: Cluster, protocol: 
 
 def test_a_transaction_whose_id_is_used_again_is_not_ended(cluster: Cluster, protocol: int) -> None:
     """Neither by whom it was begun, nor by whom it was found."""
-    name = f"{cluster.topic}-0-0-0"
+    name = f"{cluster.topic}-0"
     before = begun(cluster, name)
     [found] = cluster.run(cluster.query().driver().client.find_open(re.compile(name)))
     assert found == before
@@ -94,7 +87,7 @@ def test_a_transaction_whose_id_is_used_again_is_not_ended(cluster: Cluster, pro
     for each in (before, found):
         assert not end(cluster, each, committed=True)
         assert not end(cluster, each, committed=False)
-    assert cluster.run(cluster.client.still_open([before, after])) == {before: False, after: True}
+    assert cluster.run(cluster.client.open_descriptions([before, after])).keys() == {after}
     assert end(cluster, after, committed=False)
     cluster.queries.clear()
 
@@ -111,7 +104,9 @@ def test_an_end_by_the_other_protocol(cluster: Cluster) -> None:
 def test_names_of_other_sinks_are_left_alone(cluster: Cluster, protocol: int) -> None:
     query = cluster.query()
     query.sink = f"{cluster.topic}.a+b"
-    names = [f"{query.sink}-3-0-0", f"{query.sink}-3-0-0-0", f"{query.sink}-1-3-0-0", f"{cluster.topic}xa+b-3-0-0"]
+    token = "0123456789abcdef"
+    other = [f"{query.sink}-1-{token}-3", f"{cluster.topic}xa+b-{token}-3", f"{query.sink}-{token}"]
+    names = [f"{query.sink}-{token}-3", *other]
     open_ = [begun(cluster, name) for name in names]
     cluster.run(query.driver().begin(TIMEOUT_MS))
     states = [cluster.run(state_of(cluster.client, each)) for each in open_]
@@ -128,6 +123,11 @@ def decision(driver: PreparedTxnState, batch: int = 0, *handles: Handle) -> Deci
     return Decision(QUERY, batch, driver.producer_id, driver.producer_epoch, 2, handles)
 
 
+async def at_once() -> float:
+    """No reason not to decide."""
+    return 60.0
+
+
 def decided(cluster: Cluster, sink: str, batch: int) -> Decision:
     """Writes a decision."""
 
@@ -135,8 +135,8 @@ def decided(cluster: Cluster, sink: str, batch: int) -> Decision:
         control = ControlTopic(cluster.client)
         await control.ensure()
         driver = await cluster.client.initialize(f"{sink}-driver", TIMEOUT_MS)
-        made = decision(driver, batch, Handle(3, 0, 1, 7, 8, 2, 100, -5))
-        assert await control.decide(sink, OpenTransaction(f"{sink}-driver", driver), made) is not None
+        made = decision(driver, batch, Handle("x-3", 0, 7, 8, 2, 100, 5, "t", 1, 17))
+        assert await control.decide(sink, OpenTransaction(f"{sink}-driver", driver), made, at_once) is not None
         return made
 
     out: Decision = cluster.run(work())
@@ -193,19 +193,40 @@ def test_a_control_topic_that_is_made_anew(cluster: Cluster, broker: testing.Bro
     assert cluster.run(control.read(sink)) == SinkState()
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_control_topic_that_forgets(policy: str) -> None:
+    """Somebody has made it otherwise than a sink does, or changed it."""
+    with testing.Broker(auto_create_topics_enable=False) as broker:
+        broker.create_topic(CONTROL_TOPIC, 1, {"cleanup.policy": policy})
+        made = Cluster(broker.bootstrap_servers)
+        control = ControlTopic(made.client)
+        for _ in range(2):
+            with pytest.raises(
+                SinkError, match=f"has cleanup.policy={policy}, and has to have compact: .* `kafkapy co"
+            ):
+                made.run(control.ensure())
+        resource = ConfigResource(ConfigResourceType.TOPIC, CONTROL_TOPIC, {"cleanup.policy": "compact"})
+        made.run(made.client.alter_configs([resource]))
+        made.run(control.ensure())
+        made.close()
+
+
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
-def test_which_batches_are_decided(caplog: pytest.LogCaptureFixture) -> None:
-    driver = PreparedTxnState(1, 18, 2)
-    plan = SinkPlan("s", driver, TIMEOUT_MS, decision(driver, 5))
-    assert [plan.is_decided(QUERY, batch) for batch in (5, 6)] == [True, False]
+def test_which_batches_are_known(caplog: pytest.LogCaptureFixture) -> None:
+    known = (Past(QUERY, 5, 10, 7), Past("before", 3, 1, 1))
+    plan = SinkPlan("s", PreparedTxnState(1, 18, 2), TIMEOUT_MS, known)
+    new, compared, refused = Meaning.NEW, Meaning.COMPARED, Meaning.REFUSED
+    assert [plan.meaning(QUERY, batch) for batch in (4, 5, 6)] == [refused, compared, new]
+    assert [plan.meaning("before", batch) for batch in (2, 3, 4)] == [refused, compared, new]
+    assert plan.meaning("another", 5) is new
+    written = replace(plan, on_known="write")
+    assert [written.meaning(QUERY, batch) for batch in (4, 5, 6)] == [new, Meaning.NEW_IF_OTHER, new]
     assert not caplog.messages
-    assert plan.is_decided(QUERY, 3) and "Batch 3 of query is skipped" in caplog.text
-    assert not plan.is_decided("another", 5)
-    ignoring = replace(plan, ignore_state=True)
-    assert [ignoring.is_decided(QUERY, batch) for batch in (4, 5, 6)] == [False, True, False]
-    assert plan.transactional_id(7, 1) == "s-2-7-1"
+    skipping = replace(plan, on_known="skip")
+    assert [skipping.meaning(QUERY, batch) for batch in (4, 5, 6)] == [Meaning.SKIPPED, Meaning.SKIPPED, new]
+    assert [each.split(":")[0] for each in caplog.messages] == ["Batch 4 of query is skipped"]
 
 
 def test_names_of_streaming_sinks() -> None:
@@ -218,34 +239,6 @@ def test_names_of_streaming_sinks() -> None:
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
-
-
-class Rows:
-    """A query whose tasks run write_task, with a producer."""
-
-    def __init__(self, cluster: Cluster, **options: str) -> None:
-        self.query = cluster.query()
-        self.cluster = cluster
-        given = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": cluster.topic, "delivery": "exactly-once"}
-        self.options = SinkOptions.parse({**given, **options}, streaming=True)
-        self.session = SinkSession.connected(self.options.kafka)
-
-    def plan(self, *, replay: bool = False) -> SinkPlan:
-        timeout_ms = transaction_timeout_ms(self.session, self.options)
-        plan: SinkPlan = self.cluster.run(self.query.driver(replay=replay).begin(timeout_ms))
-        return plan
-
-    def task(
-        self, plan: SinkPlan, partition: int, values: list[bytes], batch: int = 0, fail: bool = False
-    ) -> TaskResult:
-        def batches() -> Iterator[pa.RecordBatch]:
-            yield pa.RecordBatch.from_pydict({"value": pa.array([], pa.binary())})
-            for value in values:
-                yield pa.RecordBatch.from_pydict({"value": [value]})
-            if fail:
-                raise RuntimeError("the query's own error")
-
-        return write_task(self.options, pa.schema({"value": pa.binary()}), plan, QUERY, batch, partition, 0, batches())
 
 
 def test_tasks_leave_transactions_open(cluster: Cluster, protocol: int) -> None:
@@ -274,10 +267,12 @@ def test_a_task_is_replayed(cluster: Cluster, protocol: int) -> None:
     values = rows.query.rows[0]
     plan = rows.plan()
     results = [rows.task(plan, 0, values[:2]), rows.task(plan, 1, values[2:])]
+    decided_on = {each.handle.name for each in results if each.handle is not None}
     lose(cluster, rows.query, plan, results)
     plan = rows.plan(replay=True)
     results = [rows.task(plan, 0, values[1::-1]), rows.task(plan, 1, values[:1:-1])]
     assert [each.handle is not None for each in results] == [False, True]
+    assert results[1].handle is not None and results[1].handle.name not in decided_on, "it is decided on still"
     cluster.run(rows.query.driver(replay=True).commit(results))
     rows.query.done = 1
     cluster.run(rows.query.run_on())
@@ -330,7 +325,7 @@ async def divided(query: Query, plan: SinkPlan, *, otherwise: bool = False) -> l
     """The results of the batch's tasks, always of the same rows."""
     rows = query.rows[query.done]
     parts = [rows[:2], rows[2:]] if not otherwise else [rows[2:], rows[:2]]
-    return [await query.task(plan, query.done, partition, 0, part) for partition, part in enumerate(parts)]
+    return [await query.task(plan, query.done, partition, part) for partition, part in enumerate(parts)]
 
 
 def test_what_is_lost_is_reported(cluster: Cluster, protocol: int) -> None:
@@ -338,12 +333,14 @@ def test_what_is_lost_is_reported(cluster: Cluster, protocol: int) -> None:
     query = cluster.query()
     lose(cluster, query)
     for _ in range(2):
-        with pytest.raises(LostTransactionError, match=r"batch 0 of query was decided .* its partitions 1 \(2 of 4"):
+        with pytest.raises(
+            LostTransactionError, match=r"batch 0 of query-of-.* was decided .* its partitions 1 \(2 of 4"
+        ):
             cluster.run(query.driver().begin(TIMEOUT_MS))
     result = txn(cluster, "commit", query.sink)
     assert result.exit_code == 1 and json.loads(result.output)[0]["lost_partitions"] == [1]
     assert txn(cluster, "commit", query.sink, "--accept-loss").exit_code == 0
-    assert cluster.run(query.driver().begin(TIMEOUT_MS)).is_decided(QUERY, 0)
+    assert cluster.run(query.driver().begin(TIMEOUT_MS)).meaning(query.name, 0) is Meaning.COMPARED
     found = read_committed(cluster.bootstrap, cluster.topic, PARTITIONS)
     assert sorted(found.elements()) == sorted(query.rows[0][:2])
 
@@ -355,8 +352,8 @@ def test_what_is_lost_is_written_again(cluster: Cluster, protocol: int) -> None:
     for otherwise in (True, False):
         plan = cluster.run(query.driver(replay=True).begin(TIMEOUT_MS))
         assert plan.lost == {1}
-        with pytest.raises(SinkError, match=r"partitions \[1\] of batch 0 of query are lost"):
-            plan.is_replayed(QUERY, 1)
+        with pytest.raises(SinkError, match=r"partitions \[1\] of batch 0 of .* are lost"):
+            plan.is_replayed(query.name, 1)
         results = cluster.run(divided(query, plan, otherwise=otherwise))
         driver = query.driver(replay=True)
         if otherwise:
@@ -376,7 +373,7 @@ def test_what_is_lost_is_written_again_after_many_starts(cluster: Cluster, proto
     first, second = rows.query.rows[0][:2], rows.query.rows[0][2:]
     plan = rows.plan()
     lose(cluster, rows.query, plan, [rows.task(plan, 0, first), rows.task(plan, 1, second)])
-    for _ in range(SLOTS):
+    for _ in range(4):
         plan = rows.plan(replay=True)
         assert plan.lost == {1}
         rows.task(plan, 0, first)
@@ -393,11 +390,13 @@ def test_results_of_different_plans(cluster: Cluster) -> None:
     async def work() -> None:
         old, new = await query.driver().begin(TIMEOUT_MS), await query.driver().begin(TIMEOUT_MS)
         with pytest.raises(SupersededError, match="has begun after"):
-            await query.task(old, 0, 0, 0, [b"x"])
+            await query.task(old, 0, 0, [b"x"])
         with pytest.raises(SinkError, match="different plans"):
-            await query.driver().commit([TaskResult(QUERY, 0, 0, old.driver), TaskResult(QUERY, 0, 1, new.driver)])
-        await query.driver().commit([TaskResult(QUERY, 0, 0, new.driver)])
-        assert not (await query.driver().begin(TIMEOUT_MS)).is_decided(QUERY, 0), "there was nothing to decide on"
+            await query.driver().commit(
+                [TaskResult(query.name, 0, 0, old.driver), TaskResult(query.name, 0, 1, new.driver)]
+            )
+        await query.driver().commit([TaskResult(query.name, 0, 0, new.driver)])
+        assert (await query.driver().begin(TIMEOUT_MS)).known == (), "there was nothing to decide on"
 
     cluster.run(work())
     cluster.run(query.run_on())
@@ -429,7 +428,7 @@ def test_a_commit_is_rolled_forward_by_hand(cluster: Cluster, protocol: int) -> 
         await control.find()
         handles = tuple(each.handle for each in results if each.handle is not None)
         driver = OpenTransaction(f"{query.sink}-driver", plan.driver)
-        await control.decide(query.sink, driver, decision(plan.driver, 0, *handles))
+        await control.decide(query.sink, driver, replace(decision(plan.driver, 0, *handles), query=query.name), at_once)
 
     cluster.run(die_behind_the_commit_point())
     row = listed(cluster, query.sink)
@@ -441,6 +440,46 @@ def test_a_commit_is_rolled_forward_by_hand(cluster: Cluster, protocol: int) -> 
     assert json.loads(txn(cluster, "commit").output) == []
     query.done = 1
     cluster.check()
+
+
+def test_nothing_is_kept_of_a_write_that_is_finished_by_hand(cluster: Cluster, protocol: int) -> None:
+    """One without txnAppId: nobody is going to use its sink again."""
+    query = cluster.query(1)
+    query.name = query.sink
+
+    async def die_behind_the_commit_point() -> bytes:
+        plan = await query.driver(alone=False).begin(TIMEOUT_MS)
+        driver = query.driver(alone=False)
+        results = await divided(query, plan)
+
+        async def dies(_decision: Decision) -> list[Handle]:
+            raise RuntimeError("dies behind the commit point")
+
+        driver._roll_forward = dies  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError):
+            await driver.commit(results)
+        return query.sink.encode()
+
+    key = cluster.run(die_behind_the_commit_point())
+    assert {each: value is None for each, value in kept(cluster, key).items()} == {key: False}
+    assert txn(cluster, "commit", query.sink).exit_code == 0
+    assert kept(cluster, key) == {key: None, b"\0" + key: None}
+    query.done = 1
+    cluster.check()
+
+
+def kept(cluster: Cluster, key: bytes) -> dict[bytes, bytes | None]:
+    """What compaction keeps of a sink in the control topic: the last value of each key."""
+    found: dict[bytes, bytes | None] = {}
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap, isolation_level="read_committed") as consumer:
+        places = [TopicPartition(CONTROL_TOPIC, each) for each in consumer.partitions_for_topic(CONTROL_TOPIC) or ()]
+        consumer.assign(places)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(each) < ends[each] for each in places):
+            for records in consumer.poll(timeout_ms=100).values():
+                found.update({each.key: each.value for each in records if each.key.endswith(key)})
+    return found
 
 
 def test_what_is_undecided_is_aborted_by_hand(cluster: Cluster, protocol: int) -> None:

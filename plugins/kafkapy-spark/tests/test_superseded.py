@@ -1,0 +1,176 @@
+"""Drivers that go on after they were replaced: nothing of the newer one's is ended, and nothing is decided."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from exactly_once_faults import TIMEOUT_MS, Cluster, Crash, Query
+from kafkapy_spark.sink_plan import TaskResult
+from kafkapy_spark.two_phase_commit import SupersededError
+from sink_rows import cluster as cluster
+
+
+async def results_of(query: Query, batch: int) -> list[TaskResult]:
+    """Of a new driver's two tasks."""
+    plan = await query.driver().begin(TIMEOUT_MS)
+    rows = query.rows[batch]
+    parts = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    return [await query.task(plan, batch, at, part) for at, part in enumerate(parts)]
+
+
+async def open_of(query: Query, results: list[TaskResult]) -> set[Any]:
+    """Those of the results' transactions that are open."""
+    handles = [each.handle.transaction(query.sink) for each in results if each.handle is not None]
+    return set(await query.client.open_descriptions(handles))
+
+
+def transactions(query: Query, results: list[TaskResult]) -> set[Any]:
+    return {each.handle.transaction(query.sink) for each in results if each.handle is not None}
+
+
+async def decide_and_die(query: Query, results: list[TaskResult]) -> None:
+    """Behind the commit point."""
+
+    async def dies(request: str, answered: bool) -> None:
+        if request == "EndTxn" and answered:
+            raise Crash
+
+    with pytest.raises(Crash):
+        await query.driver(dies).commit(results)
+
+
+def test_it_sweeps_nothing(cluster: Cluster, protocol: int) -> None:
+    """Neither what a newer driver's tasks have open when it looks, nor what they open while it does."""
+    query = cluster.query(1)
+
+    async def work() -> None:
+        old = await query.driver().begin(TIMEOUT_MS)
+        newer = await results_of(query, 0)
+        assert await query.driver().sweep(old.driver) == []
+        assert await open_of(query, newer) == transactions(query, newer)
+        await query.driver().commit(newer)
+
+    cluster.run(work())
+    query.done = 1
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_it_is_replaced_while_it_sweeps(cluster: Cluster, protocol: int) -> None:
+    """At any request of that: the newer driver's transactions stay open."""
+    query = cluster.query(1)
+
+    async def work() -> None:
+        found: list[list[TaskResult]] = []
+        for at in range(20):
+            plan = await query.driver().begin(TIMEOUT_MS)
+            left = await query.task(plan, 0, 0, [b"of a task that has died"])
+            requests = 0
+
+            async def replaced(_request: str, answered: bool, at: int = at) -> None:
+                nonlocal requests
+                requests += 1
+                if requests == at + 1:
+                    found.append(await results_of(query, 0))
+
+            swept = await query.driver(replaced).sweep(plan.driver)
+            if requests <= at:
+                assert [each.state for each in swept] == [next(iter(transactions(query, [left]))).state]
+                break
+            assert await open_of(query, found[-1]) == transactions(query, found[-1]), f"request {at}"
+        assert len(found) >= 4
+        results = await results_of(query, 0)
+        await query.driver().commit(results)
+
+    cluster.run(work())
+    query.done = 1
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_its_abort_carries_no_other_batch_out(cluster: Cluster, protocol: int) -> None:
+    """A newer driver has decided on the next batch, and it is that one's business, or its successor's."""
+    query = cluster.query(2)
+
+    async def work() -> None:
+        old = await results_of(query, 0)
+        await query.batch()
+        newer = await results_of(query, 1)
+        await decide_and_die(query, newer)
+        seen: list[str] = []
+
+        async def looks(request: str, answered: bool) -> None:
+            if answered:
+                seen.append(request)
+
+        await query.driver(looks).abort(old)
+        assert await open_of(query, newer) == transactions(query, newer)
+        assert seen.count("Produce") == 0, "it has written that the batch is done"
+
+    cluster.run(work())
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_its_abort_carries_its_own_batch_out(cluster: Cluster, protocol: int) -> None:
+    """Which the newer driver has decided on: readers need not wait until somebody starts the query again."""
+    query = cluster.query(1)
+
+    async def work() -> None:
+        old = await results_of(query, 0)
+        newer = await results_of(query, 0)
+        await decide_and_die(query, newer)
+        assert await query.driver().abort(old)
+        assert await open_of(query, newer) == set()
+
+    cluster.run(work())
+    query.done = 1
+    cluster.check()
+
+
+@pytest.mark.parametrize("moment", ["open", "deciding", "decided"])
+def test_its_abort_without_a_plan_ends_nothing(cluster: Cluster, protocol: int, moment: str) -> None:
+    """None of its tasks had succeeded, so that nobody told it who it was; a newer driver is anywhere in its batch."""
+    query = cluster.query(1)
+
+    async def late() -> None:
+        assert not await query.driver().abort([None, None])
+
+    async def at_its_produce(request: str, answered: bool) -> None:
+        if request == "Produce" and answered:
+            await late()
+
+    async def work() -> None:
+        newer = await results_of(query, 0)
+        if moment == "open":
+            await late()
+            assert await open_of(query, newer) == transactions(query, newer)
+            await query.driver().commit(newer)
+        elif moment == "deciding":
+            await query.driver(at_its_produce).commit(newer)
+        else:
+            await decide_and_die(query, newer)
+            await late()
+            assert await open_of(query, newer) == transactions(query, newer)
+
+    cluster.run(work())
+    query.done = 1
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_its_commit_says_so(cluster: Cluster, protocol: int) -> None:
+    query = cluster.query(1)
+
+    async def work() -> None:
+        old = await results_of(query, 0)
+        await query.driver().begin(TIMEOUT_MS)
+        with pytest.raises(SupersededError, match="another driver has taken the sink"):
+            await query.driver().commit(old)
+        await asyncio.gather(query.driver().abort(old), query.driver().abort(old))
+
+    cluster.run(work())
+    cluster.run(query.run_on())
+    cluster.check()
