@@ -202,7 +202,7 @@ def test_transactions_are_listed_described_and_ended(
     assert (fenced["producer_id"], fenced["producer_epoch"]) > (shown["producer_id"], shown["producer_epoch"])
     del producer
     missing = name()
-    assert kafkapy.failure("transactions", "describe", missing) == f"There is no transactional id {missing}."
+    assert kafkapy.failure("transactions", "describe", missing) == f"Transactional id {missing} does not exist."
     for arguments in (("abort", topic, "0"), ("abort", topic, "0", "--producer-id", "4")):
         assert kafkapy.failure("transactions", *arguments, code=2).startswith("Give ")
     assert kafkapy.failure("transactions", "find-hanging", "--partition", "1", code=2) == "--partition needs --topic."

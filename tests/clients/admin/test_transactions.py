@@ -55,7 +55,7 @@ def test_transactions_are_listed_and_described(
 
 def test_ids_and_partitions_that_are_not_there(admin: KafkaAdminClient, topic: str, name: Name) -> None:
     missing = name()
-    with pytest.raises(TransactionalIdNotFoundError, match=f"There is no transactional id {missing}"):
+    with pytest.raises(TransactionalIdNotFoundError, match=f"Transactional id {missing} does not exist"):
         admin.describe_transactions([missing])
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_producers([TopicPartition(topic, 7)])
