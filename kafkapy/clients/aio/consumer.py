@@ -474,7 +474,7 @@ class AIOKafkaConsumer(StartedClient):
         return -1
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """The time of a partition's last fetch response, in ms since the epoch.
+        """The time of a partition's last fetch response in epoch ms.
 
         None before a response. IllegalStateError.
         """
