@@ -158,7 +158,7 @@ class Fetcher:
         self._scheduled = False
         self._closed = False
 
-    # --- what to ask ----------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Schedules a round. Cheap; may be called any number of times."""
@@ -398,7 +398,7 @@ class Fetcher:
         else:
             self._on_error(error)
 
-    # --- what came ------------------------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------------------------
 
     def _take(self, node_id: int, session: FetchSession, plan: FetchPlan, response: FetchResponseFrame) -> None:
         fetched: dict[TopicPartition, FetchedPartition] = {}

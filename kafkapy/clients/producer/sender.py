@@ -167,10 +167,7 @@ class Sender:
                 waiter.set_result(None)
 
     def leaders_changed(self, leaders: set[int]) -> None:
-        """Records the brokers that lead partitions of the produced topics.
-
-        First: later wakes ask for another pass, whatever this one has already seen.
-        """
+        """Records the brokers that lead partitions of the produced topics."""
         self._leaders = leaders
         self.schedule()
 
@@ -185,7 +182,7 @@ class Sender:
     def _run_pass(self) -> None:
         accumulator = self._accumulator
         self._scheduled = False
-        # First of all: what comes from now on asks for another pass, whatever this one has already looked at.
+        # First: later wakes ask for another pass, even for data that this one has already seen.
         accumulator.wake_asked = False
         accumulator.timer_set = accumulator.saturated = False
         if self.closed:

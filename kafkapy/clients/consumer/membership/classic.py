@@ -100,7 +100,7 @@ class ClassicMembership(GroupMember):
         self._is_leader = False
         self.ready = False
 
-    # --- what the core calls --------------------------------------------------------------------------------------
+    # --- interface of the core ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """See Membership."""

@@ -131,7 +131,7 @@ class ConsumerProtocolMembership(GroupMember):
         """The names of assigned topics by id, kept even when the metadata drops them."""
         self._reported = NOTHING_REPORTED
 
-    # --- what the core calls --------------------------------------------------------------------------------------
+    # --- interface of the core ------------------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
