@@ -444,7 +444,7 @@ class NetworkClient:
     def _rebootstrap(self, why: str) -> bool:
         """Replaces the known brokers by the bootstrap servers.
 
-        Returns False if the configuration forbids it or there are no bootstrap servers.
+        Returns False if the configuration forbids it, or if only bootstrap servers are known.
         """
         if not self._rebootstraps or self.cluster.bootstrapping:
             return False
@@ -461,7 +461,7 @@ class NetworkClient:
     def _take_over_bootstrap(self, brokers: Any) -> None:
         """Turns a bootstrap server's connection into that of the broker there.
 
-        Other connections to bootstrap servers close.
+        Other idle connections to bootstrap servers close.
         """
         by_address = {(broker.host, broker.port): broker.node_id for broker in brokers}
         by_node = self._connections.by_node

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["AIO_ADMIN", "AIOKafkaAdminClient", "RecordsToDelete"]
 
 AIO_ADMIN: Final = ADMIN.with_keys((), without_effect=("loop",))
-"""The keys of an admin client; keywords of aiokafka without effect included."""
+"""The keys of an admin client. Keywords that only aiokafka has have no effect."""
 
 
 @dataclass(frozen=True)

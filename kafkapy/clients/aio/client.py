@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AIO_CLIENT", "AIOKafkaClient"]
 
 AIO_CLIENT: Final = COMMON.with_keys((), without_effect=("loop",))
-"""The keys of a client; keywords of aiokafka without effect included."""
+"""The keys of a client. Keywords that only aiokafka has have no effect."""
 
 
 class AIOKafkaClient:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["AIO_CONSUMER", "AIOKafkaConsumer"]
 
 AIO_CONSUMER: Final = CONSUMER.with_keys((), without_effect=("loop", "rebalance_timeout_ms", "consumer_timeout_ms"))
-"""The keys of a consumer; keywords of aiokafka without effect included."""
+"""The keys of a consumer. Keywords that only aiokafka has have no effect."""
 
 UNLIMITED: Final = (1 << 31) - 1
 

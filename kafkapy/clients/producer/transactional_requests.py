@@ -524,7 +524,7 @@ class TransactionalRequests:
     def _abort_failed(self, code: ErrorCode) -> KafkaError | None:
         """The error of a failed abort.
 
-        An abort that requires another abort would never end.
+        An abort that requires another abort would never end, so the error is fatal.
         """
         if code is not ErrorCode.TRANSACTION_ABORTABLE:
             return None

@@ -177,7 +177,10 @@ class ConsumerProtocolMembership(GroupMember):
         return self._me() if self._epoch > 0 else None
 
     def commit_identity(self) -> ConsumerGroupMetadata:
-        """See Membership. The broker refuses a commit that must not happen now."""
+        """See Membership.
+
+        Outside of the group the epoch is -1; the broker then refuses the commit if the group has members.
+        """
         return self._me()
 
     def commit_refused(self, code: ErrorCode, sent: ConsumerGroupMetadata) -> KafkaError:
@@ -403,7 +406,7 @@ class ConsumerProtocolMembership(GroupMember):
     # --- reconciliation -------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Enters ACKNOWLEDGING: a heartbeat reports the member's partitions."""
+        """Enters STABLE or RECONCILING once a heartbeat carries the member's partitions."""
         self._enter(MemberState.STABLE if self._current == self._target else MemberState.RECONCILING)
         self._to_reconcile.set()
         self._core.need_poll()
