@@ -1,4 +1,7 @@
-"""kafka-python's `kafka.admin`: `KafkaAdminClient` and the types that it takes and returns, and kafkapy's own ones."""
+"""kafka-python's `kafka.admin`: `KafkaAdminClient` and its types.
+
+Also types of kafkapy that kafka-python does not have.
+"""
 
 from kafkapy.clients.admin.acls import ACL, ACLFilter, ResourcePattern, ResourcePatternFilter
 from kafkapy.clients.admin.cluster import UpdateFeatureType

@@ -1,13 +1,14 @@
-"""Records as Apache Arrow tables: what `KafkaConsumer.poll_arrow()` returns and `KafkaProducer.send_arrow()` sends, and
-`read()` for a stretch of a topic.
+"""Records as Apache Arrow tables.
+
+The types of `KafkaConsumer.poll_arrow()` and `KafkaProducer.send_arrow()`, and `read()` for a range of a topic.
 
     import kafkapy.arrow
 
     table = kafkapy.arrow.read("orders", {0: (0, 1000)}, bootstrap_servers="localhost:9092", columns=["key", "value"])
     frame = table.to_pandas()
 
-Columns are built in C straight from the batches that a broker sends; there is no Python object per record. Needs
-pyarrow: `pip install "kafkapy[arrow]"`.
+C code builds the columns from the broker's batches, without a Python object per record. Needs pyarrow:
+`pip install "kafkapy[arrow]"`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ __all__ = [
 ]
 
 Place = int | datetime | Literal["earliest", "latest"]
-"""A place in a partition: an offset, the first record at or after a time, the first record, or behind the last one."""
+"""A position in a partition: an offset, the first record at or after a time, the first record, or the end."""
 Stretch = tuple[Place, Place]
-"""From the first place up to, but without, the second."""
+"""A range: start and end; the end is not included."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,9 +61,10 @@ def read(
     configs: Mapping[str, object] | None = None,
     **keywords: Any,
 ) -> pa.Table:
-    """A stretch of a topic in one table, as long as memory lasts; `stream` for more than that.
+    """A range of a topic in one table.
 
-    The rows of a partition are in order; partitions come in turns. Arguments and errors are those of `stream`.
+    It must fit in memory; `stream` is for larger ones. The rows of a partition are in order; rows of partitions
+    alternate. Arguments and errors are those of `stream`.
     """
     return stream(topic, offsets, columns=columns, timeout_ms=timeout_ms, configs=configs, **keywords).read_all()
 
@@ -77,21 +79,21 @@ def stream(
     configs: Mapping[str, object] | None = None,
     **keywords: Any,
 ) -> pa.RecordBatchReader:
-    """A stretch of a topic in record batches of about `batch_bytes` at most, read while they are asked for.
+    """A range of a topic in record batches of about `batch_bytes`.
 
-    The consumer behind it is closed when the reader is at its end, or nobody refers to the reader any more.
+    The reader reads on demand. Its consumer closes at the end of the range, or when the reader is garbage.
 
-    topic       its name
-    offsets     (start, end) for all partitions, or by partition (only those are read). The end is not included, and
-                stands where the partition ends now when it lies behind that. An offset; a datetime with a time zone;
-                "earliest"; "latest". With isolation_level="read_committed" a partition ends at its last stable offset.
-    columns     names out of COLUMNS, None for all
-    timeout_ms  how long nothing may come
+    topic       the topic's name
+    offsets     (start, end) for all partitions, or by partition (only these are read). The end is not included; above
+                the partition's current end it means that end. An offset; a datetime with a time zone; "earliest";
+                "latest". With isolation_level="read_committed" a partition ends at its last stable offset.
+    columns     names from COLUMNS, None for all
+    timeout_ms  longest time without a record
     configs, keywords
-                configuration as KafkaConsumer takes it, bootstrap_servers among it
+                configuration of a KafkaConsumer, including bootstrap_servers
 
-    UnknownTopicOrPartitionError; OffsetOutOfRangeError for a start that is not in the partition (any more);
-    KafkaTimeoutError; ValueError for what is no place or column; while reading what KafkaConsumer.poll raises.
+    UnknownTopicOrPartitionError; OffsetOutOfRangeError when the partition does not have (or no longer has) the start;
+    KafkaTimeoutError; ValueError for an invalid position or column; while reading, the errors of KafkaConsumer.poll.
     """
     builder = TableBuilder(columns)
     known = {str(key).replace("_", ".") for key in (*(configs or {}), *keywords)}
@@ -106,13 +108,13 @@ def stream(
 
 
 class _StretchReader(KafkaConsumer):
-    """A consumer without a group that reads each partition up to an end."""
+    """A consumer without a group that reads partitions up to an end."""
 
     def begin(self, topic: str, offsets: Stretch | Mapping[int, Stretch]) -> None:
-        """Finds the partitions, their starts and their ends, and begins to fetch."""
+        """Finds the partitions, their start and end offsets, and starts to fetch."""
         numbers = self.partitions_for_topic(topic)
         if not numbers:
-            raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
+            raise UnknownTopicOrPartitionError(f"topic {topic} does not exist")
         stretches = offsets if isinstance(offsets, Mapping) else dict.fromkeys(sorted(numbers), offsets)
         missing = set(stretches) - numbers
         if missing:
@@ -124,7 +126,7 @@ class _StretchReader(KafkaConsumer):
         for partition, start in starts.items():
             if not first[partition] <= start <= last[partition]:
                 raise OffsetOutOfRangeError(
-                    f"{partition} has offsets {first[partition]} to {last[partition]}; {start} is none to start from"
+                    f"{partition} has offsets {first[partition]} to {last[partition]}; it cannot start at {start}"
                 )
         self._ends = {
             partition: min(end, last[partition])
@@ -159,11 +161,11 @@ class _StretchReader(KafkaConsumer):
             elif isinstance(place, int) and not isinstance(place, bool) and place >= 0:
                 out[partition] = place
             else:
-                raise ValueError(f"{place!r} is no offset, datetime, 'earliest' or 'latest'")
+                raise ValueError(f"{place!r} is not an offset, a datetime, 'earliest' or 'latest'")
         return out
 
     def batches(self, builder: TableBuilder, batch_bytes: int, timeout_s: float) -> Iterator[pa.RecordBatch]:
-        """Reads until every partition is at its end, then closes."""
+        """Reads until all partitions are at their end offsets, then closes."""
 
         def take() -> bool:
             rows = self.fetch_buffer.take_columns(builder.columns, 1 << 62, batch_bytes, self._ends)
@@ -177,14 +179,14 @@ class _StretchReader(KafkaConsumer):
                 finally:
                     self._lock.release()
                 if not taken:
-                    raise KafkaTimeoutError(f"nothing more of {min(self._left)} has come within {timeout_s:g} s")
+                    raise KafkaTimeoutError(f"no record of {min(self._left)} arrived within {timeout_s:g} s")
                 yield from builder.batches()
                 self._ended()
         finally:
             self.close()
 
     def _ended(self) -> bool:
-        """Ends the fetching of partitions that are at their ends; whether that are all."""
+        """Stops the fetching of finished partitions; whether all are finished."""
         done = [partition for partition in self._left if self._positions[partition].position >= self._ends[partition]]
         if done:
             self._left.difference_update(done)

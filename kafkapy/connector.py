@@ -1,16 +1,16 @@
-"""The parts of the clients that connectors build on: fetched records, segment files, Arrow columns, Produce batches.
+"""The parts of the clients for connectors: records, segment files, Arrow columns.
 
-A connector runs its own requests over a client's connections, keeps its own positions, and turns records into columns
-without making an object of each. These names are public: they change as the rest of the public API does.
+A connector sends its own requests over a client's connections, keeps its own positions, and turns records into columns
+without an object per record. These names are public and change like the rest of the public API.
 
     BytesFrame              a request whose bytes are ready, for NetworkClient.send
     FetchResponseFrame      a Fetch response that the I/O thread parses
-    FetchedPartition        the records that a Fetch response holds of one partition
-    ArrowColumns            columns that records are appended to
+    FetchedPartition        the records of one partition in a Fetch response
+    ArrowColumns            columns to append records to
     SegmentBatches          batches of a segment file, read without a broker
     RecordBatchBuilder      a record batch of message format v2
     encode_message          a message of kafkapy.protocol as bytes
-    partition_for_key       the partition that Kafka's default partitioner gives a key (murmur2)
+    partition_for_key       the partition of a key in Kafka's default partitioner (murmur2)
     crc32c                  CRC-32C of bytes
 """
 

@@ -1,8 +1,8 @@
-"""Objects that make bytes of keys and values, and the other way round, with kafka-python's names.
+"""Serializers and deserializers of keys and values, with kafka-python's names.
 
     producer = KafkaProducer(value_serializer=JsonSerializer())
 
-Clients take plain functions of one argument as well.
+Clients also accept plain functions of one argument.
 """
 
 from __future__ import annotations
@@ -20,29 +20,35 @@ Serialize = Callable[[str, Any, Any], Any]
 
 
 class Serializer(ABC):
-    """Makes the bytes of keys or values. Used on the threads that send; closed with its producer."""
+    """Turns keys or values into bytes.
+
+    It runs on the threads that send. The producer closes it.
+    """
 
     @abstractmethod
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
-        """The bytes of one key or value; None stays null."""
+        """The bytes of one key or value; None is null."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
-        """Release what it holds."""
+        """Releases the serializer's resources."""
 
 
 class Deserializer(ABC):
-    """Makes keys or values out of bytes. Used on the thread that consumes; closed with its consumer."""
+    """Turns bytes into keys or values.
+
+    It runs on the thread that consumes. The consumer closes it.
+    """
 
     @abstractmethod
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:
-        """The key or value that the bytes stand for."""
+        """The key or value for these bytes."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
-        """Release what it holds."""
+        """Releases the deserializer's resources."""
 
 
 class DefaultSerializer(Serializer, Deserializer):
-    """Text in an encoding. What is bytes already is sent as it is."""
+    """Text in an encoding. Bytes are sent unchanged."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self.encoding = encoding
@@ -60,25 +66,29 @@ class DefaultSerializer(Serializer, Deserializer):
 
 
 class JsonSerializer(DefaultSerializer):
-    """JSON in an encoding. None is null, not JSON's null."""
+    """JSON in an encoding.
+
+    None becomes a null record value, not JSON's null.
+    """
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
         """The encoded JSON."""
         return None if data is None else json.dumps(data).encode(self.encoding)
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:
-        """What the JSON says, None for null."""
+        """The decoded JSON value, None for null."""
         return None if data is None else json.loads(bytes(data).decode(self.encoding))
 
 
 def made(serializer: Any) -> Any:
-    """A configured serializer; where it is a class with serialize(), an object of it."""
+    """An instance of a class with serialize(), or the serializer unchanged."""
     return serializer() if isinstance(serializer, type) and hasattr(serializer, "serialize") else serializer
 
 
 def serialize_with(serializer: Any) -> Serialize | None:
-    """How a producer calls a serializer: an object with serialize(), or a function of the data. None for none.
-    TypeError.
+    """A function (topic, headers, data) that calls the serializer, or None.
+
+    The serializer is an object with serialize(), or a function of the data. TypeError for other objects.
     """
     if serializer is None:
         return None

@@ -1,7 +1,7 @@
-"""Long work on the control loop, a slice at a time, so that nobody waits for the whole of it.
+"""Long work on the control loop in slices; other tasks keep running.
 
-A handler that walks through something as long as a client likes walks through `in_slices(it)`. Every slice ends with a
-turn of the loop, in which others write: what must not change meanwhile is read and written inside of one slice.
+A handler iterates with `in_slices(items)` over anything whose length a client chooses. The loop runs other tasks, and
+they write, between two slices: read and write data that must stay consistent within one slice.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ V = TypeVar("V")
 K = TypeVar("K", bound=Hashable)
 
 SLICE_S: Final = 0.002
-"""How long a slice takes; its last step may make it longer."""
+"""Seconds of one slice; its last step may exceed them."""
 
 CHUNK: Final = 2000
-"""Elements that take much less than a slice when each takes a microsecond."""
+"""A number of elements that takes much less than a slice at a microsecond each."""
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items; now and then the rest of the loop has its turn before the next one."""
+    """The items; the loop runs other tasks after each slice."""
     until = time.perf_counter() + SLICE_S
     for item in items:
         yield item
@@ -37,7 +37,10 @@ async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def in_chunks(items: Iterable[T], size: int = CHUNK) -> AsyncIterator[list[T]]:
-    """The items, some at a time, for what is quick on many at once; a turn of the loop after each list."""
+    """The items in lists of `size`, for operations on many items.
+
+    The loop runs other tasks after each list.
+    """
     iterator = iter(items)
     chunk = list(islice(iterator, size))
     while chunk:
@@ -49,7 +52,7 @@ async def in_chunks(items: Iterable[T], size: int = CHUNK) -> AsyncIterator[list
 
 
 async def counted(items: Iterable[K]) -> Counter[K]:
-    """How often each of the items is there."""
+    """The number of occurrences of each item."""
     counts: Counter[K] = Counter()
     async for chunk in in_chunks(items):
         counts.update(chunk)
@@ -57,14 +60,14 @@ async def counted(items: Iterable[K]) -> Counter[K]:
 
 
 async def in_order(items: Iterable[str]) -> AsyncIterator[str]:
-    """The items sorted, in slices."""
+    """The items in sorted order, in slices."""
     runs = [sorted(chunk) async for chunk in in_chunks(items)]
     async for item in in_slices(runs[0] if len(runs) == 1 else merge(*runs)):
         yield item
 
 
 async def filled(keys: Iterable[K], value: V) -> dict[K, V]:
-    """The same value for each of the keys."""
+    """A dict with the same value for all keys."""
     made: dict[K, V] = {}
     async for chunk in in_chunks(keys):
         made.update(dict.fromkeys(chunk, value))
@@ -72,7 +75,10 @@ async def filled(keys: Iterable[K], value: V) -> dict[K, V]:
 
 
 async def turn() -> None:
-    """Let the loop do what waits. Of all that is done in slices one slice is done in each turn of the loop."""
+    """Let the loop run other tasks.
+
+    All sliced work together runs one slice per turn.
+    """
     loop = asyncio.get_running_loop()
     waiting = _waiting(loop)
     woken: asyncio.Future[None] = loop.create_future()
@@ -86,7 +92,7 @@ _local = threading.local()
 
 
 def _waiting(loop: asyncio.AbstractEventLoop) -> deque[asyncio.Future[None]]:
-    """Who waits for a turn of this thread's loop."""
+    """The futures of tasks that wait for a turn of the loop."""
     if getattr(_local, "loop", None) is not loop:
         _local.loop, _local.waiting = loop, deque()
     waiting: deque[asyncio.Future[None]] = _local.waiting
@@ -94,7 +100,7 @@ def _waiting(loop: asyncio.AbstractEventLoop) -> deque[asyncio.Future[None]]:
 
 
 def _wake(loop: asyncio.AbstractEventLoop, waiting: deque[asyncio.Future[None]]) -> None:
-    """The longest waiting one goes on in the loop's next turn."""
+    """Wakes the longest waiting task in the loop's next turn."""
     first = waiting[0]
     if not first.done():
         first.set_result(None)

@@ -1,4 +1,4 @@
-"""kafka-python's `kafka.structs`: named tuples that clients take and return."""
+"""kafka-python's `kafka.structs`: named tuples of the clients."""
 
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
 from kafkapy.types import MemberState, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, TopicPartitionReplica

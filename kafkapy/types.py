@@ -1,6 +1,6 @@
-"""Kafka's small value types and the enums that carry codes on the wire. Imports nothing of kafkapy.
+"""Value types and the enums of codes on the wire.
 
-Everything here is immutable, so it may be shared by all threads.
+Imports nothing of kafkapy. All of them are immutable: any thread may share them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ MAX_TOPIC_NAME_LENGTH: Final = 249
 
 
 class TopicPartition(NamedTuple):
-    """A partition, named as clients name it. Ordered by topic, then partition."""
+    """A topic name and a partition number.
+
+    Ordered by topic, then by partition.
+    """
 
     topic: str
     partition: int
@@ -58,7 +61,7 @@ class TopicPartition(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition together with its topic's id, which a deleted and re-created topic does not share."""
+    """A partition with its topic's id; a re-created topic has another id."""
 
     topic_id: _uuid.UUID
     topic: str
@@ -74,7 +77,10 @@ class TopicIdPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next offset to read, the member's note, and the leader epoch of the last record read."""
+    """A committed offset: the offset of the next record to read.
+
+    `metadata` is the member's note, `leader_epoch` the leader epoch of the last record read (-1: unknown).
+    """
 
     offset: int
     metadata: str = ""
@@ -82,8 +88,10 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What a search by timestamp found: an offset, the timestamp (ms) of its record, and the leader epoch, None where
-    it is not known."""
+    """The result of a search by timestamp.
+
+    An offset, the timestamp of its record in ms, and its leader epoch (None: unknown).
+    """
 
     offset: int
     timestamp: int
@@ -91,7 +99,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class TopicPartitionReplica(NamedTuple):
-    """The copy of a partition on one broker."""
+    """The replica of a partition on one broker."""
 
     topic: str
     partition: int
@@ -99,7 +107,7 @@ class TopicPartitionReplica(NamedTuple):
 
 
 class MemberState:
-    """Where a consumer is on its way into its group, as group_metadata() says it; kafka-python's texts."""
+    """The state of a group member, in kafka-python's texts (group_metadata())."""
 
     UNJOINED = "<unjoined>"
     REBALANCING = "<rebalancing>"
@@ -107,10 +115,11 @@ class MemberState:
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. Sizes are in bytes after serialization, -1 for null (headers: for none).
+    """The position of a sent record. Sizes are bytes after serialization.
 
-    `offset` is -1 where the broker gave none (acks=0, or a duplicate it has forgotten); `timestamp` in ms is the
-    record's own, or the broker's with LogAppendTime; `checksum` is always None (records have had none since 0.11).
+    A size is -1 for null (headers: for none). `offset` is -1 without an offset from the broker (acks=0, or an old
+    duplicate). `timestamp` in ms is the record's, or the broker's with LogAppendTime. `checksum` is always None:
+    records have no checksum since 0.11.
     """
 
     topic: str
@@ -125,8 +134,10 @@ class RecordMetadata(NamedTuple):
 
 
 class SentRecords(NamedTuple):
-    """Records that follow one another in a partition: `records` of them, from `first_offset` on, which is -1 where the
-    broker gave none (acks=0)."""
+    """Consecutive records in a partition: `records` of them, starting at `first_offset`.
+
+    `first_offset` is -1 without offsets from the broker (acks=0).
+    """
 
     topic_partition: TopicPartition
     first_offset: int
@@ -141,21 +152,20 @@ class SentRecords(NamedTuple):
 
 
 class BulkMetadata(list[SentRecords]):
-    """Where the records of one call were written: a SentRecords for each stretch of them, in the order they were sent.
-    """
+    """The positions of one call's records, as SentRecords in sending order."""
 
     SHOWN: Final = 10
-    """How many stretches its text names."""
+    """The number of runs that the repr lists."""
 
     def __repr__(self) -> str:
         total = sum(each.records for each in self)
         shown = ", ".join(map(str, self[: self.SHOWN]))
-        more = f", and {len(self) - self.SHOWN} more stretches" if len(self) > self.SHOWN else ""
+        more = f", and {len(self) - self.SHOWN} more runs" if len(self) > self.SHOWN else ""
         return f"<{total} {'record' if total == 1 else 'records'} sent{': ' if self else ''}{shown}{more}>"
 
 
 class SecurityProtocol(IntEnum):
-    """What stands between the socket and the Kafka frames. Source: org.apache.kafka.common.security.auth."""
+    """The security protocol of a listener. Source: org.apache.kafka.common.security.auth.SecurityProtocol."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -164,12 +174,12 @@ class SecurityProtocol(IntEnum):
 
     @property
     def tls(self) -> bool:
-        """Whether the bytes are TLS."""
+        """Whether the connection uses TLS."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property
     def sasl(self) -> bool:
-        """Whether a SASL exchange comes before any other request."""
+        """Whether a SASL exchange precedes all other requests."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
@@ -185,12 +195,15 @@ class Endpoint(NamedTuple):
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
     def with_port(self, port: int) -> Endpoint:
-        """The same endpoint on the port that was bound."""
+        """The same endpoint with another port."""
         return Endpoint(self.listener_name, self.host, port, self.security_protocol)
 
     @property
     def connection_string(self) -> str:
-        """NAME://host:port, as in the `listeners` key and the broker's znode; IPv6 hosts are bracketed."""
+        """NAME://host:port, as in the `listeners` key and the broker's znode.
+
+        IPv6 hosts are in brackets.
+        """
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener_name}://{host}:{self.port}"
 
@@ -199,7 +212,7 @@ class Endpoint(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker as a client sees it: id, the address of one listener, and its rack."""
+    """A broker for clients: id, address of one listener, and rack."""
 
     id: int
     host: str
@@ -208,7 +221,7 @@ class Node(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether this stands for no broker (id -1)."""
+        """Whether the node stands for no broker (id -1)."""
         return self.id < 0
 
 
@@ -220,9 +233,9 @@ ONE_UUID: Final = _uuid.UUID(int=1)
 
 
 def random_uuid() -> _uuid.UUID:
-    """A random (version 4) id for a topic or a cluster, never a reserved one.
+    """A random (version 4) topic or cluster id, never a reserved one.
 
-    Its text never starts with "-", so that command lines do not take it for an option.
+    The text never starts with "-", so command lines do not take it for an option.
     """
     while True:
         value = _uuid.uuid4()
@@ -237,7 +250,10 @@ def uuid_to_string(value: _uuid.UUID) -> str:
 
 
 def uuid_from_string(text: str) -> _uuid.UUID:
-    """The id for Kafka's text of it. ValueError when the text is not 16 bytes of url-safe base64."""
+    """The id for a text of Kafka's.
+
+    ValueError unless it is url-safe base64 of 16 bytes.
+    """
     if len(text) > 24:
         raise ValueError(f"{text[:32]!r} is too long to be the base64 text of an id")
     if "+" in text or "/" in text:
@@ -255,14 +271,17 @@ def uuid_from_string(text: str) -> _uuid.UUID:
 
 
 class IsolationLevel(IntEnum):
-    """How far a fetch may read: to the high watermark, or to the last stable offset (KIP-98)."""
+    """The end of readable records: high watermark or last stable offset (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class TimestampType(IntEnum):
-    """Who stamps a record: bit 3 of a batch's attributes. -1 is magic 0, which has no timestamp."""
+    """The source of a record's timestamp: bit 3 of a batch's attributes.
+
+    -1 is for magic 0, which has no timestamps.
+    """
 
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
@@ -285,17 +304,17 @@ class CompressionType(IntEnum):
 
     @property
     def config_name(self) -> str:
-        """The lower-case name used in configurations. compression.type says "uncompressed" for NONE on topics."""
+        """The lower-case name in configurations. Topics write "uncompressed" for NONE in compression.type."""
         return self.name.lower()
 
     @classmethod
     def config_names(cls) -> tuple[str, ...]:
-        """All names, as producers know them, in the order of their codes."""
+        """All codec names of producers, in the order of their codes."""
         return tuple(codec.config_name for codec in cls)
 
 
 class ListOffsetsTimestamp(IntEnum):
-    """The negative timestamps of ListOffsets that name a place instead of a time."""
+    """The negative timestamps of ListOffsets: positions instead of times."""
 
     LATEST = -1
     EARLIEST = -2
@@ -314,7 +333,7 @@ class CoordinatorType(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What an ACL protects. Source: org.apache.kafka.common.resource.ResourceType."""
+    """The resource types of ACLs. Source: org.apache.kafka.common.resource.ResourceType."""
 
     UNKNOWN = 0
     ANY = 1
@@ -327,7 +346,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the resource name of an ACL is compared (KIP-290)."""
+    """The comparison of an ACL's resource name with a resource (KIP-290)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -337,7 +356,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What an ACL allows or denies. Source: org.apache.kafka.common.acl.AclOperation."""
+    """The operations of ACLs. Source: org.apache.kafka.common.acl.AclOperation."""
 
     UNKNOWN = 0
     ANY = 1
@@ -378,7 +397,10 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a configuration value comes from: the config_source of DescribeConfigs, the strongest first by rank."""
+    """The source of a configuration value: the config_source of DescribeConfigs.
+
+    The strongest source has the highest rank.
+    """
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1

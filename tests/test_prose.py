@@ -1,10 +1,12 @@
-"""The words of the pages and of the command line: forbidden ones are absent, summary lines are short, files exist."""
+"""The words of pages, command line and docstrings: forbidden ones are absent, summaries are short, files exist."""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from inspect import cleandoc
 from pathlib import Path
 
 import click
@@ -35,12 +37,12 @@ FORBIDDEN = {
 }
 
 
-def wrong(text: str) -> list[str]:
+def wrong(text: str, forbidden: Mapping[str, re.Pattern[str]] = FORBIDDEN) -> list[str]:
     """Each forbidden use in a text, with the words around it. Lines of one paragraph are one line."""
     joined = re.sub(r"(?<!\n)\n(?!\n|[ \t]*(?:[-#|>*]|[0-9]+\.))", " ", text)
     return [
         f"{name}: ...{joined[max(0, found.start() - 20) : found.end() + 30]!r}"
-        for name, pattern in FORBIDDEN.items()
+        for name, pattern in forbidden.items()
         for found in pattern.finditer(joined)
     ]
 
@@ -142,3 +144,63 @@ def test_the_files_that_contributing_names_exist(what: str, rest: str) -> None:
             assert (ROOT / name).is_file(), name
         else:
             assert [*(ROOT / "kafkapy" / "_speedups").rglob(name)], name
+
+
+# --- docstrings ---------------------------------------------------------------------------------------------------
+
+MOST_DOCSTRING_WORDS = 14
+"""Words of a docstring's first line."""
+PLAIN_PACKAGES = (
+    "admin.py", "aio", "arrow.py", "clients", "connector.py", "consumer", "partitioner", "producer", "protocol/*.py",
+    "records", "serializer.py", "slices.py", "structs.py", "testing", "types.py",
+)  # fmt: skip
+"""Packages and modules of kafkapy whose docstrings follow the rules. Add yours once it does."""
+DOCSTRING_FORBIDDEN = FORBIDDEN | {"of its own": re.compile(r"\bof (?:its|his|their|one's) own\b", re.IGNORECASE)}
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def modules(package: str) -> list[Path]:
+    """The Python files of an entry of PLAIN_PACKAGES."""
+    found = sorted((ROOT / "kafkapy").glob(package))
+    return [file for path in found for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
+
+
+def docstring_problems(source: str) -> list[str]:
+    """Forbidden words in docstrings (also of attributes), and long first lines of modules and public objects."""
+    problems = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            text = CODE.sub("``", cleandoc(node.value.value))
+            problems += [f"line {node.lineno}: {problem}" for problem in wrong(text, DOCSTRING_FORBIDDEN)]
+        elif isinstance(node, Documented) and not getattr(node, "name", "").startswith("_"):
+            summary = (ast.get_docstring(node) or "").partition("\n")[0]
+            if len(summary.split()) > MOST_DOCSTRING_WORDS:
+                problems.append(f"line {getattr(node, 'lineno', 1)}: {len(summary.split())} words: {summary}")
+    return problems
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""A module that is read anew."""',
+        'class A:\n    """An offset.\n\n    What is left is dropped.\n    """',
+        'def f():\n    """A batch with a\n    header of its own."""',
+        'LIMIT = 1\n"""Those of the topic."""',
+        'async def f():\n    """' + "word " * (MOST_DOCSTRING_WORDS + 1) + '"""',
+    ],
+)
+def test_bad_docstrings_are_found(source: str) -> None:
+    assert len(docstring_problems(source)) == 1
+
+
+def test_other_docstrings_are_not() -> None:
+    words = "word " * (MOST_DOCSTRING_WORDS + 1)
+    source = f'def f():\n    """A batch.\n\n    {words}\n    `What` is code.\n    """\ndef _f():\n    """{words}"""'
+    assert docstring_problems(source) == []
+
+
+@pytest.mark.parametrize("package", PLAIN_PACKAGES)
+def test_docstrings_are_plain(package: str) -> None:
+    files = modules(package)
+    assert files, package
+    assert {str(file): found for file in files if (found := docstring_problems(file.read_text("utf-8")))} == {}

@@ -2,7 +2,7 @@
 
     from kafkapy.aio import AIOKafkaConsumer, AIOKafkaProducer
 
-They run on the user's own event loop, asyncio's or uvloop. docs/clients.md has the differences.
+They run on the user's event loop, asyncio's or uvloop. docs/clients.md lists the differences.
 """
 
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord

@@ -1,4 +1,4 @@
-"""aiokafka's `aiokafka.abc`: what users implement."""
+"""aiokafka's `aiokafka.abc`: base classes for users."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["AbstractTokenProvider", "ConsumerRebalanceListener"]
 
 
 class AbstractTokenProvider(ABC):
-    """Gives tokens for SASL/OAUTHBEARER."""
+    """Provides tokens for SASL/OAUTHBEARER."""
 
     @abstractmethod
     async def token(self) -> str:
-        """A token that is valid now; the same one until it has to be another."""
+        """A valid token; the same one until it expires."""
 
     def extensions(self) -> dict[str, str]:
-        """SASL extensions that are sent with the token (KIP-342); none by default."""
+        """SASL extensions sent with the token (KIP-342); none by default."""
         return {}

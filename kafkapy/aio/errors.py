@@ -1,4 +1,7 @@
-"""The errors of `kafkapy.errors`, under aiokafka's names too: ProducerFenced is ProducerFencedError."""
+"""The errors of `kafkapy.errors`, also under aiokafka's names.
+
+ProducerFenced, for example, is ProducerFencedError.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ ALIASES: Final = {
     "KafkaUnavailableError": "NoBrokersAvailableError",
     "NotCoordinatorForGroupError": "NotCoordinatorError",
 }
-"""Names that are more than Kafka's without the ending."""
+"""aiokafka's names that differ from Kafka's in more than the ending."""
 
 
 def __getattr__(name: str) -> Any:

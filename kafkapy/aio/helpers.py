@@ -20,8 +20,10 @@ def create_ssl_context(
     keyfile: Path | None = None,
     password: Callable[[], str | bytes | bytearray] | str | bytes | bytearray | None = None,
 ) -> SSLContext:
-    """A context for TLS to brokers: it checks certificates and host names, against the system's authorities where none
-    are given. `certfile` and `keyfile` are this client's own. OSError, ssl.SSLError for files that cannot be used.
+    """A TLS context that checks the brokers' certificates and host names.
+
+    The default authorities are the system's. `certfile` and `keyfile` belong to this client. OSError, ssl.SSLError for
+    unusable files.
     """
     context = create_default_context(cafile=cafile, capath=capath, cadata=cadata)
     if certfile is not None:

@@ -1,4 +1,4 @@
-"""What asyncio clients take and return, where aiokafka has it: in `structs`."""
+"""aiokafka's `aiokafka.structs`: named tuples of the asyncio clients."""
 
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.offsets import OffsetAndTimestamp

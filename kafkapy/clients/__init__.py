@@ -1,1 +1,1 @@
-"""Clients of any Kafka cluster; nothing here needs the broker's code."""
+"""Clients of Kafka clusters, independent of the broker's code."""

@@ -1,6 +1,6 @@
-"""What a client does on a new connection before its first request: the place of SASL.
+"""Authentication of a new connection before its first request, for SASL.
 
-The bytes below (plaintext, TLS) are the TransportLayer's business (`_speedups/base/transport.pxd`).
+The bytes below (plaintext, TLS) belong to the TransportLayer (`_speedups/base/transport.pxd`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,26 @@ __all__ = ["Authenticator", "PlaintextAuthenticator", "authenticator_for"]
 
 
 class Authenticator(Protocol):
-    """Proves on a connection who the client is. One for a client; called for each of its connections, on the loop."""
+    """Authenticates a client to the broker of a connection.
+
+    Each client has one; the loop calls it for each connection.
+    """
 
     async def authenticate(self, connection: NodeConnection) -> None:
-        """Returns when the broker is satisfied. AuthenticationError, which no retry will mend."""
+        """Returns when the broker accepts the client. AuthenticationError, which is not retriable."""
 
 
 class PlaintextAuthenticator:
-    """PLAINTEXT: there is nothing to prove."""
+    """PLAINTEXT: no authentication."""
 
     async def authenticate(self, connection: NodeConnection) -> None:
         """Returns at once."""
 
 
 def authenticator_for(config: ClientConfig) -> Authenticator:
-    """The authenticator of security.protocol; `ClientConfig` has refused those that are not there yet."""
+    """The authenticator of security.protocol.
+
+    `ClientConfig` refuses the protocols that are not implemented.
+    """
     assert config["security.protocol"].upper() == "PLAINTEXT"
     return PlaintextAuthenticator()

@@ -1,11 +1,11 @@
-"""The thread with an event loop that a synchronous client works on.
+"""The thread and event loop of a synchronous client.
 
     background = BackgroundLoop("kafkapy-producer")
     metadata = background.run(core.partitions("orders"), timeout_s=60)
     background.post(core.wake)
     background.stop()
 
-After a fork the child has no such thread: there every call raises IllegalStateError, only `stop()` is harmless.
+A forked child does not have the thread: all calls there raise IllegalStateError, except `stop()`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 OF_ANOTHER_PROCESS: Final = (
-    "the client belongs to the process that this one was forked from; make a client of its own here"
+    "the client belongs to the parent process; create a new client after a fork"
 )
 _inherited: list[object] = []
 """Loops of the parent process: a forked child must neither run nor free them."""
 
 
 def runs_a_loop() -> bool:
-    """Whether this thread runs an event loop now: a client's own, or one of the user's."""
+    """Whether this thread runs an event loop, a client's or the user's."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -51,7 +51,10 @@ def runs_a_loop() -> bool:
 
 
 class BackgroundLoop:
-    """Owns a daemon thread and its uvloop. `run`, `call` and `post` are for other threads; any number may use them."""
+    """Owns a daemon thread and its uvloop.
+
+    Any number of other threads may use `run`, `call` and `post`.
+    """
 
     def __init__(self, name: str = "kafkapy") -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
@@ -65,23 +68,23 @@ class BackgroundLoop:
 
     @property
     def foreign(self) -> bool:
-        """Whether this process was forked from the one that owns the thread."""
+        """Whether this process was forked from the process with the thread."""
         return self._pid != os.getpid()
 
     def check(self) -> None:
-        """IllegalStateError when the thread cannot be used: stopped, of another process, or this very thread."""
+        """IllegalStateError when the thread is stopped, in another process, or the caller."""
         if self.foreign:
             raise IllegalStateError(OF_ANOTHER_PROCESS)
         if self._stopped:
             raise IllegalStateError("the client is closed")
         if threading.get_ident() == self._thread.ident:
-            raise IllegalStateError("a blocking call on the client's own thread would wait for itself")
+            raise IllegalStateError("a blocking call on the client's own thread would deadlock")
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Runs a coroutine on the loop and waits for it.
+        """Runs a coroutine on the loop and waits for its result.
 
-        KafkaTimeoutError after `timeout_s`: the coroutine is cancelled then, and also when the wait is interrupted
-        (KeyboardInterrupt). IllegalStateError when the thread cannot be used, or ends in the meantime.
+        KafkaTimeoutError after `timeout_s`. The timeout, and an interrupted wait (KeyboardInterrupt), cancel the
+        coroutine. IllegalStateError when the thread is unusable, or ends meanwhile.
         """
         call = _Call(coroutine)
         try:
@@ -107,7 +110,7 @@ class BackgroundLoop:
         return call.outcome()
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a plain function on the loop's thread and gives its result. IllegalStateError."""
+        """Calls a function on the loop's thread and returns its result. IllegalStateError."""
 
         async def call() -> T:
             return function(*args, **kwargs)
@@ -115,18 +118,21 @@ class BackgroundLoop:
         return self.run(call())
 
     def post(self, function: Callable[..., object], *args: object) -> None:
-        """Has a function called on the loop's thread soon; nothing after `stop()` or in a forked child."""
+        """Schedules a call on the loop's thread.
+
+        Does nothing after `stop()` and in a forked child.
+        """
         if self._stopped or self.foreign:
             return
-        # The loop may be closed between the look and the call.
+        # The loop may close between the check and the call.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function, *args)
 
     def stop(self) -> None:
-        """Cancels what still runs and ends the thread. May be called again. In a forked child the thread is forgotten.
+        """Cancels running tasks and ends the thread. A second call does nothing.
 
-        It waits for the thread's end, but not on a thread that runs an event loop: a garbage collection there may stop
-        any other client, and two loops that wait for each other would wait for ever.
+        It waits for the thread's end, except on a thread that runs an event loop: a garbage collection there may stop
+        any other client, and two loops that wait for each other would deadlock. A forked child only forgets the thread.
         """
         if self._stopped:
             return
@@ -140,7 +146,7 @@ class BackgroundLoop:
             self.join()
 
     def join(self) -> None:
-        """Waits for the end of a thread that was stopped."""
+        """Waits for the end of a stopped thread."""
         if not self.foreign and threading.get_ident() != self._thread.ident:
             self._thread.join()
             _running.discard(self)
@@ -154,13 +160,13 @@ class BackgroundLoop:
             asyncio.set_event_loop(None)
             self.loop.close()
             self._ended = True
-            # Calls that came too late to be started. Later ones see `_ended`, or that the loop is closed.
+            # Calls that arrived too late to start. Later ones see `_ended`, or a closed loop.
             for call in list(self._calls):
                 call.finish(None)
 
 
 class _Call(Generic[T]):
-    """A coroutine that another thread waits for."""
+    """A coroutine, and another thread that waits for it."""
 
     __slots__ = ("_coroutine", "_done", "_error", "_finished", "_result", "_task")
 
@@ -174,10 +180,10 @@ class _Call(Generic[T]):
         self._error: BaseException | None = None
 
     def wait(self, timeout_s: float | None) -> bool:
-        """On the other thread: whether it has finished in time.
+        """Waits on the other thread; whether the coroutine finished in time.
 
-        It waits in slices: a signal that comes between the interpreter's last look and the wait itself does not end the
-        wait, and would otherwise be heard of only when that ends.
+        It waits in slices: a signal that arrives between the interpreter's last check and the wait itself does not
+        interrupt the wait, so the interpreter handles it only when the wait ends.
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -188,17 +194,20 @@ class _Call(Generic[T]):
                 return False
 
     def start(self) -> None:
-        """On the loop."""
+        """Creates the task, on the loop."""
         self._task = asyncio.get_running_loop().create_task(self._coroutine)
         self._task.add_done_callback(self.finish)
 
     def cancel(self) -> None:
-        """On the loop: nobody waits any more."""
+        """Cancels the task, on the loop, when its waiter is gone."""
         if self._task is not None:
             self._task.cancel()
 
     def finish(self, task: asyncio.Task[T] | None) -> None:
-        """On the loop's thread: the task is done, or (None) there will be none."""
+        """Stores the outcome, on the loop's thread.
+
+        None: the task will never exist.
+        """
         if self._done:
             return
         self._done = True
@@ -214,20 +223,20 @@ class _Call(Generic[T]):
         self._finished.release()
 
     def outcome(self) -> T:
-        """On the thread that waited: what the coroutine returned, or raised."""
+        """The coroutine's result or error, on the waiting thread."""
         try:
             if isinstance(self._error, asyncio.CancelledError):
-                raise IllegalStateError("the client was closed in the meantime")
+                raise IllegalStateError("the client was closed during the call")
             if self._error is not None:
                 raise self._error
             return cast(T, self._result)
         finally:
-            # An exception holds its traceback, and so this call.
+            # An exception keeps its traceback alive, and the traceback keeps this call alive.
             self._error = None
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """As asyncio.run() ends: every task is cancelled and waited for."""
+    """Cancels all tasks and waits for them, like the end of asyncio.run()."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -244,7 +253,10 @@ _running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """A thread that is amid the loop's C code when the interpreter ends would bring the process down."""
+    """Stops all loops when the interpreter exits.
+
+    A thread inside the loop's C code would crash the exiting interpreter.
+    """
     for background in list(_running):
         background.stop()
         background.join()

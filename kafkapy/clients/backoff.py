@@ -1,4 +1,7 @@
-"""How long to wait before the next attempt. Source: org.apache.kafka.common.utils.ExponentialBackoff."""
+"""The delay before the next attempt.
+
+Source: org.apache.kafka.common.utils.ExponentialBackoff.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ __all__ = ["Backoff"]
 
 
 class Backoff:
-    """initial * multiplier^attempts ms, spread by `jitter` (0.2: 20% less to 20% more), at most `max_ms`. Immutable."""
+    """Exponential back-off: initial * multiplier^attempts ms, at most `max_ms`. Immutable.
+
+    `jitter` spreads the delay (0.2: 20% less to 20% more).
+    """
 
     __slots__ = ("_exponent_max", "initial_ms", "jitter", "max_ms", "multiplier")
 
@@ -22,12 +28,12 @@ class Backoff:
         self._exponent_max = math.log(max_ms / max(initial_ms, 1)) / math.log(multiplier) if grows else 0.0
 
     def delay_ms(self, attempts: int) -> float:
-        """Milliseconds to wait after that many failures before this one."""
+        """The delay in ms after `attempts` earlier failures."""
         if self._exponent_max == 0:
             return self.initial_ms
         term: float = self.initial_ms * self.multiplier ** min(attempts, self._exponent_max)
         return min(term * random.uniform(1 - self.jitter, 1 + self.jitter), self.max_ms)
 
     def delay_s(self, attempts: int) -> float:
-        """The same in seconds."""
+        """The delay in seconds after `attempts` earlier failures."""
         return self.delay_ms(attempts) / 1000

@@ -1,6 +1,6 @@
-"""Which release of Apache Kafka a broker's API versions stand for: kafka-python's `config["api_version"]`.
+"""The Apache Kafka release of a broker: kafka-python's `config["api_version"]`.
 
-Each release is told by one API version that it brought and that the release before did not serve.
+Each release is recognized by one API version that the previous release did not serve.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kafkapy.protocol.registry import ApiKeys
 __all__ = ["broker_version"]
 
 OLDEST: Final = (2, 1)
-"""The oldest release that these clients speak to."""
+"""The oldest release that these clients support."""
 
 BROUGHT: Final = (
     ((4, 3), ApiKeys.DESCRIBE_LOG_DIRS, 5),
@@ -42,7 +42,10 @@ BROUGHT: Final = (
 
 
 def broker_version(api_versions: Mapping[int, tuple[int, int]]) -> tuple[int, ...]:
-    """The newest release whose mark is among a broker's {api key: (oldest, newest version)}."""
+    """The newest release whose API version a broker serves.
+
+    `api_versions` is {api key: (oldest, newest version)}.
+    """
     for release, api_key, version in BROUGHT:
         oldest, newest = api_versions.get(api_key, (1, 0))
         if oldest <= version <= newest:

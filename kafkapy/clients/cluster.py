@@ -1,7 +1,7 @@
-"""What a client knows of its cluster: brokers, topics, leaders; and when and for which topics it asks again.
+"""A client's metadata of its cluster: brokers, topics, leaders, and the refreshes.
 
-Written on the client's loop. Reading is safe on every thread: an update makes new dicts and puts them in place of
-the old. Source: org.apache.kafka.clients.Metadata, and the ConsumerMetadata and ProducerMetadata over it.
+The client's loop writes it. Any thread may read it: an update creates new dicts and then replaces the old ones. Source:
+org.apache.kafka.clients.Metadata, and its subclasses ConsumerMetadata and ProducerMetadata.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ __all__ = ["BrokerNode", "ClusterMetadata", "PartitionMetadata", "TopicMetadata"
 log = logging.getLogger(__name__)
 
 RELIABLE_EPOCHS: Final = 9
-"""Metadata version from which leader epochs can be trusted (KAFKA-9212)."""
+"""The first Metadata version with reliable leader epochs (KAFKA-9212)."""
 NO_EPOCH: Final = -1
 SPARE_INDEXES: Final = 1000
-"""Partition indexes of a topic may exceed twice the number of its partitions by so many. Brokers count them from 0
-without a gap; a larger one is a defect of the broker, and would cost lists of that length."""
+"""Partition indexes may exceed twice the topic's number of partitions by this many. Brokers number partitions from 0
+without gaps; a larger index is a defect of the broker, and would need lists of that length."""
 
 
 class BrokerNode(NamedTuple):
-    """A broker and where it listens. Ids below 0 are bootstrap servers, whose id is not known yet."""
+    """A broker and its address.
+
+    Bootstrap servers, with unknown ids, have ids below 0.
+    """
 
     node_id: int
     host: str
@@ -51,7 +54,10 @@ class BrokerNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition. `leader` is -1 without one, `leader_epoch` -1 where it is not known; `error` an error code or 0."""
+    """A partition: leader, leader epoch, replicas.
+
+    `leader` is -1 without a leader, `leader_epoch` -1 when unknown; `error` is an error code or 0.
+    """
 
     partition: int
     leader: int
@@ -64,7 +70,10 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic. With an `error` (a code) it has no partitions; `topic_id` is all zeros for brokers before 2.8."""
+    """A topic. With an `error` (a code) it has no partitions.
+
+    `topic_id` is all zeros from brokers before 2.8.
+    """
 
     name: str
     topic_id: uuid.UUID
@@ -75,11 +84,14 @@ class TopicMetadata:
 
 Listener = Callable[["ClusterMetadata"], object]
 SendMetadata = Callable[[MetadataRequest], Awaitable[tuple[Any, int]]]
-"""Sends a Metadata request to any broker; (response, version). Errors are those of `NetworkClient.send_metadata`."""
+"""Sends a Metadata request to any broker; (response, version). Raises the errors of `NetworkClient.send_metadata`."""
 
 
 class ClusterMetadata:
-    """One client's view. Made by its NetworkClient, which runs the updates while it is started."""
+    """One client's view of the cluster.
+
+    The client's NetworkClient creates it, and runs the updates while it is started.
+    """
 
     def __init__(self, config: ClientConfig, send: SendMetadata, bootstrap: Iterable[BrokerNode] = ()) -> None:
         self._send = send
@@ -87,23 +99,23 @@ class ClusterMetadata:
         self._max_age_s = config["metadata.max.age.ms"] / 1000
         self._max_idle_s = config.get("metadata.max.idle.ms", 0) / 1000 or None
         self.allow_auto_topic_creation: bool = config.get("allow.auto.create.topics", False)
-        """Whether asking for a topic may create it; a producer and a consumer set what they stand for."""
+        """Whether a Metadata request may create its topics; producers and consumers set it."""
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.topics: dict[str, TopicMetadata] = {}
         self.version = 0
-        """Grows with every update."""
+        """The number of updates."""
         self._brokers: dict[int, BrokerNode] = {}
         self._former: dict[int, BrokerNode] = {}
         self._extra: dict[int, BrokerNode] = {}
         self._topic_names: dict[uuid.UUID, str] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._listeners: list[Listener] = []
-        # what is asked for
+        # the requested topics
         self._all = False
         self._wanted: dict[str, float] = {}
         self._new: set[str] = set()
-        # when it is asked for
+        # the times of refreshes
         self._full_due = True
         self._invalidations = 0
         self._attempts = 0
@@ -123,20 +135,26 @@ class ClusterMetadata:
         return next(iter(self._brokers), -1) < 0
 
     def brokers(self) -> dict[int, BrokerNode]:
-        """The brokers by id; the bootstrap servers, with ids below 0, until the first update."""
+        """The brokers by id.
+
+        Before the first update, the bootstrap servers with ids below 0.
+        """
         return self._brokers
 
     def node(self, node_id: int) -> BrokerNode | None:
-        """A broker, or a node that `add_node` added; in a new beginning the brokers of before, too."""
+        """A broker or a node of `add_node`, by id.
+
+        After a rebootstrap also the former brokers.
+        """
         return self._brokers.get(node_id) or self._extra.get(node_id) or self._former.get(node_id)
 
     def broker_metadata(self, broker_id: int) -> BrokerNode | None:
-        """As in kafka-python."""
+        """The broker with this id, or None. A name of kafka-python's."""
         return self._brokers.get(broker_id)
 
     @property
     def controller(self) -> BrokerNode | None:
-        """The broker that takes requests for the controller."""
+        """The broker that accepts requests for the controller."""
         return self._brokers.get(self.controller_id)
 
     def topic_names(self, exclude_internal_topics: bool = True) -> set[str]:
@@ -148,33 +166,36 @@ class ClusterMetadata:
         }
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """The topic's id; None when it is not known, or has none."""
+        """The topic's id, or None without one."""
         found = self.topics.get(topic)
         return None if found is None or found.topic_id == ZERO_UUID else found.topic_id
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The topic's name."""
+        """The topic's name, or None for an unknown id."""
         return self._topic_names.get(topic_id)
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
-        """What is known of a partition."""
+        """The metadata of a partition, or None."""
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """All partition numbers; None when the topic is not known."""
+        """All partition numbers, or None for an unknown topic."""
         found = self.topics.get(topic)
         return set(found.partitions) if found is not None and found.partitions else None
 
     def available_partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The partitions with a leader; None when the topic is not known."""
+        """The numbers of the partitions with a leader, or None."""
         found = self.topics.get(topic)
         if found is None or not found.partitions:
             return None
         return {number for number, partition in found.partitions.items() if partition.leader in self._brokers}
 
     def leader_for(self, partition: TopicPartition) -> int | None:
-        """The leader's id; None when there is none, its address is not known, or a newer epoch has been seen."""
+        """The leader's id, or None.
+
+        None: there is no leader, its address is unknown, or a newer epoch was seen.
+        """
         found = self.partition(partition)
         if found is None or found.leader not in self._brokers:
             return None
@@ -185,14 +206,14 @@ class ClusterMetadata:
     leader_for_partition = leader_for
 
     def leader_epoch_for(self, partition: TopicPartition) -> int:
-        """The leader's epoch, -1 when it is not known."""
+        """The leader epoch, -1 when unknown."""
         found = self.partition(partition)
         return NO_EPOCH if found is None else found.leader_epoch
 
     leader_epoch_for_partition = leader_epoch_for
 
     def partitions_for_broker(self, broker_id: int) -> set[TopicPartition] | None:
-        """The partitions that a broker leads; None when it leads none."""
+        """The partitions that a broker leads, or None."""
         found = {
             TopicPartition(name, number)
             for name, topic in self.topics.items()
@@ -201,11 +222,12 @@ class ClusterMetadata:
         }
         return found or None
 
-    # --- what is asked for --------------------------------------------------------------------------------------------
+    # --- the requested topics -----------------------------------------------------------------------------------------
 
     def want(self, topics: Iterable[str]) -> None:
-        """Refreshes ask for these topics too, from now on; for a producer until metadata.max.idle.ms have passed since
-        the last call with them. Topics that are new are asked for at once.
+        """Adds topics to all later refreshes; new topics are requested at once.
+
+        A producer's topic expires metadata.max.idle.ms after its last `want`.
         """
         now_s = time.monotonic()
         new = False
@@ -219,14 +241,14 @@ class ClusterMetadata:
             self._wake.set()
 
     def want_only(self, topics: Iterable[str]) -> None:
-        """Refreshes ask for exactly these topics."""
+        """Restricts refreshes to exactly these topics."""
         wanted = set(topics)
         self._all = False
         self._forget([topic for topic in self._wanted if topic not in wanted])
         self.want(wanted)
 
     def want_all(self, all_topics: bool) -> None:
-        """Whether refreshes ask for every topic of the cluster."""
+        """Sets whether refreshes request all topics of the cluster."""
         if all_topics and not self._all:
             self._full_due = True
             self._equivalent = 0
@@ -239,13 +261,19 @@ class ClusterMetadata:
             self._new.discard(topic)
 
     def invalidate(self) -> None:
-        """What is known is out of date: it is asked for anew soon, after a back-off when that has not helped before."""
+        """Marks the metadata as out of date: a refresh follows soon.
+
+        The refresh waits for a back-off if the previous one did not help.
+        """
         self._full_due = True
         self._invalidations += 1
         self._wake.set()
 
     def seen_epoch(self, partition: TopicPartition, leader_epoch: int) -> None:
-        """A broker has mentioned a leader epoch: when it is newer than what is known, there is another leader."""
+        """Records a leader epoch from a broker.
+
+        A newer epoch than the known one means another leader.
+        """
         known = self._epochs.get(partition)
         if known is not None and leader_epoch > known:
             self._epochs[partition] = leader_epoch
@@ -254,8 +282,10 @@ class ClusterMetadata:
     def update_leader(
         self, partition: TopicPartition, leader: int, epoch: int, endpoint: BrokerNode | None = None
     ) -> bool:
-        """Takes over the current leader that a Produce or Fetch response names (KIP-951), when it is newer than what is
-        known and its address is known, from `endpoint` or before. Whether it was taken over.
+        """Adopts the current leader from a Produce or Fetch response (KIP-951).
+
+        The leader must be newer than the known one and have a known address, from `endpoint` or earlier. Returns
+        whether it was adopted.
         """
         known = self.partition(partition)
         if known is None or leader < 0 or epoch < 0 or epoch <= self._epochs.get(partition, known.leader_epoch):
@@ -273,32 +303,35 @@ class ClusterMetadata:
         return True
 
     def add_node(self, node: BrokerNode) -> None:
-        """Makes a node known that updates do not name: a coordinator, or one with a connection of its own."""
+        """Adds a node that updates do not contain, such as a coordinator."""
         self._extra[node.node_id] = node
 
     def add_listener(self, listener: Listener) -> None:
-        """Has a function called on the loop with this object after every update."""
+        """Registers a function for the loop to call after each update.
+
+        Its argument is this object.
+        """
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Undoes `add_listener`."""
+        """Removes a listener of `add_listener`."""
         self._listeners.remove(listener)
 
     # --- updates ------------------------------------------------------------------------------------------------------
 
     def bootstrap(self, servers: Iterable[BrokerNode]) -> None:
-        """Begins (again) with nothing but the bootstrap servers; topics are kept until there is something newer."""
+        """Starts again with the bootstrap servers; topics stay until the next update."""
         self._former = {**self._former, **self._brokers}
         self._brokers = {server.node_id: server for server in servers}
         self._full_due = True
 
     async def refresh(self) -> None:
-        """Asks for metadata and returns when it is there. One request serves concurrent callers; a caller whose topics
-        are newer than the request under way gets another one.
+        """Requests metadata and returns when the update is done.
 
-        KafkaConnectionError, NoBrokersAvailableError and others of one attempt at each broker: the caller retries.
+        Concurrent callers share one request; a caller with newer topics gets another one. KafkaConnectionError,
+        NoBrokersAvailableError and others after one attempt at each broker: the caller retries.
         """
-        # A task that is done is forgotten by a callback, which awaiting it would not let run.
+        # A callback forgets finished tasks; awaiting one here would not let the callback run.
         while (under_way := self._refreshing) is not None and not under_way.done():
             covered = self._refreshing_new is None or self._new <= self._refreshing_new
             await outcome_of(under_way)
@@ -316,7 +349,7 @@ class ClusterMetadata:
         return task
 
     def cancel(self) -> list[asyncio.Task[None]]:
-        """The client is being closed: cancels a refresh that is under way, which is returned."""
+        """Cancels a running refresh, for a closing client, and returns it."""
         if self._refreshing is None:
             return []
         self._refreshing.cancel()
@@ -326,7 +359,7 @@ class ClusterMetadata:
         if self._refreshing is task:
             self._refreshing = None
         if not task.cancelled():
-            task.exception()  # whoever waits for it hears of it
+            task.exception()  # its waiters get the error
 
     async def _refresh(self) -> None:
         now_s = time.monotonic()
@@ -345,12 +378,12 @@ class ClusterMetadata:
             raise
         self._new -= asked
         if not partial:
-            # What was found out of date while the request was under way is asked for again.
+            # Data that became out of date during the request is requested again.
             self._full_due = self._invalidations != invalidations
         self._update(response, version, partial)
 
     def _request(self, names: list[str] | None) -> MetadataRequest:
-        """None: all topics."""
+        """A Metadata request for these topics; None for all topics."""
         topics = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
         return MetadataRequest(topics=topics, allow_auto_topic_creation=self.allow_auto_topic_creation)
 
@@ -360,7 +393,7 @@ class ClusterMetadata:
             self._forget(topic for topic in idle if topic not in self._new)
 
     def _update(self, response: Any, version: int, partial: bool) -> None:
-        """Takes over a response. Source: Metadata.handleMetadataResponse."""
+        """Adopts a response. Source: Metadata.handleMetadataResponse."""
         self._last_attempt_s = time.monotonic()
         self._attempts = 0
         self._equivalent += 1
@@ -371,7 +404,7 @@ class ClusterMetadata:
             if topic.name is None:
                 continue
             if not self._all and topic.name not in self._wanted:
-                continue  # forgotten in the meantime
+                continue  # no longer wanted
             topics[topic.name] = self._topic(topic, version >= RELIABLE_EPOCHS)
         if partial:
             topics = {**{name: topic for name, topic in self.topics.items() if name in self._wanted}, **topics}
@@ -401,7 +434,7 @@ class ClusterMetadata:
         most = 2 * len(topic.partitions) + SPARE_INDEXES
         for each in topic.partitions:
             if not 0 <= each.partition_index < most:
-                log.warning("Metadata of topic %s names partition %d: ignored", topic.name, each.partition_index)
+                log.warning("Metadata of topic %s has partition index %d: ignored", topic.name, each.partition_index)
                 continue
             known = before.partitions.get(each.partition_index) if before is not None and same else None
             partitions[each.partition_index] = self._partition(topic.name, each, known, same, reliable_epochs)
@@ -410,7 +443,10 @@ class ClusterMetadata:
     def _partition(
         self, topic: str, each: Any, known: PartitionMetadata | None, same_topic: bool, reliable_epochs: bool
     ) -> PartitionMetadata:
-        """Source: Metadata.updateLatestMetadata: a broker that lags behind must not bring an older leader back."""
+        """The new metadata of a partition.
+
+        An older leader never replaces a newer one. Source: Metadata.updateLatestMetadata.
+        """
         if each.error_code and issubclass(error_class(each.error_code), InvalidMetadataError):
             self.invalidate()
         place = TopicPartition(topic, each.partition_index)
@@ -449,7 +485,7 @@ class ClusterMetadata:
         return now_s - self._last_full_s
 
     def _next_update_s(self, now_s: float) -> float:
-        """Seconds until an update is to be asked for. Source: Metadata.timeToNextUpdate."""
+        """Seconds until the next update. Source: Metadata.timeToNextUpdate."""
         expires = max(self._last_full_s + self._max_age_s - now_s, 0.0)
         if expires == 0:
             self._equivalent = 0
@@ -463,7 +499,7 @@ class ClusterMetadata:
         return max(due, allowed)
 
     async def keep_current(self) -> None:
-        """Refreshes whenever it is time to; ends by cancellation."""
+        """Refreshes whenever an update is due. Cancellation ends it."""
         while True:
             if self._refreshing is not None:
                 await asyncio.wait([self._refreshing])
@@ -480,12 +516,15 @@ class ClusterMetadata:
             try:
                 await outcome_of(self._start_refresh())
             except KafkaError as error:
-                log.info("Metadata could not be refreshed, it is tried again: %s", error)
+                log.info("Metadata refresh failed and will be retried: %s", error)
             except Exception:
-                log.exception("Metadata could not be refreshed, it is tried again")
+                log.exception("Metadata refresh failed and will be retried")
 
     def topic_error(self, topic: str) -> KafkaError | None:
-        """Why a topic cannot be used, as a new exception; None when it can, or is not known yet."""
+        """The error of a topic as a new exception, or None.
+
+        None also for an unknown topic.
+        """
         found = self.topics.get(topic)
         if found is None or not found.error:
             return None

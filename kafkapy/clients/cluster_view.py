@@ -1,4 +1,4 @@
-"""The cluster's metadata as code that was written for kafka-python or aiokafka asks for it."""
+"""The cluster's metadata with the methods of kafka-python and aiokafka."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["ClusterView"]
 
 
 class ClusterView:
-    """A ClusterMetadata with the reading methods of kafka-python's and aiokafka's."""
+    """A ClusterMetadata with the reading methods of kafka-python and aiokafka."""
 
     def __init__(self, cluster: ClusterMetadata) -> None:
         self._cluster = cluster
 
     def topics(self, exclude_internal_topics: bool = True) -> set[str]:
-        """The names of the topics that are known."""
+        """The names of the known topics."""
         return self._cluster.topic_names(exclude_internal_topics)
 
     def brokers(self) -> set[BrokerNode]:
-        """The brokers, the bootstrap servers until there are others."""
+        """The brokers; before the first update, the bootstrap servers."""
         return set(self._cluster.brokers().values())
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The connection to one node: its state, its addresses, when it may be tried again, and what is in flight on it.
+"""The connection to one node: state, addresses, back-off, and requests in flight.
 
 Source: org.apache.kafka.clients.ClusterConnectionStates.
 """
@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*://)?(?:\[([0-9A-Fa-f:.%\w]+)\]|
 
 
 class ConnectionState(Enum):
-    """Where a connection stands. Only READY carries the client's requests."""
+    """The state of a connection. Only READY carries the client's requests."""
 
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
@@ -37,7 +37,10 @@ class ConnectionState(Enum):
 
 
 class InFlight:
-    """A request that was submitted. `future` gives its response frame; `deadline_s` is in the loop's time."""
+    """A submitted request.
+
+    `future` gives its response frame; `deadline_s` is in the loop's time.
+    """
 
     __slots__ = ("correlation_id", "deadline_s", "future", "started_s", "timed_out")
 
@@ -50,8 +53,9 @@ class InFlight:
 
 
 class NodeConnection:
-    """One node as one client is connected to it. Used on the client's loop only; made when the node is first needed,
-    and kept over disconnects.
+    """One client's connection to one node.
+
+    Only the client's loop uses it. It is created when the node is first needed, and outlives disconnects.
     """
 
     __slots__ = (
@@ -83,32 +87,32 @@ class NodeConnection:
         self.port = port
         self.state = ConnectionState.DISCONNECTED
         self.channel = 0
-        """The id in the I/O kernel; 0: none."""
+        """The channel id in the I/O kernel; 0: none."""
         self.closing = False
-        """close_channel() was called and its event has not come yet."""
+        """Whether close_channel() was called and its event is still to come."""
         self.api_versions: dict[int, tuple[int, int]] = {}
         """api key: (lowest, highest version) of the broker; kept while disconnected."""
         self.features: dict[str, int] = {}
         """Finalized features of the cluster with their levels (KIP-584), as of the last connect."""
         self.in_flight: dict[int, InFlight] = {}
-        """By correlation id, in the order of submission."""
+        """Requests by correlation id, in the order of submission."""
         self.silent: deque[InFlight] = deque()
-        """Requests without response that are not written yet."""
+        """Number of requests without response that are not written yet."""
         self.throttled_until_s = 0.0
         self.attempts = 0
-        """Disconnects since the connection was last ready."""
+        """Number of disconnects since the connection was last ready."""
         self.setup_attempts = 0
         self.last_attempt_s = 0.0
         self.reconnect_at_s = 0.0
         self.last_active_s = 0.0
         self.addresses: list[tuple[Any, ...]] = []
-        """What getaddrinfo said and has not been tried yet since."""
+        """The addresses of the last getaddrinfo that were not tried yet."""
         self.task: asyncio.Task[None] | None = None
-        """The attempt to connect that is under way."""
+        """The running attempt to connect."""
         self.error: Exception | None = None
-        """Why the last attempt failed."""
+        """The error of the last attempt."""
         self.warned = ""
-        """What the log was told last since the connection was ready."""
+        """The last logged reason since the connection was ready."""
 
     def __str__(self) -> str:
         who = f"broker {self.node_id}" if self.node_id >= 0 else "bootstrap server"
@@ -121,12 +125,12 @@ class NodeConnection:
 
     @property
     def preparing(self) -> bool:
-        """Whether it will be ready soon, if all goes well."""
+        """Whether the client is connecting, or checking API versions."""
         return self.state in (ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS)
 
     @property
     def pending(self) -> int:
-        """Requests under way."""
+        """Number of requests in flight."""
         return len(self.in_flight) + len(self.silent)
 
     def can_connect(self, now_s: float) -> bool:
@@ -134,18 +138,18 @@ class NodeConnection:
         return self.state is ConnectionState.DISCONNECTED and now_s >= self.reconnect_at_s
 
     def is_ready(self, now_s: float) -> bool:
-        """Whether a request may be sent now: connected, and not throttled by the broker (KIP-219)."""
+        """Whether a request may be sent now: ready, and not throttled (KIP-219)."""
         return self.state is ConnectionState.READY and not self.closing and now_s >= self.throttled_until_s
 
     def moved(self, host: str, port: int) -> None:
-        """The node has another address from now on: nothing that failed at the old one counts."""
+        """Changes the node's address and forgets the failures of the old one."""
         self.host, self.port = host, port
         self.addresses = []
         self.attempts = self.setup_attempts = 0
         self.reconnect_at_s = 0.0
 
     def disconnected(self, now_s: float, backoff: Backoff) -> None:
-        """The connection is gone, or was not made."""
+        """Records a lost connection, or a failed attempt."""
         if self.state is ConnectionState.CONNECTING:
             self.setup_attempts += 1
         else:
@@ -159,7 +163,7 @@ class NodeConnection:
         self.attempts += 1
 
     def connected(self) -> None:
-        """Requests may be sent."""
+        """Records that the connection is ready."""
         self.state = ConnectionState.READY
         self.attempts = self.setup_attempts = 0
         self.error = None
@@ -167,8 +171,10 @@ class NodeConnection:
 
 
 async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_s: float) -> socket.socket:
-    """A connected, non-blocking socket to the node, at one of its addresses: each is given `timeout_s`, and those that
-    were not tried come first the next time. OSError (TimeoutError, socket.gaierror) of the last one.
+    """A connected, non-blocking socket to one of the node's addresses.
+
+    Each address gets `timeout_s`; the next call starts with the untried addresses. OSError (TimeoutError,
+    socket.gaierror) of the last address.
     """
     if not connection.addresses:
         connection.addresses = await _resolved(connection.host, connection.port)
@@ -194,8 +200,8 @@ async def open_socket(connection: NodeConnection, config: ClientConfig, timeout_
 async def _connect(made: socket.socket, address: Any) -> None:
     """Connects a non-blocking socket to a resolved address. OSError.
 
-    As loop.sock_connect(), which on uvloop resolves the address again, on threads of libuv: once those run, every
-    forked child crashes when it exits.
+    A replacement for loop.sock_connect(), which on uvloop resolves the address again, on threads of libuv: while those
+    run, every forked child crashes when it exits.
     """
     error = made.connect_ex(address)
     if error == errno.EINPROGRESS:
@@ -212,13 +218,13 @@ async def _connect(made: socket.socket, address: Any) -> None:
 
 
 async def _resolved(host: str, port: int) -> list[tuple[Any, ...]]:
-    """(family, address) pairs. socket.gaierror."""
+    """(family, address) pairs of a host. socket.gaierror."""
     options = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
     try:
-        # An address in numbers needs no thread that might wait for a name server.
+        # A numeric address needs no thread that might wait for a name server.
         found = socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, **options)
     except socket.gaierror:
-        # Not uvloop's own getaddrinfo, for the reason in _connect().
+        # Not uvloop's getaddrinfo, for the reason in _connect().
         look_up = partial(socket.getaddrinfo, host, port, **options)
         found = await asyncio.get_running_loop().run_in_executor(None, look_up)
     return [(family, address) for family, _, _, _, address in found]
@@ -236,25 +242,29 @@ def _set_options(made: socket.socket, config: ClientConfig) -> None:
 
 
 def _do_not_pace_on_the_same_host(made: socket.socket, config: ClientConfig) -> None:
-    """Takes Reno where no network lies between: BBR, the default of some machines, paces there as well, and a tenth of
-    a producer's CPU goes into its timers. Leaves alone what `socket.options` chose."""
+    """Selects Reno for a broker on the same host.
+
+    BBR, the default of some machines, paces there too, and its timers take a tenth of a producer's CPU time. A
+    congestion control in `socket.options` stays.
+    """
     if any(tuple(option[:2]) == (socket.IPPROTO_TCP, socket.TCP_CONGESTION) for option in config["socket.options"]):
         return
-    with contextlib.suppress(OSError):  # it is gone already, or the system has no Reno
+    with contextlib.suppress(OSError):  # the socket is gone, or the system has no Reno
         if made.getpeername()[0] == made.getsockname()[0]:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
 
 
 class Address(NamedTuple):
-    """Where a bootstrap server is."""
+    """The address of a bootstrap server."""
 
     host: str
     port: int
 
 
 def parse_bootstrap(servers: Iterable[object]) -> list[Address]:
-    """host:port texts of bootstrap.servers, without repetitions; a scheme before the host is dropped, and the port is
-    9092 when there is none, as in kafka-python. ConfigError.
+    """The addresses in bootstrap.servers, without repetitions. ConfigError.
+
+    Texts are host:port; a scheme before the host is dropped, and the default port is 9092, as in kafka-python.
     """
     found: dict[Address, None] = {}
     for server in servers:
@@ -269,8 +279,9 @@ def parse_bootstrap(servers: Iterable[object]) -> list[Address]:
 
 
 async def canonical_names(addresses: Iterable[Address]) -> list[Address]:
-    """What client.dns.lookup=resolve_canonical_bootstrap_servers_only makes of the bootstrap servers: the canonical
-    name of every address behind each of them. A name that cannot be resolved is left out.
+    """The canonical names of the bootstrap servers' addresses.
+
+    Used by client.dns.lookup=resolve_canonical_bootstrap_servers_only. Names that do not resolve are left out.
     """
     loop = asyncio.get_running_loop()
     found: dict[Address, None] = {}

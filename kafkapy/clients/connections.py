@@ -1,8 +1,7 @@
 """All connections of one client, and the requests on them.
 
-A node is connected to when it is first needed (`ready`), given up when it does not answer in time or was not used for
-long, and tried again after a back-off. Everything happens on one event loop; the bytes are the business of a C thread
-(`ClientIo`).
+A connection opens when its node is first needed (`ready`), closes when the node does not answer in time or is idle for
+long, and opens again after a back-off. Everything runs on one event loop; a C thread (`ClientIo`) moves the bytes.
 Source: org.apache.kafka.clients.NetworkClient, InFlightRequests, org.apache.kafka.common.network.Selector.
 """
 
@@ -53,24 +52,29 @@ SOFTWARE_NAME: Final = "kafkapy"
 NEVER: Final = float("inf")
 SWEEP_SLACK_S: Final = 0.001
 OF_OURS: Final = (errno.EBADMSG, errno.EMSGSIZE)
-"""Why we have closed a connection: no retry is likely to help."""
+"""The errors for which the client closes a connection; a retry is unlikely to help."""
 GONE: Final = {
     0: "it was closed",
-    errno.EBADMSG: "what came is no answer to what was asked",
-    errno.EMSGSIZE: "a response was announced that is larger than receive.message.max.bytes",
+    errno.EBADMSG: "the response does not match a request",
+    errno.EMSGSIZE: "a response is larger than receive.message.max.bytes",
 }
 
 
 @lru_cache(maxsize=4096)
 def request_header(api_key: int, version: int, client_id: str | None) -> bytes:
-    """The header of a request without the frame's size; the correlation id, at offset 4, is 0."""
+    """The header of a request without the frame size.
+
+    The correlation id, at offset 4, is 0.
+    """
     header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=0, client_id=client_id)
     return header.encode(request_header_version(api_key, version))
 
 
 class Connections:
-    """Owns the sockets and the I/O thread. Made by a NetworkClient, which says where nodes are (`node`) and hears of
-    lost ones (`on_lost`). Used on the client's loop only.
+    """Owns the sockets and the I/O thread of a client.
+
+    A NetworkClient creates it, supplies the nodes' addresses (`node`), and learns of lost nodes (`on_lost`). Only the
+    client's loop uses it.
     """
 
     def __init__(
@@ -105,7 +109,7 @@ class Connections:
         self._sweep_s = NEVER
 
     def start(self) -> asyncio.AbstractEventLoop:
-        """Binds this to the running loop, when it is not yet. IllegalStateError after `close`."""
+        """Binds this to the running loop, once. IllegalStateError after `close`."""
         if self.closed:
             raise IllegalStateError("the client is closed")
         if self._loop is None:
@@ -114,7 +118,7 @@ class Connections:
         return self._loop
 
     def cancel(self) -> list[asyncio.Task[None]]:
-        """No request is taken any more; gives the attempts to connect, which are being cancelled."""
+        """Refuses further requests, and returns the connection attempts that it cancels."""
         self.closed = True
         tasks = [connection.task for connection in self.by_node.values() if connection.task is not None]
         for task in tasks:
@@ -122,7 +126,10 @@ class Connections:
         return tasks
 
     def close(self) -> None:
-        """Closes every connection and ends the I/O thread; what is in flight fails with KafkaConnectionError."""
+        """Closes all connections and ends the I/O thread.
+
+        Requests in flight fail with KafkaConnectionError.
+        """
         self.closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -139,7 +146,7 @@ class Connections:
         self._metrics.connection_count = 0
 
     def _count_bytes(self) -> None:
-        """Brings the byte counts of the metrics up to date. Any thread."""
+        """Updates the byte counts of the metrics. Any thread."""
         self._metrics.bytes_in = self._io.bytes_in()
         self._metrics.bytes_out = self._io.bytes_out()
 
@@ -148,7 +155,10 @@ class Connections:
     async def round_trip(
         self, connection: NodeConnection, request: Request, version: int, timeout_ms: int | None = None
     ) -> Any:
-        """The decoded response to a request in that version. See `NetworkClient.send` for the errors."""
+        """The decoded response to a request of this version.
+
+        Errors as in `NetworkClient.send`.
+        """
         api_key = request.API_KEY
         frame = BytesFrame(encode_message(request, version, request_header(api_key, version, self._client_id)))
         if timeout_ms is None:
@@ -159,7 +169,7 @@ class Connections:
         except DecodeError as error:
             self.disconnect(connection)
             raise KafkaProtocolError(
-                f"{connection} does not answer {request.NAME} version {version} as a Kafka broker: {error}"
+                f"{connection} sent an invalid response to {request.NAME} version {version}: {error}"
             ) from None
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms:
@@ -175,7 +185,7 @@ class Connections:
         response: ResponseFrame | None,
         timeout_ms: int,
     ) -> asyncio.Future[Any]:
-        """See `NetworkClient.submit`; the connection need not be ready, only connected (KafkaConnectionError)."""
+        """See `NetworkClient.submit`. The connection must be connected, not ready (KafkaConnectionError)."""
         loop = self._loop
         if self.closed or loop is None:
             raise IllegalStateError("the client is closed" if self.closed else "the client was not started")
@@ -198,14 +208,14 @@ class Connections:
         return entry.future
 
     def throttle(self, connection: NodeConnection, api_key: int, version: int, throttle_ms: int) -> None:
-        """A response asked the client to wait."""
+        """Records a throttle time from a response."""
         now_s = time.monotonic()
         self._metrics.throttle_ms.record(throttle_ms, now_s)
         if client_throttles(api_key, version):
             connection.throttled_until_s = max(connection.throttled_until_s, now_s + throttle_ms / 1000)
 
     def _on_events(self) -> None:
-        """The I/O thread has something."""
+        """Handles the events of the I/O thread."""
         now_s = time.monotonic()
         for channel, what, error in self._io.events():
             if what is None:
@@ -229,7 +239,10 @@ class Connections:
     # --- connecting ---------------------------------------------------------------------------------------------------
 
     async def ready(self, node_id: int) -> NodeConnection:
-        """The connection to a node, which takes a request now. See `NetworkClient.ready` for the errors."""
+        """The connection to a node, ready for a request.
+
+        Errors as in `NetworkClient.ready`.
+        """
         loop = self.start()
         while True:
             now_s = time.monotonic()
@@ -242,7 +255,7 @@ class Connections:
                 continue
             if connection.task is None:
                 if connection.closing or now_s < connection.reconnect_at_s:
-                    raise NodeNotReadyError(f"{connection} is not connected, and it is too early for another attempt")
+                    raise NodeNotReadyError(f"{connection} is not connected, and its reconnect back-off is not over")
                 connection.last_attempt_s = now_s
                 connection.state = ConnectionState.CONNECTING
                 connection.error = None
@@ -253,7 +266,7 @@ class Connections:
                 raise _again(connection)
 
     def _connection(self, node_id: int) -> NodeConnection:
-        """The node's connection in whatever state. StaleMetadataError."""
+        """The node's connection in any state. StaleMetadataError for an unknown node."""
         connection = self.by_node.get(node_id)
         if connection is not None and connection.state is not ConnectionState.DISCONNECTED:
             return connection
@@ -267,7 +280,7 @@ class Connections:
         return connection
 
     async def _connect(self, connection: NodeConnection) -> None:
-        """Leaves the connection ready, or disconnected with an `error`."""
+        """Connects; leaves the connection ready, or disconnected with an `error`."""
         try:
             made = await open_socket(connection, self._config, self._setup.delay_s(connection.setup_attempts))
             try:
@@ -288,7 +301,7 @@ class Connections:
         except (OSError, KafkaError) as error:
             self._not_connected(connection, error)
         except BaseException:
-            self._not_connected(connection, KafkaConnectionError("the attempt to connect was given up"))
+            self._not_connected(connection, KafkaConnectionError("the connection attempt was cancelled"))
             raise
         finally:
             connection.task = None
@@ -297,20 +310,22 @@ class Connections:
         if isinstance(error, OSError):
             error = KafkaConnectionError(f"{connection} cannot be reached: {_why(error)}")
         connection.error = error
-        # A broker that is away is tried again and again: each reason is a warning once.
+        # The client retries an absent broker indefinitely; each reason is a warning once.
         level = logging.DEBUG if self.closed or connection.warned == str(error) else logging.WARNING
         connection.warned = str(error)
         log.log(level, "%s", error)
         if connection.channel:
-            # The rest is done when the I/O thread says that it is gone.
+            # The event of the I/O thread completes the disconnect.
             self.disconnect(connection)
         elif connection.state is not ConnectionState.DISCONNECTED:
             connection.disconnected(time.monotonic(), self._reconnect)
             self._lost(connection)
 
     async def _learn_versions(self, connection: NodeConnection) -> None:
-        """The newest ApiVersions is tried first; a broker that does not know it says which it knows, or answers in
-        version 0 (KIP-511).
+        """Learns the API versions of a broker.
+
+        The first request has the newest ApiVersions version. A broker that does not support it answers with its
+        versions, or in version 0 (KIP-511).
         """
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
         version = request.VERSIONS.high
@@ -320,20 +335,23 @@ class Connections:
             response = await self.round_trip(connection, request, min(offered[0], version - 1) if offered else 0)
         if response.error_code:
             name = ErrorCode.of(response.error_code).name
-            raise error_for(response.error_code, f"{connection} refuses to say what it serves: {name}")
+            raise error_for(response.error_code, f"{connection} did not return its API versions: {name}")
         connection.api_versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         connection.features = {each.name: each.max_version_level for each in response.finalized_features}
 
     # --- disconnecting ------------------------------------------------------------------------------------------------
 
     def disconnect(self, connection: NodeConnection) -> None:
-        """Gives up a connection. What is in flight fails when the I/O thread is done with it."""
+        """Closes a connection.
+
+        Its requests fail when the I/O thread has released them.
+        """
         if connection.channel and not connection.closing and not self.closed:
             connection.closing = True
             self._io.close_channel(connection.channel)
 
     def forget(self, node_id: int) -> None:
-        """Gives up a node whose id stands for nothing any more."""
+        """Forgets a node whose id is obsolete."""
         connection = self.by_node.pop(node_id)
         if connection.task is not None:
             connection.task.cancel()
@@ -363,14 +381,14 @@ class Connections:
         self._metrics.in_flight -= len(entries)
         for entry in entries:
             if entry.timed_out:
-                _fail(entry, RequestTimedOutError(f"{connection} has not answered in time"))
+                _fail(entry, RequestTimedOutError(f"{connection} did not respond in time"))
             else:
                 _fail(entry, KafkaConnectionError(f"the connection to {connection} was lost: {why}"))
 
     # --- deadlines ----------------------------------------------------------------------------------------------------
 
     def _sweep_at(self, at_s: float, now_s: float) -> None:
-        """Has `_on_sweep` called at that time, unless that happens earlier anyway."""
+        """Schedules `_on_sweep` for this time, unless an earlier one is scheduled."""
         if self._loop is None or at_s >= self._sweep_s:
             return
         if self._sweep is not None:
@@ -379,7 +397,7 @@ class Connections:
         self._sweep = self._loop.call_later(max(at_s - now_s, 0) + SWEEP_SLACK_S, self._on_sweep)
 
     def _on_sweep(self) -> None:
-        """Requests that were not answered in time cost their connection, as in Kafka; unused connections are closed."""
+        """Disconnects nodes with overdue requests, as Kafka does, and closes idle connections."""
         self._sweep = None
         self._sweep_s = NEVER
         now_s = time.monotonic()
@@ -393,10 +411,10 @@ class Connections:
                 deadlines.append(entry.deadline_s)
             idle_s = connection.last_active_s + self._max_idle_s
             if deadlines and min(deadlines) <= now_s:
-                log.info("%s has not answered in time, it is disconnected", connection)
+                log.info("%s did not respond in time; disconnecting", connection)
                 self.disconnect(connection)
             elif not deadlines and idle_s <= now_s:
-                log.debug("%s was not used for long, it is disconnected", connection)
+                log.debug("%s was idle for too long; disconnecting", connection)
                 self.disconnect(connection)
             else:
                 next_s = min([next_s, *(deadlines or [idle_s])])
@@ -404,7 +422,10 @@ class Connections:
 
 
 def _largest_response(config: ClientConfig) -> int:
-    """In bytes: receive.message.max.bytes, but where that is not given it is no obstacle to a large fetch.max.bytes."""
+    """Largest response in bytes: receive.message.max.bytes.
+
+    A default receive.message.max.bytes does not limit a larger fetch.max.bytes.
+    """
     most: int = config["receive.message.max.bytes"]
     if "receive.message.max.bytes" not in config.given:
         most = max(most, 2 * config.get("fetch.max.bytes", 0))
@@ -413,14 +434,14 @@ def _largest_response(config: ClientConfig) -> int:
 
 def _why(error: OSError) -> str:
     if isinstance(error, TimeoutError) and not error.errno:
-        return "the connection was not made in time"
+        return "the connection timed out"
     if isinstance(error, socket.gaierror) or not error.errno:
         return (error.strerror or str(error)).lower()
     return os.strerror(error.errno).lower()
 
 
 def _again(connection: NodeConnection) -> KafkaError:
-    """The error of the last attempt, for one more caller."""
+    """The error of the last attempt as a new exception."""
     error = connection.error
     if isinstance(error, KafkaError):
         return type(error)(str(error))

@@ -1,8 +1,8 @@
-"""Which broker coordinates a group or a transactional id.
+"""The lookup of the coordinator of a group or a transactional id.
 
-A group's coordinator gets a connection of its own, as in Kafka's consumer: a fetch that waits at the same broker would
-hold up the heartbeats behind it. Its node has the id GROUP_CONNECTIONS - broker id.
-Source: AbstractCoordinator.lookupCoordinator, TransactionManager.
+A group's coordinator gets a separate connection, as in Kafka's consumer: a waiting fetch at the same broker would delay
+the heartbeats behind it. The node of this connection has the id GROUP_CONNECTIONS - broker id. Source:
+AbstractCoordinator.lookupCoordinator, TransactionManager.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ log = logging.getLogger(__name__)
 
 GROUP_CONNECTIONS: Final = 2**31 - 1
 TRANSACTIONS_LOW: Final = 1
-"""The first version that can ask for anything but a group."""
+"""The first version with coordinators of transactional ids."""
 
 BATCHES_LOW: Final = 4
-"""The first version that asks for several keys at once (KIP-699)."""
+"""The first version with several keys per request (KIP-699)."""
 
 Key = tuple[str, CoordinatorType]
 
 
 class CoordinatorLookup:
-    """Remembers coordinators until they are invalidated. Used on the client's loop."""
+    """Caches coordinators until they are invalidated. Used on the client's loop."""
 
     def __init__(self, network: NetworkClient, *, own_connections: bool = True) -> None:
-        """own_connections: whether groups' coordinators get a connection of their own; an admin client needs none."""
+        """own_connections: whether coordinators of groups get a separate connection.
+
+        Admin clients need none.
+        """
         self._network = network
         self._own_connections = own_connections
         self._backoff = Backoff(network.config["retry.backoff.ms"], network.config["retry.backoff.max.ms"])
@@ -45,19 +48,22 @@ class CoordinatorLookup:
         self._asking: dict[Key, asyncio.Task[int]] = {}
 
     def known(self, key: str, kind: CoordinatorType) -> int | None:
-        """The coordinator's node id, if it was found before and not invalidated since."""
+        """The coordinator's node id, if it is cached."""
         return self._known.get((key, kind))
 
     def invalidate(self, key: str, kind: CoordinatorType) -> None:
-        """The coordinator is another one, or cannot be reached: the next `find` asks again."""
+        """Forgets a coordinator that moved or is unreachable.
+
+        The next `find` asks again.
+        """
         if self._known.pop((key, kind), None) is not None:
             log.debug("The coordinator of %s %r is looked up again", kind.name.lower(), key)
 
     async def find(self, key: str, kind: CoordinatorType, timeout_ms: int | None = None) -> int:
-        """The node id of the coordinator, for `NetworkClient.send`; asked for as often as it takes, once for concurrent
-        callers.
+        """The node id of the coordinator, for `NetworkClient.send`.
 
-        KafkaTimeoutError after `timeout_ms`; errors that no retry mends (GroupAuthorizationFailedError,
+        It retries until the coordinator is known; concurrent callers share one lookup. KafkaTimeoutError after
+        `timeout_ms`; errors that are not retriable (GroupAuthorizationFailedError,
         TransactionalIdAuthorizationFailedError, InvalidGroupIdError, AuthenticationError).
         """
         place = (key, CoordinatorType(kind))
@@ -77,7 +83,7 @@ class CoordinatorLookup:
             ) from None
 
     def close(self) -> None:
-        """Ends look-ups that are under way."""
+        """Ends running lookups."""
         for task in self._asking.values():
             task.cancel()
 
@@ -105,7 +111,7 @@ class CoordinatorLookup:
         return int(node_id)
 
     async def _ask(self, place: Key) -> Any:
-        """An object with node_id, host and port; the error of the response otherwise."""
+        """The coordinator, with node_id, host and port; raises the response's error."""
         key, kind = place
 
         def build(version: int) -> FindCoordinatorRequest:

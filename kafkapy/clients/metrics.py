@@ -1,7 +1,7 @@
-"""What a client counts about its connections and requests, in the shape of kafka-python's `metrics()`.
+"""A client's connection and request metrics, in kafka-python's form of `metrics()`.
 
-Everything is counted on the loop's thread; reading a number on another thread is safe, a set of numbers need not fit
-together. Source of the names: org.apache.kafka.common.network.Selector.SelectorMetrics.
+The loop's thread counts. Other threads may read a number; several numbers need not be consistent. Source of the names:
+org.apache.kafka.common.network.Selector.SelectorMetrics.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ WINDOW_S: Final = 30.0
 
 
 class Meter:
-    """A sum with its count, its largest value and its rates over the last samples (metrics.num.samples windows of
-    metrics.sample.window.ms).
+    """A sum with count, maximum and rates over the last samples.
+
+    It keeps metrics.num.samples windows of metrics.sample.window.ms.
     """
 
     __slots__ = ("_samples", "_window_s", "count", "total")
@@ -28,11 +29,11 @@ class Meter:
         self.total = 0.0
         self.count = 0
         self._window_s = window_s
-        # [start of the window, sum, count, maximum], the newest first
+        # [start of the window, sum, count, maximum], newest first
         self._samples = [[0.0, 0.0, 0.0, 0.0] for _ in range(max(samples, 1))]
 
     def record(self, value: float, now_s: float) -> None:
-        """Adds a value; `now_s` is monotonic."""
+        """Adds a value; `now_s` is monotonic time in seconds."""
         self.total += value
         self.count += 1
         sample = self._samples[0]
@@ -46,7 +47,7 @@ class Meter:
             sample[3] = value
 
     def _recent(self, now_s: float) -> tuple[float, float, float, float]:
-        """(seconds, sum, count, maximum) of the windows that are not too old."""
+        """(seconds, sum, count, maximum) of the windows that have not expired."""
         oldest, total, count, most = now_s, 0.0, 0.0, 0.0
         for start, sum_, number, highest in self._samples:
             if start and now_s - start < self._window_s * len(self._samples):
@@ -54,32 +55,35 @@ class Meter:
                 total += sum_
                 count += number
                 most = max(most, highest)
-        # As Kafka's Rate: whole windows are assumed, so that the first value is no burst.
+        # As in Kafka's Rate: windows count as whole, so that the first value is no burst.
         return max(now_s - oldest, self._window_s * (len(self._samples) - 1) or self._window_s), total, count, most
 
     def rate(self, now_s: float) -> float:
-        """Sum per second."""
+        """The sum per second."""
         seconds, total, _, _ = self._recent(now_s)
         return total / seconds
 
     def count_rate(self, now_s: float) -> float:
-        """Values per second."""
+        """The number of values per second."""
         seconds, _, count, _ = self._recent(now_s)
         return count / seconds
 
     def average(self, now_s: float) -> float:
-        """Mean of the recent values; NaN when there is none."""
+        """The mean of the recent values; NaN without values."""
         _, total, count, _ = self._recent(now_s)
         return total / count if count else math.nan
 
     def maximum(self, now_s: float) -> float:
-        """Largest of the recent values; NaN when there is none."""
+        """The largest recent value; NaN without values."""
         _, _, count, most = self._recent(now_s)
         return most if count else math.nan
 
 
 class NodeMetrics:
-    """The counts of one node. Every answered request has a latency, so that counts the responses too."""
+    """The request metrics of one node.
+
+    Each answered request has a latency, so the latency count is also the count of responses.
+    """
 
     __slots__ = ("latency_ms", "requests")
 
@@ -88,7 +92,7 @@ class NodeMetrics:
         self.latency_ms = Meter(samples, window_s)
 
     def snapshot(self, now_s: float) -> dict[str, float]:
-        """{name: value} as of now."""
+        """{name: value} at this time."""
         return {
             "request-rate": self.requests.rate(now_s),
             "request-total": self.requests.total,
@@ -100,7 +104,7 @@ class NodeMetrics:
 
 
 class ClientMetrics:
-    """Owned by a NetworkClient, which counts; `snapshot` is for users."""
+    """The connection metrics of a client. Its NetworkClient counts; users read `snapshot`."""
 
     def __init__(self, samples: int = SAMPLES, window_s: float = WINDOW_S) -> None:
         self._samples = samples
@@ -115,38 +119,40 @@ class ClientMetrics:
         self.bytes_in = 0
         self.bytes_out = 0
         self.refresh: Callable[[], object] | None = None
-        """Brings the two byte counts up to date, which the I/O thread keeps; None once the client is closed."""
+        """Updates the two byte counts of the I/O thread; None after the client is closed."""
 
     def node(self, node_id: int) -> NodeMetrics:
-        """The counts of a node, made when they are first asked for."""
+        """The metrics of a node, created on first use."""
         found = self.nodes.get(node_id)
         if found is None:
             found = self.nodes[node_id] = NodeMetrics(self._samples, self._window_s)
         return found
 
     def connected(self, now_s: float) -> None:
-        """A connection was made."""
+        """Counts a new connection."""
         self.connections_created.record(1, now_s)
         self.connection_count += 1
 
     def disconnected(self, now_s: float) -> None:
-        """A connection has ended."""
+        """Counts a closed connection."""
         self.connections_closed.record(1, now_s)
         self.connection_count -= 1
 
     def submitted(self, node_id: int, now_s: float) -> None:
-        """A request was handed to the I/O thread."""
+        """Counts a request to the I/O thread."""
         self.in_flight += 1
         self.node(node_id).requests.record(1, now_s)
 
     def answered(self, node_id: int, now_s: float, latency_s: float) -> None:
-        """Its response has come, or it was written and none comes."""
+        """Counts a response, or the write of a request without response."""
         self.in_flight -= 1
         self.node(node_id).latency_ms.record(latency_s * 1000, now_s)
 
     def snapshot(self, prefix: str) -> dict[str, dict[str, float]]:
-        """{group: {name: value}}: "<prefix>-metrics", and "<prefix>-node-metrics.node-<id>" for every node; `prefix` is
-        "producer", "consumer" or "admin-client". Bytes are counted by the I/O thread: rates over the client's life.
+        """{group: {name: value}} of all metrics.
+
+        The groups are "<prefix>-metrics", and "<prefix>-node-metrics.node-<id>" per node; `prefix` is "producer",
+        "consumer" or "admin-client". The I/O thread counts bytes; their rates are averages over the client's life.
         """
         refresh = self.refresh
         if refresh is not None:

@@ -1,13 +1,13 @@
-"""The connections of one client: made when needed, tried again after a back-off, given up when they do not answer.
+"""The network side of one client: connections, requests, and cluster metadata.
 
     network = NetworkClient(ClientConfig(COMMON, bootstrap_servers="a:9092"), client_id="orders-1")
     await network.start()
     response = await network.send(broker_id, request)
     await network.close()
 
-Everything here runs on one event loop, the one that `start` runs on; bytes are the business of a C thread (`ClientIo`).
-Requests that Python decodes go through `send`; Produce and Fetch, whose frames have kernels of their own, through
-`submit`. Source: org.apache.kafka.clients.NetworkClient.
+It opens connections on demand, retries after a back-off, and closes unresponsive ones. Everything runs on one event
+loop, that of `start`; a C thread (`ClientIo`) moves the bytes. `send` carries requests that Python decodes; `submit`
+carries Produce and Fetch, whose frames kernels encode and decode. Source: org.apache.kafka.clients.NetworkClient.
 """
 
 from __future__ import annotations
@@ -47,23 +47,26 @@ __all__ = ["NetworkClient", "RequestOf", "request_header"]
 log = logging.getLogger(__name__)
 
 METADATA_LOW: Final = 4
-"""The first Metadata version that can say whether a topic may be created."""
+"""The first Metadata version that can forbid the creation of topics."""
 SECOND_CONNECTIONS: Final = 2**32
-"""A broker's second connection is that of a node with this much more of an id, which no broker has."""
+"""The id of a broker's second connection is the broker id plus this number, which no broker id reaches."""
 
 
 class RequestOf(NamedTuple):
-    """A request whose fields depend on the version that is chosen: `build(version)` makes it."""
+    """A request whose fields depend on the version; `build(version)` creates it."""
 
     kind: type[Request]
     build: Callable[[int], Request]
 
 
 class NetworkClient:
-    """Owns the connections, the I/O thread and the cluster metadata of one client. All methods on the loop's thread."""
+    """Owns the connections, the I/O thread and the metadata of one client.
+
+    All methods belong to the loop's thread.
+    """
 
     def __init__(self, config: ClientConfig, *, client_id: str | None = None) -> None:
-        """ConfigError for bootstrap.servers that are no addresses."""
+        """ConfigError for invalid addresses in bootstrap.servers."""
         self.config = config
         self.client_id = config["client.id"] if client_id is None else client_id
         self.closed = False
@@ -79,10 +82,10 @@ class NetworkClient:
     # --- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Gets metadata from a bootstrap server, and keeps it current from then on.
+        """Gets metadata from a bootstrap server, and then keeps it current.
 
-        With api.version it does not wait for the first metadata. NoBrokersAvailableError after bootstrap.timeout.ms
-        without success; AuthenticationError.
+        With api.version it returns before the first metadata. NoBrokersAvailableError after bootstrap.timeout.ms;
+        AuthenticationError.
         """
         self._connections.start()
         if self.config["api.version"] is not None:
@@ -102,7 +105,7 @@ class NetworkClient:
             self.cluster.bootstrap(self._bootstrap_nodes())
 
     async def bootstrap(self, timeout_ms: float) -> None:
-        """Returns when a bootstrap server has given metadata. NoBrokersAvailableError, AuthenticationError."""
+        """Returns when a bootstrap server has sent metadata. NoBrokersAvailableError, AuthenticationError."""
         deadline_s = time.monotonic() + timeout_ms / 1000
         backoff = Backoff(self.config["retry.backoff.ms"], self.config["retry.backoff.max.ms"])
         attempts = 0
@@ -126,19 +129,25 @@ class NetworkClient:
             if left_s <= 0:
                 servers = ", ".join(f"{host}:{port}" for host, port in self._servers)
                 why = f": {last}" if last is not None else ""
-                raise NoBrokersAvailableError(f"no broker at {servers} has answered within {timeout_ms} ms{why}")
+                raise NoBrokersAvailableError(f"no broker at {servers} answered within {timeout_ms} ms{why}")
             await asyncio.sleep(min(backoff.delay_s(attempts), left_s))
             attempts += 1
 
     def learn_api_version(self, config: ClientConfig) -> None:
-        """Has a client's configuration know the release of the brokers, as a connection tells it."""
+        """Sets the brokers' release in a client's configuration.
+
+        It comes from the API versions of a connection.
+        """
         for connection in self._connections.by_node.values():
             if connection.api_versions:
                 config.learn_api_version(broker_version(connection.api_versions))
                 return
 
     async def close(self) -> None:
-        """Closes every connection; what is in flight fails with KafkaConnectionError. May be called again."""
+        """Closes all connections. A second call does nothing.
+
+        Requests in flight fail with KafkaConnectionError.
+        """
         if self.closed:
             return
         self.closed = True
@@ -151,7 +160,7 @@ class NetworkClient:
             await asyncio.wait(tasks)
 
     def _on_lost(self, node_id: int) -> None:
-        # It may be that the broker is gone for good.
+        # The broker may be gone for good.
         if node_id in self.cluster.brokers():
             self.cluster.invalidate()
 
@@ -166,13 +175,14 @@ class NetworkClient:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Any:
-        """The decoded response, in the newest version that both sides know, from `min_version` to `max_version`.
-        Connects first where needed.
+        """The decoded response, in the newest version that both sides support.
 
-        `timeout_ms` (request.timeout.ms by default) runs from when the request is sent. KafkaConnectionError: no
-        connection, or lost; RequestTimedOutError: no answer in time, the connection is given up; NodeNotReadyError: too
-        early to connect again; UnsupportedVersionError; StaleMetadataError: no such node; KafkaProtocolError: what came
-        is no answer. Error codes in the response are the caller's to look at.
+        The version lies between `min_version` and `max_version`. Connects if necessary. `timeout_ms` (default
+        request.timeout.ms) starts when the request is sent.
+
+        KafkaConnectionError: no connection, or it was lost; RequestTimedOutError: no response in time, the connection
+        closes; NodeNotReadyError: the reconnect back-off is not over; UnsupportedVersionError; StaleMetadataError:
+        unknown node; KafkaProtocolError: an invalid response. The caller checks the error codes in the response.
         """
         return (await self._exchange(node_id, request, timeout_ms, min_version, max_version))[0]
 
@@ -197,7 +207,7 @@ class NetworkClient:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Any:
-        """As `send`, to the least loaded broker; where that cannot be reached, to the others in turn."""
+        """As `send`, to the least loaded broker, then to the others."""
         return (await self._exchange_any(request, timeout_ms, min_version, max_version))[0]
 
     async def _exchange_any(
@@ -224,8 +234,10 @@ class NetworkClient:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Any:
-        """As `send`, to the broker that takes requests for the controller. StaleMetadataError when none is known; a
-        NOT_CONTROLLER in the response is the caller's to act on (`cluster.invalidate()`).
+        """As `send`, to the broker that accepts requests for the controller.
+
+        StaleMetadataError when no controller is known. The caller handles NOT_CONTROLLER in the response
+        (`cluster.invalidate()`).
         """
         if self.cluster.controller is None:
             await self.cluster.refresh()
@@ -237,8 +249,10 @@ class NetworkClient:
         )
 
     async def send_metadata(self, request: MetadataRequest) -> tuple[Any, int]:
-        """(response, version) of a Metadata request to any broker; begins again with the bootstrap servers when no
-        known broker can be reached, or one says so (KIP-899, KIP-1102). For ClusterMetadata.
+        """(response, version) of a Metadata request to any broker.
+
+        For ClusterMetadata. It rebootstraps when no known broker is reachable, or when a broker asks for it (KIP-899,
+        KIP-1102).
         """
         now_s = time.monotonic()
         if self._without_metadata_since_s is None:
@@ -255,7 +269,7 @@ class NetworkClient:
             self._rebootstrap("a broker asks for it")
             raise error_for(response.error_code)
         if not response.brokers:
-            raise StaleMetadataError("a broker that is starting knows no brokers yet")
+            raise StaleMetadataError("a starting broker knows no brokers yet")
         self._without_metadata_since_s = None
         self._take_over_bootstrap(response.brokers)
         return response, version
@@ -271,12 +285,12 @@ class NetworkClient:
         response: ResponseFrame | None,
         timeout_ms: int,
     ) -> asyncio.Future[Any]:
-        """Sends a frame that encodes itself; the future gives the parsed response frame, or None once a request without
-        response is written. Its correlation id is set here.
+        """Sends a frame that encodes itself, and sets its correlation id.
 
-        The future fails with KafkaConnectionError or RequestTimedOutError, and not before the I/O thread is done with
-        the frame. A throttle time in the response is the caller's to report (`throttled`). NodeNotReadyError at once
-        when there is no connection: `await ready()` comes first.
+        The future gives the parsed response frame, or None once a request without response is written. It fails with
+        KafkaConnectionError or RequestTimedOutError, after the I/O thread has released the frame. The caller reports a
+        throttle time in the response (`throttled`). NodeNotReadyError at once without a connection: `await ready()`
+        first.
         """
         connection = self._connections.by_node.get(node_id)
         if connection is None or connection.state is not ConnectionState.READY or connection.closing:
@@ -284,7 +298,10 @@ class NetworkClient:
         return self._connections.submit(connection, api_key, version, request, response, timeout_ms)
 
     def throttled(self, node_id: int, api_key: int, version: int, throttle_ms: int) -> None:
-        """A response to `submit` had a throttle time: the node is not ready until it has passed (KIP-219)."""
+        """Reports a throttle time in a response to `submit` (KIP-219).
+
+        The node is not ready until the time has passed.
+        """
         connection = self._connections.by_node.get(node_id)
         if connection is not None and throttle_ms > 0:
             self._connections.throttle(connection, api_key, version, throttle_ms)
@@ -292,10 +309,11 @@ class NetworkClient:
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     async def ready(self, node_id: int) -> None:
-        """Returns when a request may be sent to the node: connects, and waits while the broker throttles this client.
+        """Returns when a request may be sent to the node.
 
-        NodeNotReadyError: too early to connect again; KafkaConnectionError: that failed; AuthenticationError;
-        UnsupportedVersionError: the broker is too old; StaleMetadataError: no such node.
+        Connects, and waits while the broker throttles this client. NodeNotReadyError: the reconnect back-off is not
+        over; KafkaConnectionError: the connection failed; AuthenticationError; UnsupportedVersionError: the broker is
+        too old; StaleMetadataError: unknown node.
         """
         await self._connections.ready(node_id)
 
@@ -305,19 +323,25 @@ class NetworkClient:
         return connection is not None and connection.is_ready(time.monotonic())
 
     def in_flight(self, node_id: int) -> int:
-        """Requests to the node that are not answered yet."""
+        """Number of requests in flight to the node."""
         connection = self._connections.by_node.get(node_id)
         return 0 if connection is None else connection.pending
 
     def beside(self, node_id: int) -> int:
-        """The id of a node that is a second connection to a broker, for what is not to wait behind a request there."""
+        """The node id of a second connection to a broker.
+
+        Requests on it do not wait behind a request on the first one.
+        """
         node = self.cluster.node(node_id)
         if node is not None:
             self.cluster.add_node(node._replace(node_id=SECOND_CONNECTIONS + node_id))
         return SECOND_CONNECTIONS + node_id
 
     def connection_delay_s(self, node_id: int) -> float:
-        """Seconds until it makes sense to try the node again: the rest of its back-off or throttling, else 0."""
+        """Seconds until another attempt makes sense.
+
+        The rest of the reconnect back-off or the throttling, else 0.
+        """
         connection = self._connections.by_node.get(node_id)
         if connection is None:
             return 0.0
@@ -330,8 +354,10 @@ class NetworkClient:
         return 0.0
 
     def least_loaded_node(self, but: set[int] | None = None) -> int:
-        """The id of the node with the fewest requests in flight, not among `but`: connected, else connecting, else one
-        that may be connected to now, the least recently tried first. NodeNotReadyError when there is none.
+        """The id of the least loaded node that is not in `but`.
+
+        The load is the number of requests in flight. Connected nodes come first, then connecting ones, then nodes whose
+        back-off is over, the least recently tried first. NodeNotReadyError without any.
         """
         now_s = time.monotonic()
         nodes = [node_id for node_id in self.cluster.brokers() if not but or node_id not in but]
@@ -353,33 +379,42 @@ class NetworkClient:
             if candidate < rank:
                 best, rank = node_id, candidate
         if best is None:
-            raise NodeNotReadyError("no broker can be reached now")
+            raise NodeNotReadyError("no broker is reachable now")
         return best
 
     async def version(self, node_id: int, api_key: int, low: int, high: int) -> int:
-        """The newest version of an API from low to high that the node serves; connects. UnsupportedVersionError."""
+        """The newest API version from low to high that the node serves.
+
+        Connects if necessary. UnsupportedVersionError.
+        """
         await self.ready(node_id)
         return self.negotiated(node_id, api_key, low, high)
 
     def negotiated(self, node_id: int, api_key: int, low: int, high: int) -> int:
-        """The same of a node that was connected before. UnsupportedVersionError."""
+        """As `version`, for a node that was connected before. UnsupportedVersionError."""
         connection = self._connections.by_node.get(node_id)
         served = connection.api_versions.get(api_key) if connection is not None else None
         if served is None or min(high, served[1]) < max(low, served[0]):
             serves = f"versions {served[0]} to {served[1]}" if served else "no version"
             raise UnsupportedVersionError(
-                f"{ApiKeys(api_key).title} is needed in version {low} to {high}, but "
+                f"{ApiKeys(api_key).title} is needed in versions {low} to {high}, but "
                 f"{connection or f'broker {node_id}'} serves {serves}"
             )
         return min(high, served[1])
 
     def finalized_feature(self, node_id: int, name: str) -> int:
-        """The level of a feature of the cluster, as the node said when it was connected to; 0 when it is not known."""
+        """The level of a cluster feature, 0 when unknown.
+
+        The level is from the node's last connect.
+        """
         connection = self._connections.by_node.get(node_id)
         return 0 if connection is None else connection.features.get(name, 0)
 
     def disconnect(self, node_id: int) -> None:
-        """Gives up the connection to a node; what is in flight fails with KafkaConnectionError."""
+        """Closes the connection to a node.
+
+        Requests in flight fail with KafkaConnectionError.
+        """
         connection = self._connections.by_node.get(node_id)
         if connection is not None:
             self._connections.disconnect(connection)
@@ -401,16 +436,19 @@ class NetworkClient:
         return [BrokerNode(-1 - index, host, port) for index, (host, port) in enumerate(self._servers)]
 
     def _some_broker_connected(self) -> bool:
-        """Whether a known broker may be asked again soon: it is throttled, say, or being connected to."""
+        """Whether a known broker is usable soon: connected, connecting or throttled."""
         by_node = self._connections.by_node
         known = [by_node[node_id] for node_id in self.cluster.brokers() if node_id in by_node]
         return any(each.state is not ConnectionState.DISCONNECTED and not each.closing for each in known)
 
     def _rebootstrap(self, why: str) -> bool:
-        """Forgets the known brokers for the bootstrap servers, if that is wanted and there are any."""
+        """Replaces the known brokers by the bootstrap servers.
+
+        Returns False if the configuration forbids it, or if only bootstrap servers are known.
+        """
         if not self._rebootstraps or self.cluster.bootstrapping:
             return False
-        log.info("Beginning again with the bootstrap servers: %s", why)
+        log.info("Rebootstrapping: %s", why)
         self._without_metadata_since_s = time.monotonic()
         for node_id in self.cluster.brokers():
             self.disconnect(node_id)
@@ -421,7 +459,10 @@ class NetworkClient:
         return True
 
     def _take_over_bootstrap(self, brokers: Any) -> None:
-        """The connection to a bootstrap server becomes that of the broker that listens there; others are closed."""
+        """Turns a bootstrap server's connection into that of the broker there.
+
+        Other idle connections to bootstrap servers close.
+        """
         by_address = {(broker.host, broker.port): broker.node_id for broker in brokers}
         by_node = self._connections.by_node
         for node_id in [node_id for node_id in by_node if node_id < 0]:
@@ -437,5 +478,5 @@ class NetworkClient:
                 self._connections.forget(node_id)
 
     def metrics_snapshot(self, prefix: str) -> dict[str, dict[str, float]]:
-        """What `ClientMetrics.snapshot` gives. Any thread."""
+        """The result of `ClientMetrics.snapshot`. Any thread."""
         return self.metrics.snapshot(prefix)

@@ -1,4 +1,4 @@
-"""A task whose outcome several coroutines wait for."""
+"""A task whose outcome several coroutines await."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 async def outcome_of(task: asyncio.Task[T]) -> T:
-    """The task's result, or its error. Cancelling one who waits does not cancel the task.
+    """The task's result or error.
 
-    IllegalStateError when the task was cancelled, which only happens when the client is closed: with `asyncio.shield`
-    those who wait would take it for their own cancellation.
+    A cancelled waiter does not cancel the task. IllegalStateError when the task was cancelled, which only a closing
+    client does: with `asyncio.shield` the waiters would mistake it for their own cancellation.
     """
     await asyncio.wait([task])
     if task.cancelled():
-        raise IllegalStateError("the client was closed in the meantime")
+        raise IllegalStateError("the client was closed during the call")
     return task.result()

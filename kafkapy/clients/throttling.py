@@ -1,6 +1,7 @@
-"""Which responses with a throttle time ask the client to wait (KIP-219): newer versions; before, the broker waits.
+"""The responses whose throttle time the client must wait for (KIP-219).
 
-Source: the `shouldClientThrottle` of every class in org.apache.kafka.common.requests.
+In older versions the broker waits. Source: the `shouldClientThrottle` of every class in
+org.apache.kafka.common.requests.
 """
 
 from __future__ import annotations
@@ -60,6 +61,6 @@ FIRST_VERSION: Final[dict[int, int]] = {
 
 
 def client_throttles(api_key: int, version: int) -> bool:
-    """Whether a client that gets a throttle time in this response has to wait for that long by itself."""
+    """Whether the client must wait for the throttle time in this response."""
     first = FIRST_VERSION.get(api_key)
     return first is not None and version >= first

@@ -1,4 +1,4 @@
-"""kafka-python's `kafka.consumer.fetcher`: the record that consumers return."""
+"""kafka-python's `kafka.consumer.fetcher`: the consumers' record type."""
 
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 

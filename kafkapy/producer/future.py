@@ -1,4 +1,4 @@
-"""kafka-python's `kafka.producer.future`: what `send()` returns, and what that gives."""
+"""kafka-python's `kafka.producer.future`: the future of `send()`, and its result."""
 
 from kafkapy._speedups.clients.producer.record_future import FutureRecordMetadata
 from kafkapy.types import RecordMetadata

@@ -1,5 +1,6 @@
-"""Kafka's wire protocol: declarations of every message (`messages`), how they become bytes (`schema`), headers and
-the table of APIs.
+"""Kafka's wire protocol: messages, their encoding, headers and the table of APIs.
+
+`messages` declares every message, `schema` is the language of the declarations, `registry` the table.
 """
 
 from kafkapy._speedups.protocol.codec import DecodeError

@@ -1,8 +1,8 @@
-"""Headers, and whole requests and responses: header and body, without the 4-byte frame size that goes before them.
+"""Headers, and whole requests and responses without their 4-byte frame size.
 
-A flexible request version has header version 2, others have 1 (0 only for ControlledShutdown version 0). A flexible
-response version has header version 1, others have 0, with one exception: the response of ApiVersions always has
-header version 0, because a client that does not know the broker's versions yet must be able to read it (KIP-511).
+A flexible request version has header version 2, other versions have 1 (0 only for ControlledShutdown version 0). A
+flexible response version has header version 1, other versions have 0. The response of ApiVersions always has header
+version 0, because a client that does not know the broker's versions must be able to read it (KIP-511).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class RequestHeader(Message, versions="0-2", flexible="2+"):
-    """What goes before every request: which API in which version, the caller's number for it and the caller's name."""
+    """The header of a request: API key, version, correlation id, client id."""
 
     request_api_key: int = int16()
     request_api_version: int = int16()
@@ -28,7 +28,7 @@ class RequestHeader(Message, versions="0-2", flexible="2+"):
 
 
 class ResponseHeader(Message, versions="0-1", flexible="1+"):
-    """What goes before every response: the number of the request that it answers."""
+    """The header of a response: the correlation id of its request."""
 
     correlation_id: int = int32()
 
@@ -48,10 +48,10 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
-    """(header, offset of the body) of a request without its frame size. Raises DecodeError, for an unknown key too.
+    """(header, offset of the body) of a request without its frame size.
 
-    An ApiVersions request in a version that is too new is read with header version 2, which every such client
-    sends, so that it can be answered with UNSUPPORTED_VERSION.
+    DecodeError, also for an unknown API key. An ApiVersions request in a version that is too new is read with header
+    version 2, which all clients of such versions send; the broker can then answer with UNSUPPORTED_VERSION.
     """
     if len(frame) < 8:
         raise DecodeError(f"a request of {len(frame)} bytes cannot hold a header")
@@ -65,7 +65,10 @@ def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[Reques
 
 
 def decode_request_body(api_key: int, version: int, body: bytes | bytearray | memoryview) -> Request:
-    """The request after its header; every byte must belong to it. Raises DecodeError, for an unknown key too."""
+    """The request after its header; no byte may be left over.
+
+    DecodeError, also for an unknown API key.
+    """
     try:
         request = api(api_key).request
     except ValueError:
@@ -81,7 +84,10 @@ def decode_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, response: Response) -> bytes:
-    """Response header and body, without the 4-byte frame size. Raises EncodeError; ValueError for an unknown key."""
+    """Response header and body, without the 4-byte frame size.
+
+    EncodeError; ValueError for an unknown API key.
+    """
     prefix = correlation_id.to_bytes(4, "big", signed=True)
     if response_header_version(api_key, version) == 1:
         prefix += _NO_TAGS
@@ -89,7 +95,10 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: R
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, request: Request) -> bytes:
-    """Request header and body, without the 4-byte frame size. Raises EncodeError; ValueError for an unknown key."""
+    """Request header and body, without the 4-byte frame size.
+
+    EncodeError; ValueError for an unknown API key.
+    """
     header = RequestHeader(
         request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
@@ -99,10 +108,10 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 def decode_response(
     api_key: int, version: int, frame: bytes | bytearray | memoryview, *, exact: bool = True
 ) -> tuple[int, Response]:
-    """(correlation id, response) of a response without frame size. Raises DecodeError; ValueError for an unknown key.
+    """(correlation id, response) of a response without its frame size.
 
-    A broker that does not know the version of an ApiVersions request answers in version 0 with UNSUPPORTED_VERSION,
-    which is read as such.
+    DecodeError; ValueError for an unknown API key. A broker that does not know the version of an ApiVersions request
+    answers in version 0 with UNSUPPORTED_VERSION; such a response is read in version 0.
     """
     header, offset = ResponseHeader.decode_from(frame, 0, response_header_version(api_key, version))
     body = memoryview(frame)[offset:]

@@ -1,7 +1,7 @@
-"""The table of APIs: key, name, request, response and versions. A new API is one line here and one module in
-`messages`.
+"""The table of APIs: key, name, request, response and versions.
 
-Importing this module imports no message module: `ApiKeys.METADATA.request` imports `messages/metadata.py` on first use.
+A new API is one line here and one module in `messages`. Importing this module imports no message module:
+`ApiKeys.METADATA.request` imports `messages/metadata.py` on first use.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from kafkapy.protocol.schema import NEWEST, Request, Response, VersionRange
 
 
 class Api(NamedTuple):
-    """What one API key stands for. `flexible` are the versions with flexible bodies, which also have flexible
-    headers.
+    """An API: key, name, request, response and versions.
+
+    `flexible` are the versions with flexible bodies and flexible headers.
     """
 
     key: int
@@ -26,14 +27,15 @@ class Api(NamedTuple):
     versions: VersionRange
     flexible: VersionRange
     first_flexible: int
-    """The first flexible version; higher than any version where there is none."""
+    """The first flexible version; above all versions when there is none."""
 
 
 class ApiKeys(IntEnum):
-    """Kafka's API keys (the Java class of the same name). `ApiKeys(3)` by key, `ApiKeys["METADATA"]` by name.
+    """Kafka's API keys (the Java class of the same name).
 
-    The member's name gives the module (`METADATA`: `messages/metadata.py`) and the classes (`MetadataRequest`).
-    Keys of the KRaft quorum and of KRaft broker registration have no messages here and are not members.
+    `ApiKeys(3)` by key, `ApiKeys["METADATA"]` by name. The member's name gives the module (`METADATA`:
+    `messages/metadata.py`) and the classes (`MetadataRequest`). Keys of the KRaft quorum and of KRaft broker
+    registration have no messages here and are not members.
     """
 
     PRODUCE = 0
@@ -138,7 +140,7 @@ class ApiKeys(IntEnum):
 
     @property
     def versions(self) -> VersionRange:
-        """Versions that are declared; a handler may serve fewer."""
+        """The declared versions; a handler may serve fewer."""
         return self.api.versions
 
     @property
@@ -149,7 +151,10 @@ class ApiKeys(IntEnum):
 
 @cache
 def api(key: int) -> Api:
-    """The API with that key. Raises ValueError for a key that is not in the table."""
+    """The API with that key.
+
+    ValueError for a key that is not in the table.
+    """
     member = ApiKeys(key)
     module = import_module(f"kafkapy.protocol.messages.{member.module}")
     request: type[Request] = getattr(module, f"{member.title}Request")

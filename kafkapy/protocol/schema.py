@@ -1,7 +1,7 @@
-"""The language in which messages are declared: `Struct`, `Request`, `Response`, `Record` and one function per field
-type.
+"""The language of message declarations.
 
-A message is a class with all its versions. Indentation is the nesting on the wire, line order is the order on the wire:
+`Struct`, `Request`, `Response`, `Record`, and one function per field type. A message is a class with all its versions.
+Indentation is the nesting on the wire, line order is the order on the wire:
 
     class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
         '''Tells the coordinator that a member is alive.'''
@@ -11,24 +11,24 @@ A message is a class with all its versions. Indentation is the nesting on the wi
         member_id: str = string()
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-- The first argument of a field function is the versions that carry the field: "6+", "2-4", "3", all of them when
-  left out.
-- `nullable="7+"` says in which versions null is allowed. `default` is what the field is where it was not set or is
-  not carried; without it the type's zero (0, "", b"", [], False, ZERO_UUID; None for a nullable struct). A field
-  with an explicit default may be left out of the constructor in the eyes of a type checker as well.
-- `tag=0` puts the field into the tagged section of flexible versions, `tagged="12+"` in which of them (those that
-  carry it when left out).
-- A value other than the default in a field that the version does not carry is an EncodeError, unless the field is
+- The first argument of a field function is the range of versions with the field: "6+", "2-4", "3". The default is all
+  versions.
+- `nullable="7+"` is the range of versions that allow null. `default` is the value of a field that is not set or not in
+  the version; without a default it is the type's zero (0, "", b"", [], False, ZERO_UUID; None for a nullable struct).
+  Type checkers, too, allow constructor calls without a field that has an explicit default.
+- `tag=0` puts the field into the tagged section of flexible versions; `tagged="12+"` restricts the tag to these
+  versions (default: all versions with the field).
+- A value other than the default in a field that the version does not have is an EncodeError, unless the field is
   `ignorable`.
-- `flexible="8+"` or None: in which versions lengths are compact and structs end with tagged fields (KIP-482).
+- `flexible="8+"` (or None) is the range of versions with compact lengths and tagged fields at the end of structs
+  (KIP-482).
 
 Instances are plain slotted objects with keyword constructors, equality and a readable repr; they are not hashable.
-Tagged fields that a declaration does not know survive in `_unknown_tags` ({tag: bytes} or None). A uuid is a
-`uuid.UUID`, the null one is `ZERO_UUID` (the shared object, whenever it is decoded); encoding takes 16 raw bytes as
-well. `records` decodes to a memoryview over the input, not a copy: it is good as long as the input is not reused.
-Every other value is a copy.
+Unknown tagged fields survive in `_unknown_tags` ({tag: bytes} or None). A uuid is a `uuid.UUID`; the null uuid decodes
+to the shared object `ZERO_UUID`; encoding also takes 16 raw bytes. `records` decodes to a memoryview over the input,
+not a copy: it is valid until the input is reused. All other values are copies.
 
-A class compiles on first use to one flat plan per version, run by `kafkapy._speedups.protocol.codec`.
+A class compiles on first use to one flat plan per version, which `kafkapy._speedups.protocol.codec` runs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 NEWEST = 0x7FFF
-"""The highest version number that fits the int16 of the wire; what "3+" ends with."""
+"""The highest version number of the wire's int16, and the end of "3+"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ ALL_VERSIONS = VersionRange(0, NEWEST)
 
 
 class _Unset:
-    """Says that a declaration gave no default."""
+    """The marker of a declaration without a default."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -137,7 +137,7 @@ _ZEROS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a declaration: its type, and in which versions it is carried, nullable and tagged."""
+    """One field of a declaration: type, and carried, nullable and tagged versions."""
 
     name: str
     kind: str
@@ -305,7 +305,10 @@ def string(
     tagged: str | None = None,
     compactable: bool = True,
 ) -> Any:
-    """Text of at most 32767 bytes of UTF-8. `compactable=False` keeps the int16 length in flexible versions too."""
+    """Text of at most 32767 bytes of UTF-8.
+
+    `compactable=False` keeps the int16 length in flexible versions too.
+    """
     return _field("string", versions, default, nullable, ignorable, tag, tagged, compactable=compactable)
 
 
@@ -331,8 +334,9 @@ def records(
     nullable: str | None = "0+",
     ignorable: bool = False,
 ) -> Any:
-    """Record batches: on the wire like bytes, decoded as a memoryview over the message. Any bytes-like object
-    encodes.
+    """Record batches: bytes on the wire, decoded to a memoryview.
+
+    The memoryview is over the message. Encoding takes any bytes-like object.
     """
     return _field("records", versions, default, nullable, ignorable)
 
@@ -348,7 +352,7 @@ def array(
     tag: int | None = None,
     tagged: str | None = None,
 ) -> Any:
-    """A list of structs (a Struct class is given) or of plain values (a field function is given: `array(int32)`)."""
+    """A list of structs (`array(Partition)`) or of plain values (`array(int32)`)."""
     if isinstance(of, type):
         element: Field = _field("struct", None, UNSET, struct=of)
     else:
@@ -368,8 +372,10 @@ def struct(
     tag: int | None = None,
     tagged: str | None = None,
 ) -> Any:
-    """One nested struct. `default_factory` is `of` again, where the constructor may leave it out; null, where it is
-    allowed, is another value then and written.
+    """One nested struct.
+
+    `default_factory`, always `of` itself, makes the constructor argument optional. Null, in versions that allow it,
+    then differs from the default and is written.
     """
     if default_factory not in (None, of):
         raise TypeError("the default of a struct field is a new instance of its own type")
@@ -388,7 +394,7 @@ def struct(
     ),
 )  # fmt: skip
 class StructType(type):
-    """Makes a struct class out of a declaration: fields become slots, the rest stays in the class body."""
+    """The metaclass of struct classes. Fields become slots."""
 
     _fields: tuple[Field, ...]
     _layout: Layout
@@ -427,20 +433,22 @@ def _named(field: Field, name: str) -> Field:
 
 
 class Struct(StructBase, metaclass=StructType):
-    """A group of fields inside a message. Its versions are those of the message it is used in. Belongs to one
-    thread at a time.
+    """A group of fields inside a message.
+
+    It has the versions of its message. It belongs to one thread at a time.
     """
 
 
 class Message(Struct):
-    """A struct with versions of its own: what can be encoded and decoded. Subclass Request, Response or Record, not
-    this.
+    """A struct with own versions; it can be encoded and decoded.
+
+    Subclass Request, Response or Record instead.
     """
 
     NAME: ClassVar[str]
-    """The class name, which is the protocol's name of the message."""
+    """The class name: the protocol's name of the message."""
     VERSIONS: ClassVar[VersionRange]
-    """Versions that are declared."""
+    """The declared versions."""
     FLEXIBLE: ClassVar[VersionRange]
     """Versions with compact lengths and tagged fields."""
 
@@ -457,7 +465,10 @@ class Message(Struct):
 
     @classmethod
     def _compile_plan(cls, version: int, error: type[ValueError]) -> Plan:
-        """The plan of one version, made on first use and kept. Raises `error` for a version that is not declared."""
+        """The plan of one version, compiled on first use and kept.
+
+        Raises `error` for an undeclared version.
+        """
         if version not in cls.VERSIONS:
             raise error(f"{cls.NAME} has no version {version}, only {cls.VERSIONS}")
         plan = _compile(cls, version, version in cls.FLEXIBLE, {})
@@ -470,13 +481,16 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, buffer: bytes | bytearray | memoryview, version: int, *, exact: bool = True) -> Self:
-        """A message from its bytes. Raises DecodeError, and for bytes left over too unless `exact` is off."""
+        """A message from its bytes. DecodeError, also for leftover bytes if `exact`."""
         message: Self = decode_message(cls, buffer, version, exact)
         return message
 
     @classmethod
     def decode_from(cls, buffer: bytes | bytearray | memoryview, offset: int, version: int) -> tuple[Self, int]:
-        """A message that starts at `offset`, and the offset of the byte after it. Raises DecodeError."""
+        """A message that starts at `offset`, and the offset after its end.
+
+        DecodeError.
+        """
         found: tuple[Self, int] = decode_message_from(cls, buffer, offset, version)
         return found
 
@@ -502,11 +516,10 @@ class Response(Message):
 
 
 class Record(Message):
-    """A structure outside of requests: keys and values in internal topics, control records, what consumers tell
-    each other.
+    """A structure outside of requests.
 
-    Most are stored behind an int16 that says their version, which `encode_versioned` and `decode_versioned` add and
-    read.
+    Examples: keys and values in internal topics, control records, metadata between consumers. Most are stored behind an
+    int16 version, which `encode_versioned` and `decode_versioned` write and read.
     """
 
     def __init_subclass__(cls, *, versions: str, flexible: str | None = None) -> None:
@@ -520,10 +533,10 @@ class Record(Message):
     def decode_versioned(
         cls, buffer: bytes | bytearray | memoryview, *, newer_as_newest: bool = False
     ) -> tuple[int, Self]:
-        """(version, record) from an int16 with the version and the record. Raises DecodeError.
+        """(version, record) from an int16 version and the record. DecodeError.
 
-        With `newer_as_newest` a version newer than any declared is read as the newest one and what it adds at the
-        end is left unread, which is how members of a consumer group read each other's metadata.
+        With `newer_as_newest` a version above the declared ones is read as the newest declared version, and the fields
+        it adds at the end are ignored. Members of a consumer group read each other's metadata this way.
         """
         if len(buffer) < 2:
             raise DecodeError(f"{cls.NAME}: {len(buffer)} bytes cannot hold a version")
@@ -560,7 +573,10 @@ def _compile(cls: type[Struct], version: int, flexible: bool, done: dict[type[St
 def _operation(
     field: Field, version: int, flexible: bool, done: dict[type[Struct], Plan], *, carried: bool = True
 ) -> tuple[Any, ...]:
-    """The tuple that `Plan` takes for a field. The structs inside a field that is not carried are not compiled."""
+    """The tuple that `Plan` takes for a field.
+
+    The structs inside a field that is not carried are not compiled.
+    """
     inner: Any = None
     if carried and field.struct is not None:
         inner = _compile(field.struct, version, flexible, done)

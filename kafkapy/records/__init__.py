@@ -1,1 +1,4 @@
-"""Records on the wire and on disk: batches, codecs, control records, the formats before v2, and validation."""
+"""Records on the wire and on disk.
+
+Batches, codecs, control records, message formats v0 and v1, and validation.
+"""

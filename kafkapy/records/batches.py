@@ -1,4 +1,4 @@
-"""Record batches with their codecs: what every package above uses to read and write records.
+"""Record batches with their codecs, for reading and writing.
 
     for batch in iter_batches(response.records, check_crc=True):
         for record in decode_records(batch):
@@ -8,8 +8,8 @@
     builder.append(timestamp_ms, b"key", b"value", [("trace", b"1")])
     data = builder.build(CompressionType.ZSTD)
 
-Compiled kernels walk and write the bytes (memory_records.pyx and batch_builder.pyx in _speedups/records). Nothing here
-is shared between threads.
+Compiled kernels read and write the bytes (memory_records.pyx and batch_builder.pyx in _speedups/records). Threads share
+nothing here.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = [
 
 
 def decode_records(batch: BatchView, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """The records of one batch, of any message format and codec, with absolute offsets. Does not check a v2 CRC.
+    """The records of one batch, of any message format and codec.
 
-    max_bytes bounds what a compressed batch may open to. InvalidRecordError or CorruptMessageError for bytes that make
-    no records, MessageTooLargeError past max_bytes.
+    Offsets are absolute. A v2 CRC is not checked. max_bytes limits the decompressed size. InvalidRecordError or
+    CorruptMessageError for malformed records, MessageTooLargeError above max_bytes.
     """
     if batch.magic < 2:
         return legacy.decode_message(batch.to_bytes(), max_bytes=max_bytes)
@@ -54,16 +54,20 @@ def decode_records(batch: BatchView, *, max_bytes: int = MAX_DECOMPRESSED_BYTES)
 def iter_records(
     data: Buffer, *, check_crc: bool = False, control: bool = False, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Iterator[Record]:
-    """Every record in a buffer of batches; those of control batches only when asked for. Raises as decode_records."""
+    """All records in a buffer of batches. Raises as decode_records.
+
+    Records of control batches only with `control`.
+    """
     for batch in iter_batches(data, check_crc=check_crc):
         if control or not batch.is_control:
             yield from decode_records(batch, max_bytes=max_bytes)
 
 
 class RecordBatchBuilder(batch_builder.RecordBatchBuilder):
-    """Collects records into one v2 batch (see the compiled base class) and compresses it.
+    """Collects records into one v2 batch and compresses it.
 
-    Owns its buffer; made by producers, coordinators and tools, used by one thread at a time.
+    The compiled base class documents the other methods. A builder owns its buffer. Producers, coordinators and tools
+    create it; one thread at a time uses it.
     """
 
     def build(  # type: ignore[override]  # the base class is handed the compressed bytes
@@ -80,11 +84,11 @@ class RecordBatchBuilder(batch_builder.RecordBatchBuilder):
         log_append_time: int | None = None,
         last_offset: int | None = None,
     ) -> bytes:
-        """The batch as bytes, its records compressed by `codec` at `level` (None: Kafka's default).
+        """The batch as bytes; `codec` compresses its records at `level`.
 
-        log_append_time (ms) makes the batch LogAppendTime. last_offset is kept as the batch's last offset when
-        compaction took out the records at the end; with it a batch may be empty. The builder may go on afterwards.
-        ValueError for arguments that make no batch.
+        Level None is Kafka's default. log_append_time (ms) makes the batch LogAppendTime. last_offset sets the batch's
+        last offset after compaction removed the last records; such a batch may be empty. The builder accepts more
+        records afterwards. ValueError for arguments that make no valid batch.
         """
         return super().build(
             codec,
@@ -101,10 +105,10 @@ class RecordBatchBuilder(batch_builder.RecordBatchBuilder):
 
 
 def upgrade_message(message: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """One message of format v0 or v1 as a v2 batch of the same offsets, timestamps and codec; a wrapper becomes one
-    batch. Raises as decode_records.
+    """One message of format v0 or v1 as a v2 batch.
 
-    What has no timestamp keeps none, whatever message.timestamp.type says: nobody knows when it was appended. Source:
+    Offsets, timestamps and codec stay the same; a wrapper becomes one batch. Raises as decode_records. A message
+    without a timestamp gets none, whatever message.timestamp.type is: its append time is unknown. Source:
     org.apache.kafka.common.record.MemoryRecords.buildRetainedRecordsInto.
     """
     data = bytes(message)
@@ -115,7 +119,7 @@ def upgrade_message(message: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES)
         for record in records:
             builder.append(record.timestamp, record.key, record.value, offset=record.offset)
     except ValueError as error:
-        raise InvalidRecordError(f"the message set at offset {first.offset} makes no batch: {error}") from error
+        raise InvalidRecordError(f"the message set at offset {first.offset} cannot become a batch: {error}") from error
     stamped = first.timestamp_type == TimestampType.LOG_APPEND_TIME
     codec = next(legacy.iter_messages(data)).codec
     return builder.build(codec, log_append_time=first.timestamp if stamped else None)

@@ -1,14 +1,14 @@
-"""The codecs of record batches, with output that is bounded before it is allocated.
+"""The codecs of record batches. Output is limited before it is allocated.
 
-    none    as is
+    none    unchanged
     gzip    RFC 1952
-    snappy  framed as snappy-java ("xerial") does; one raw block without a frame, as other clients write it, is read too
-    lz4     LZ4 frame with independent blocks of at most 64 KiB, which is all that Kafka's Java reader takes. In
+    snappy  frames of snappy-java ("xerial"); reading also accepts one raw block without a frame, as other clients write
+    lz4     LZ4 frame with independent blocks of at most 64 KiB, the only kind that Kafka's Java reader accepts. In
             message format v0 the frame's header checksum is wrong by design (KAFKA-3160): pass `magic=0`.
     zstd    Zstandard frame
 
-The kernel kafkapy._speedups.records.compression does the work, without the GIL. Functions here keep no state and may
-run on any thread.
+The kernel kafkapy._speedups.records.compression does the work without the GIL. Functions here keep no state and may run
+on any thread.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ __all__ = [
 ]
 
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
-"""What `decompress` allows unless told otherwise: a batch that opens to more than this is refused."""
+"""The default limit of `decompress` in bytes. It refuses a batch that decompresses to more."""
 
 LEVEL_RANGES: Final = {
     CompressionType.GZIP: (1, 9),
     CompressionType.LZ4: (1, 17),
     CompressionType.ZSTD: (-131072, 22),
 }
-"""Accepted levels, as in compression.gzip.level and its siblings (KIP-390); gzip takes -1 for its default, too."""
+"""Accepted levels, as in compression.gzip.level and its siblings (KIP-390). Gzip also takes -1, its default."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
-    """`data` as this codec's bytes. level None is Kafka's default; magic is the message format that the bytes are for.
+    """`data`, compressed by the codec. Level None is Kafka's default.
 
-    ValueError for a level outside LEVEL_RANGES, UnsupportedCompressionTypeError for a codec Kafka does not have.
+    `magic` is the message format of the result. ValueError for a level outside LEVEL_RANGES,
+    UnsupportedCompressionTypeError for an unknown codec.
     """
     kind = _known(codec)
     if kind is CompressionType.NONE:
@@ -55,10 +56,10 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 
 
 def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, magic: int = 2) -> memoryview:
-    """What `data` holds. Never allocates more than max_bytes for it.
+    """The decompressed `data`. Never allocates more than max_bytes for it.
 
-    CorruptMessageError for bytes that are not this codec's or end early; MessageTooLargeError when they open to more
-    than max_bytes; UnsupportedCompressionTypeError for a codec Kafka does not have.
+    CorruptMessageError for malformed or truncated data; MessageTooLargeError when it decompresses to more than
+    max_bytes; UnsupportedCompressionTypeError for an unknown codec.
     """
     kind = _known(codec)
     source = memoryview(data).cast("B")
@@ -69,10 +70,10 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
         return opened
     if status == _kernel.TOO_LARGE:
         raise MessageTooLargeError(
-            f"{len(source)} bytes of {kind.config_name} open to more than the {max_bytes} allowed"
+            f"{len(source)} bytes of {kind.config_name} decompress to more than the {max_bytes} allowed"
         )
     if status == _kernel.NO_MEMORY:
-        raise MemoryError(f"no memory for what {len(source)} bytes of {kind.config_name} open to")
+        raise MemoryError(f"no memory to decompress {len(source)} bytes of {kind.config_name}")
     raise CorruptMessageError(f"the {kind.config_name} data of a batch cannot be read")
 
 
@@ -80,7 +81,7 @@ def _known(codec: int) -> CompressionType:
     try:
         return CompressionType(codec)
     except ValueError:
-        raise UnsupportedCompressionTypeError(f"{codec} is the number of no codec (0 to 4)") from None
+        raise UnsupportedCompressionTypeError(f"codec {codec} does not exist (codecs are 0 to 4)") from None
 
 
 def _kernel_codec(kind: CompressionType, magic: int) -> int:

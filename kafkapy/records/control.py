@@ -1,4 +1,4 @@
-"""Control records: the markers that end a transaction in a partition's log (KIP-98).
+"""Control records: the markers that end transactions in a log (KIP-98).
 
     key     int16 version (0), int16 type (0 ABORT, 1 COMMIT)
     value   int16 version (0), int32 coordinator epoch
@@ -23,7 +23,10 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class ControlRecordType(IntEnum):
-    """The type in a control record's key. UNKNOWN stands for any that this version does not know: to be skipped."""
+    """The type in a control record's key.
+
+    UNKNOWN stands for all types that this version does not know; readers skip them.
+    """
 
     UNKNOWN = -1
     ABORT = 0
@@ -36,7 +39,10 @@ class ControlRecordType(IntEnum):
 
     @classmethod
     def of_key(cls, key: bytes | None) -> ControlRecordType:
-        """The type that a control record's key says. InvalidRecordError for a key that is null, short or negative."""
+        """The type in a control record's key.
+
+        InvalidRecordError for a key that is null, short or negative.
+        """
         if key is None or len(key) < _KEY.size:
             raise InvalidRecordError(f"the key of a control record has {_KEY.size} bytes, not {len(key or b'')}")
         version, code = _KEY.unpack_from(key)
@@ -49,19 +55,22 @@ class ControlRecordType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The outcome of a transaction in one partition, as its control record says."""
+    """The outcome of a transaction in one partition, from its control record."""
 
     type: ControlRecordType
     coordinator_epoch: int
 
     @property
     def committed(self) -> bool:
-        """Whether the transaction was committed (else aborted)."""
+        """Whether the transaction was committed, not aborted."""
         return self.type is ControlRecordType.COMMIT
 
     @classmethod
     def of(cls, record: Record) -> EndTransactionMarker:
-        """Reads it from a control record. InvalidRecordError when that is no commit or abort marker, or malformed."""
+        """The marker in a control record.
+
+        InvalidRecordError when the record is malformed, or not a commit or abort marker.
+        """
         kind = ControlRecordType.of_key(record.key)
         if kind not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
             raise InvalidRecordError(f"control record {kind.name} at offset {record.offset} ends no transaction")
@@ -83,7 +92,7 @@ def build_end_transaction_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A control batch that commits or aborts the producer's transaction in a partition."""
+    """A control batch that commits or aborts a transaction in a partition."""
     builder = RecordBatchBuilder(base_offset=base_offset)
     kind = ControlRecordType.COMMIT if committed else ControlRecordType.ABORT
     builder.append(timestamp_ms, _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch))
@@ -97,12 +106,13 @@ def build_end_transaction_marker(
 
 
 def read_control_batch(batch: BatchView) -> EndTransactionMarker | None:
-    """The marker in a control batch; None when it is of another type, or compaction took it and left an empty batch.
+    """The marker in a control batch, or None.
 
-    InvalidRecordError when the batch or the marker is malformed.
+    None for a control record of another type, and for a batch that compaction has emptied. InvalidRecordError for a
+    malformed batch or marker.
     """
     if not batch.is_control:
-        raise InvalidRecordError(f"the batch at offset {batch.base_offset} is no control batch")
+        raise InvalidRecordError(f"the batch at offset {batch.base_offset} is not a control batch")
     records = decode_records(batch)
     if not records:
         return None

@@ -1,14 +1,14 @@
-"""Message formats v0 and v1, as clients before Kafka 0.11 speak them: read, build, convert to v2 and back.
+"""Message formats v0 and v1 (before Kafka 0.11): reading, building, conversion.
 
-Reading and building, message by message, is for what is on disk and for tools; the conversions are for what clients
-send and fetch, and let the GIL go (kafkapy._speedups.records.message_set).
+Reading and building, message by message, serve files on disk and tools. The conversions to v2 and back serve Produce
+and Fetch requests, and release the GIL (kafkapy._speedups.records.message_set).
 
-    offset int64, size int32 (bytes that follow), CRC-32 uint32 (of what follows it), magic int8, attributes int8,
+    offset int64, size int32 (bytes that follow), CRC-32 uint32 (of the bytes after it), magic int8, attributes int8,
     timestamp int64 (v1 only, ms), key int32 length + bytes, value int32 length + bytes (-1 is null)
 
 Attributes: bits 0-2 codec, bit 3 timestamp type (v1). A compressed message is a wrapper whose value holds a whole
-message set. Its offset is that of the last message inside; the offsets inside are absolute in v0 and count from 0 in
-v1, where a wrapper's LogAppendTime holds for all inside. zstd does not exist in these formats. Source: KIP-31, KIP-32,
+message set. The wrapper has the offset of its last message; the offsets inside are absolute in v0 and count from 0 in
+v1. In v1 a wrapper's LogAppendTime applies to all its messages. These formats do not have zstd. Source: KIP-31, KIP-32,
 org.apache.kafka.common.record.LegacyRecord and AbstractLegacyRecordBatch.
 
 Functions here keep no state and may run on any thread.
@@ -61,14 +61,14 @@ _NO_TIMESTAMP: Final = -1
 _MAX_BAD_TIMESTAMPS: Final = 100
 _BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _NOT_CONVERTIBLE: Final = {
-    message_set.BAD_MAGIC: "messages of other formats are in the message set, or inside the compressed one",
+    message_set.BAD_MAGIC: "the message set, or the compressed set inside it, has messages of different formats",
     message_set.BAD_STRUCTURE: "the key and value of a message do not add up to its size",
     message_set.COMPRESSED: "a compressed message is among others or inside another one",
 }
 
 
 class LegacyMessage(NamedTuple):
-    """One message as it stands in a set: a record, or a wrapper around a compressed set."""
+    """One message of a set: a record, or a wrapper around messages."""
 
     offset: int
     magic: int
@@ -79,21 +79,22 @@ class LegacyMessage(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The codec's number; not 0 makes it a wrapper."""
+        """The codec's number; a wrapper has a codec other than 0."""
         return self.attributes & _CODEC_MASK
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who stamped it; v0 has no timestamps."""
+        """The source of the timestamp; v0 has no timestamps."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
         return TimestampType(bool(self.attributes & _TIMESTAMP_TYPE_FLAG))
 
 
 def iter_messages(data: Buffer) -> Iterator[LegacyMessage]:
-    """The messages of a set as they stand, wrappers unopened; stops before an incomplete one at the end.
+    """The messages of a set, wrappers not decompressed.
 
-    CorruptMessageError for a wrong CRC, a length no message has, or a magic other than 0 and 1.
+    Stops before an incomplete message at the end. CorruptMessageError for a wrong CRC, an impossible length, or a magic
+    other than 0 and 1.
     """
     view = memoryview(data).cast("B")
     position = 0
@@ -141,16 +142,19 @@ def _nullable_bytes(view: memoryview, position: int) -> tuple[bytes | None, int]
 
 
 def decode_message(data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """The records in one whole message: itself, or with absolute offsets those inside a wrapper.
+    """The records of one whole message: itself, or those inside a wrapper.
 
-    Raises as iter_messages; InvalidRecordError for a wrapper that is empty, of zstd, or holds another wrapper;
-    MessageTooLargeError when it opens to more than max_bytes.
+    Offsets are absolute. Raises as iter_messages; InvalidRecordError for a wrapper that is empty, uses zstd, or
+    contains another wrapper; MessageTooLargeError when it decompresses to more than max_bytes.
     """
     return _records_of(_parse(memoryview(data).cast("B")), max_bytes)
 
 
 def decode_message_set(data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """The records of a set, wrappers opened; max_bytes bounds all that is opened. Raises as decode_message."""
+    """The records of a set, including those inside wrappers. Raises as decode_message.
+
+    max_bytes limits the decompressed size of all wrappers together.
+    """
     records: list[Record] = []
     left = max_bytes
     for message in iter_messages(data):
@@ -158,7 +162,7 @@ def decode_message_set(data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES)
         if message.codec:
             left -= sum(len(record.key or b"") + len(record.value or b"") for record in inside)
             if left < 0:
-                raise MessageTooLargeError(f"the message set opens to more than the {max_bytes} bytes allowed")
+                raise MessageTooLargeError(f"the message set decompresses to more than the {max_bytes} bytes allowed")
         records.extend(inside)
     return records
 
@@ -175,7 +179,7 @@ def _records_of(wrapper: LegacyMessage, max_bytes: int) -> list[Record]:
     if not messages:
         raise InvalidRecordError("a compressed message set holds no message")
     base = 0
-    # librdkafka before 0.11 sent 0 as the wrapper's offset; then the offsets inside are taken as they are.
+    # librdkafka before 0.11 sent 0 as the wrapper's offset; the offsets inside are then absolute.
     if wrapper.magic == 1 and wrapper.offset != 0:
         base = wrapper.offset - messages[-1].offset
         if base < 0:
@@ -185,7 +189,7 @@ def _records_of(wrapper: LegacyMessage, max_bytes: int) -> list[Record]:
     records = []
     for message in messages:
         if message.codec:
-            raise InvalidRecordError("a compressed message set holds another one")
+            raise InvalidRecordError("a compressed message set contains another compressed set")
         if message.magic != wrapper.magic:
             raise InvalidRecordError(f"a v{message.magic} message is inside a v{wrapper.magic} wrapper")
         kind = wrapper.timestamp_type
@@ -212,13 +216,13 @@ def _encode(offset: int, magic: int, attributes: int, timestamp: int, key: bytes
 def build_message_set(
     records: Sequence[Record], magic: int, codec: int = CompressionType.NONE, *, level: int | None = None
 ) -> bytes:
-    """The records as a message set of v0 or v1, compressed ones in one wrapper.
+    """The records as a message set of v0 or v1.
 
-    Headers, which it cannot hold, are dropped. ValueError for another magic; UnsupportedCompressionTypeError for zstd,
-    which these formats do not have.
+    With a codec the set is one wrapper. Headers are dropped, because the formats have none. ValueError for another
+    magic; UnsupportedCompressionTypeError for zstd, which these formats do not have.
     """
     if magic not in _MIN_SIZE:
-        raise ValueError(f"magic {magic}: a message set is of format v0 or v1")
+        raise ValueError(f"magic {magic}: a message set has format v0 or v1")
     if codec > CompressionType.LZ4:
         raise UnsupportedCompressionTypeError(f"codec {codec} does not exist in message format v{magic}")
     if not records:
@@ -238,24 +242,24 @@ def build_message_set(
 
 
 class OpenedSet(NamedTuple):
-    """A produced message set, opened if it was one compressed message."""
+    """A produced message set, decompressed if it was one wrapper."""
 
     messages: Buffer
     """Uncompressed messages of one format."""
     magic: int
     codec: CompressionType
-    """What it was compressed with."""
+    """The codec of the wrapper."""
     append_time: int | None
-    """In ms, when the wrapper is marked LogAppendTime."""
+    """The wrapper's LogAppendTime in ms, or None."""
 
 
 def open_message_set(data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> OpenedSet:
-    """A message set as a client sends it: uncompressed messages, or one wrapper. Bytes of a message that is not whole
-    are left out.
+    """A message set from a client: uncompressed messages, or one wrapper.
 
-    CorruptMessageError for a wrapper with a wrong CRC or length; InvalidRecordError for one that is empty, of a codec
-    the format does not have, that cannot be read, or with another message behind it; MessageTooLargeError when it opens
-    to more than max_bytes. Uncompressed messages are not looked into.
+    An incomplete message at the end is cut off. CorruptMessageError for a wrapper with a wrong CRC or length;
+    InvalidRecordError for a wrapper that is empty, unreadable, followed by another message, or of a codec that the
+    format does not have; MessageTooLargeError when it decompresses to more than max_bytes. Uncompressed messages are
+    not checked.
     """
     view = memoryview(data).cast("B")
     if len(view) < _ENTRY.size or _INT32.unpack_from(view, 8)[0] > len(view) - _LOG_OVERHEAD:
@@ -268,16 +272,16 @@ def open_message_set(data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -
     wrapper = next(iter_messages(view))
     rest = view[_LOG_OVERHEAD + size :]
     if len(rest) >= _LOG_OVERHEAD and _INT32.unpack_from(rest, 8)[0] <= len(rest) - _LOG_OVERHEAD:
-        raise InvalidRecordError("a produce holds one compressed message set per partition")
+        raise InvalidRecordError("a produce request has one compressed message set per partition")
     if wrapper.codec > CompressionType.LZ4:
-        raise InvalidRecordError(f"codec {wrapper.codec} is none of message format v0 or v1")
+        raise InvalidRecordError(f"codec {wrapper.codec} does not exist in message formats v0 and v1")
     if not wrapper.value:
         raise InvalidRecordError("a compressed message set is empty")
     codec = CompressionType(wrapper.codec)
     try:
         messages = decompress(codec, wrapper.value, max_bytes=max_bytes, magic=magic)
     except CorruptMessageError as error:
-        # The CRC is right, so sending it again cannot help, and CORRUPT_MESSAGE would have clients try.
+        # The CRC is right, so a retry cannot help; clients would retry after CORRUPT_MESSAGE.
         raise InvalidRecordError(str(error)) from error
     append_time = wrapper.timestamp if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     return OpenedSet(messages, magic, codec, append_time)
@@ -289,15 +293,16 @@ class UpConverted(NamedTuple):
     batch: bytearray
     record_count: int
     bad_timestamps: list[int]
-    """Indexes of records with a timestamp that no client may send (message_set.to_records), at most 100."""
+    """Indexes of records whose timestamp no client may send (message_set.to_records), at most 100."""
 
 
 def up_convert(opened: OpenedSet, *, log_append_time: int | None = None) -> UpConverted:
-    """A produced message set in format v2; offsets count anew. log_append_time (ms) becomes the timestamp of every
-    record; the batch is CreateTime all the same, until it has been checked (record_batch.stamp_append_time).
+    """A produced message set in format v2, with offsets from 0.
 
-    CorruptMessageError for a message with a wrong CRC or length; InvalidRecordError for one of another format,
-    compressed once more, or whose key and value do not add up, and when there is none; MessageTooLargeError past 2 GiB.
+    log_append_time (ms) becomes the timestamp of every record; the batch stays CreateTime until its check is over
+    (record_batch.stamp_append_time). CorruptMessageError for a message with a wrong CRC or length; InvalidRecordError
+    for an empty set, or a message of another format, compressed twice, or whose key and value do not add up to its
+    size; MessageTooLargeError above 2 GiB.
     """
     timestamp = opened.append_time if log_append_time is None else log_append_time
     status, records, count, base_timestamp, max_timestamp, bad = message_set.to_records(
@@ -323,15 +328,15 @@ def up_convert(opened: OpenedSet, *, log_append_time: int | None = None) -> UpCo
 
 
 class DownConverted(NamedTuple):
-    """What an old client gets for fetched batches."""
+    """The result of a conversion of fetched batches for an old client."""
 
     message_set: bytes
     end_offset: int
-    """Behind the last batch that was looked at, one that was dropped too."""
+    """The offset after the last batch that was read, including dropped batches."""
     record_count: int
-    """Records that were converted; those in messages that are old enough do not count."""
+    """Number of converted records; records that were copied unchanged do not count."""
     temporary_bytes: int
-    """Of memory that the conversion took."""
+    """Bytes of memory that the conversion used."""
 
 
 def down_convert(
@@ -342,17 +347,17 @@ def down_convert(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     max_first_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> DownConverted:
-    """Fetched batches as a message set of v0 or v1, for a client that asks from first_offset in an old Fetch version.
+    """Fetched batches as a message set of v0 or v1.
 
-    Control batches are left out, headers dropped, and records below first_offset too where the batch is uncompressed
-    (some librdkafka versions rely on that). Messages already old enough are copied; a v1 message for a v0 client is
-    built anew. The result is no larger than the batches were, unless its first one alone is: it may end inside a
-    message. Nor does more than max_bytes get decompressed for it, unless the first one opens to more, at most
-    max_first_bytes. What is past that, or past a batch of zstd or one that is damaged, is for the next fetch. A first
-    batch that is cut gives as much of a message as says that it is: its offset and length.
+    For a client with an old Fetch version. Control batches and headers are dropped, and in uncompressed batches also
+    the records below first_offset (some librdkafka versions need that). Messages that are old enough are copied; a v1
+    message for a v0 client is rebuilt. The result is not larger than the batches, unless its first batch alone is: it
+    may end inside a message. At most max_bytes are decompressed, or max_first_bytes for the first batch. The result
+    ends before a later batch that exceeds the limit, uses zstd, or is damaged: the next fetch starts there. If the
+    first batch was cut, the result is the offset and length of a message, which marks it as incomplete.
 
-    UnsupportedCompressionTypeError when zstd comes first; for a first batch that is damaged, as decoding raises.
-    Source: org.apache.kafka.common.record.RecordsUtil.downConvert and LazyDownConversionRecords.
+    UnsupportedCompressionTypeError for zstd in the first batch; the decoding errors for a damaged first batch. Source:
+    org.apache.kafka.common.record.RecordsUtil.downConvert and LazyDownConversionRecords.
     """
     if magic not in _MIN_SIZE:
         raise ValueError(f"magic {magic}: batches are converted down to v0 or v1")
@@ -386,7 +391,7 @@ def down_convert(
 
 
 def _down_convert_batch(batch: BatchView, magic: int, first_offset: int, max_bytes: int) -> tuple[bytes, int, int]:
-    """(messages, records converted, bytes opened) of one batch."""
+    """(messages, converted records, decompressed bytes) of one batch."""
     if batch.magic <= magic:
         return batch.to_bytes(), 0, 0
     if batch.magic < 2:
@@ -400,7 +405,7 @@ def _down_convert_batch(batch: BatchView, magic: int, first_offset: int, max_byt
         return b"", 0, 0
     codec = CompressionType(batch.codec)
     if codec is CompressionType.ZSTD:
-        raise UnsupportedCompressionTypeError("zstd batches cannot be given to a client of message format v0 or v1")
+        raise UnsupportedCompressionTypeError("a client of message format v0 or v1 cannot read zstd batches")
     append_time = batch.max_timestamp if batch.timestamp_type == TimestampType.LOG_APPEND_TIME else None
     payload = decompress(codec, batch.payload(), max_bytes=max_bytes) if codec else batch.payload()
     inner, count, last, max_timestamp = message_set.from_records(

@@ -1,13 +1,13 @@
-"""What a worker thread does to a produce that the data plane parked: look into the records and convert them.
+"""Validation and conversion of the Produce requests that the data plane parks.
 
-The data plane checks v2 batches by itself, compressed ones too. It parks those that are stored as something else:
-with another codec, asked for by compression.type, and message formats v0 and v1. The answer is either records to append
-(one v2 batch, its offsets counting from 0, producer fields as they were) or an error with what the Produce response
-says about single records (KIP-467).
+The data plane checks v2 batches itself, compressed ones too. It parks batches that the log stores in another form: with
+another codec (compression.type), and message formats v0 and v1. A worker thread then returns either records to append
+(one v2 batch with offsets from 0 and unchanged producer fields) or an error with the Produce response's messages for
+single records (KIP-467).
 
 Source: org.apache.kafka.storage.internals.log.LogValidator, with these differences: a batch that a producer marked
-LogAppendTime is always refused (Kafka lets some pass with the mark taken off), bytes behind the last whole batch are
-of v2 are refused instead of cut off, and data that its codec cannot read is CORRUPT_MESSAGE, not UNKNOWN_SERVER_ERROR.
+LogAppendTime is always refused (Kafka accepts some and removes the mark), bytes after the last whole v2 batch are
+refused instead of cut off, and unreadable compressed data is CORRUPT_MESSAGE, not UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _MAGIC_AT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class RecordRules:
-    """What a topic asks of its records, from its configuration.
+    """A topic's rules for its records, from its configuration.
 
-    Immutable; made by the control loop, read by worker threads.
+    Immutable. The control loop creates it, worker threads read it.
     """
 
     needs_keys: bool = False
     """cleanup.policy contains compact."""
     codec: CompressionType | None = None
-    """compression.type; None is "producer": as it came."""
+    """compression.type; None is "producer": the batch keeps its codec."""
     level: int | None = None
     """compression.<codec>.level; None is the codec's default."""
     log_append_time: bool = False
@@ -52,14 +52,17 @@ class RecordRules:
     timestamp_before_max_ms: int = _NO_BOUND
     timestamp_after_max_ms: int = _NO_BOUND
     max_message_bytes: int = 0x7FFFFFFF
-    """max.message.bytes: of the batch as it came and as it is stored."""
+    """max.message.bytes, for the batch as received and as stored."""
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
-    """What a batch may open to."""
+    """Largest decompressed size of a batch in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationOutcome:
-    """Records to append, or why not. Immutable; made by a worker, read by the control loop."""
+    """Records to append, or an error.
+
+    Immutable; a worker creates it, the control loop reads it.
+    """
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -69,15 +72,15 @@ class ValidationOutcome:
     """One v2 batch with base offset 0, when there is no error."""
     record_count: int = 0
     max_timestamp: int = _NO_TIMESTAMP
-    """In ms; the append time with LogAppendTime."""
+    """Largest timestamp in ms; the append time with LogAppendTime."""
     offset_of_max_timestamp: int = 0
-    """Delta of the first record with it from the batch's base offset."""
+    """The first record with the largest timestamp, as a delta from the batch's base offset."""
     changed: bool = False
-    """Whether records are other bytes than those that came: converted, compressed anew or stamped."""
+    """Whether `records` differ from the received bytes: converted, recompressed or stamped."""
     converted: int = 0
-    """How many records another format or codec was needed for (Kafka's RecordValidationStats)."""
+    """Number of records that were converted to another format or codec (Kafka's RecordValidationStats)."""
     temporary_bytes: int = 0
-    """Of memory that looking into them and converting them took."""
+    """Bytes of memory that reading and conversion used."""
 
 
 class _Refused(Exception):
@@ -89,21 +92,18 @@ class _Refused(Exception):
 
 
 def validate_records(data: Buffer, rules: RecordRules, *, now_ms: int) -> ValidationOutcome:
-    """Checks the records of one produced partition and converts them as the rules ask. Never raises for what they hold.
-
-    `data` is one v2 batch, or a message set of v0 or v1. Blocking work (a codec) for a worker thread, not for the loop.
-    """
+    """Checks the records of one produced partition and converts them."""
     try:
         if _is_message_set(data):
             return _validate_legacy(data, rules, now_ms)
         batches = list(iter_batches(data))
         if not batches:
-            raise _Refused(ErrorCode.CORRUPT_MESSAGE, "the records hold no whole batch")
+            raise _Refused(ErrorCode.CORRUPT_MESSAGE, "the records contain no whole batch")
         if batches[-1].position + batches[-1].size != memoryview(data).nbytes:
             raise _Refused(ErrorCode.CORRUPT_MESSAGE, "the records end inside a batch")
         _check_size(batches[0].size, rules)
         if len(batches) > 1:
-            raise _Refused(ErrorCode.INVALID_RECORD, "a produce of message format v2 holds one batch per partition")
+            raise _Refused(ErrorCode.INVALID_RECORD, "a Produce request has one v2 batch per partition")
         return _validate_batch(batches[0], rules, now_ms)
     except _Refused as refused:
         return refused.outcome

@@ -1,4 +1,4 @@
-"""What tests of kafkapy, and of programs that use it, start brokers with.
+"""Brokers for tests of kafkapy and of programs that use it.
 
     with kafkapy.testing.Broker() as broker:
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)

@@ -1,12 +1,12 @@
-"""A broker inside of the process that tests with it.
+"""A broker inside the process of a test.
 
     with Broker(num_partitions=3) as broker:
         broker.create_topic("orders")
         ...  # clients connect to broker.bootstrap_servers
 
-It is the broker that `kafkapy-server` runs, data plane, coordinators and all, with nothing on disk: segments are memory
-files, metadata is a dictionary, and the port is a free one of 127.0.0.1. It sets no signal handlers and configures no
-logging (what it logs goes to Python's loggers below `kafka`), and any number of brokers can run beside each other.
+It is the broker of `kafkapy-server`, with data plane and coordinators, but nothing on disk: segments are memory files,
+metadata is a dictionary, and the port is a free one of 127.0.0.1. It sets no signal handlers and configures no logging
+(its messages go to Python's loggers below `kafka`). Any number of brokers can run side by side.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "log.cleaner.dedupe.buffer.size": str(2 << 20),
     "log.segment.delete.delay.ms": "0",
 }
-"""What differs from a broker's defaults: nothing is kept, what is deleted is gone at once, and a group or a transaction
-waits for nothing that only a cluster needs."""
+"""The differences from a broker's defaults: no data on disk, no delays before deletion, no waits that only clusters
+need."""
 
 
 class Broker:
-    """A broker on threads of this process. Made and used on any thread; `start` and `stop` by one of them.
+    """A broker on threads of this process.
 
-    Overrides are Kafka's broker keys, with underscores for the dots: `Broker(auto_create_topics_enable=False)`.
-    ConfigError for a key that is not known, or a value that is not allowed. A process that ends without `stop` ends
-    the broker too.
+    Any thread may create and use it; the same thread calls `start` and `stop`. Overrides are Kafka's broker keys, with
+    underscores for the dots: `Broker(auto_create_topics_enable=False)`. ConfigError for an unknown key or an invalid
+    value. The broker also ends with its process.
     """
 
     def __init__(self, **overrides: object) -> None:
@@ -69,14 +69,19 @@ class Broker:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> Broker:
-        """Start it, on a new port; returns when clients can connect. Calling it again does nothing."""
+        """Start the broker on a new port.
+
+        Returns when clients can connect. A second call does nothing.
+        """
         if self._server is None:
             self._server = KafkaServer(self._config, self._plugins).start(daemon=True)
         return self
 
     def stop(self) -> None:
-        """Stop it; topics and records are gone. Returns when its threads have ended and its port is closed. Calling it
-        again does nothing."""
+        """Stop the broker and discard topics and records.
+
+        Returns when its threads have ended and its port is closed. A second call does nothing.
+        """
         server, self._server = self._server, None
         if server is not None:
             server.stop()
@@ -103,16 +108,19 @@ class Broker:
 
     @property
     def server(self) -> KafkaServer:
-        """The running broker itself. IllegalStateError when there is none."""
+        """The running server. IllegalStateError when the broker is not running."""
         if self._server is None:
             raise IllegalStateError("the broker is not running")
         return self._server
 
-    # --- what clients need ----------------------------------------------------------------------------------------
+    # --- for clients ----------------------------------------------------------------------------------------------
 
     @property
     def port(self) -> int:
-        """The port of the first listener. IllegalStateError when the broker is not running."""
+        """The port of the first listener.
+
+        IllegalStateError when the broker is not running.
+        """
         return self.server.endpoints[0].port
 
     @property
@@ -124,9 +132,9 @@ class Broker:
     def create_topic(
         self, name: str, partitions: int | None = None, configs: Mapping[str, object] | None = None
     ) -> UUID:
-        """Create a topic; its id. It can be written to at once. `partitions` is num.partitions where it is not given;
-        keys of `configs` are Kafka's: {"cleanup.policy": "compact"}.
+        """Create a topic, ready for writes, and return its id.
 
+        The default of `partitions` is num.partitions; keys of `configs` are Kafka's: {"cleanup.policy": "compact"}.
         TopicAlreadyExistsError, InvalidTopicError, ConfigError, InvalidPartitionsError; IllegalStateError.
         """
         texts = {key: _text(value) for key, value in (configs or {}).items()}
@@ -148,13 +156,15 @@ class Broker:
 
 
 def _text(value: object) -> str:
-    """A value as it stands in a properties file."""
+    """A value in the text form of a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 async def _on_a_thread(work: Callable[[], T]) -> T:
-    """The result of a call that blocks, made on a thread that is there for nothing else: the loop's own worker threads
-    would stay."""
+    """The result of a blocking call, made on a new thread.
+
+    The loop's worker threads would outlive the call.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -170,7 +180,7 @@ async def _on_a_thread(work: Callable[[], T]) -> T:
         result, failure = None, None
         try:
             result = work()
-        except BaseException as error:  # handed over to the task that waits
+        except BaseException as error:  # the waiting task gets it
             failure = error
         loop.call_soon_threadsafe(settle, result, failure)
 

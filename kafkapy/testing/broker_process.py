@@ -1,4 +1,4 @@
-"""A kafkapy broker in a process of its own, for tests and benchmarks that kill, restart and measure it."""
+"""A broker process that tests and benchmarks kill, restart and measure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ _LISTENING = re.compile(rb"listening on ([A-Z0-9_.-]+)://(\S+):(\d+)")
 
 
 class BrokerFailedError(RuntimeError):
-    """The broker's process ended, or said nothing, before it was ready; the message carries the end of its log."""
+    """The broker process ended, or did not listen in time.
+
+    The message contains the end of its log.
+    """
 
 
 class BrokerProcess:
     """Owns one `kafkapy-server` process and its data directory.
 
-    The port is chosen by the system at the first start and kept over restarts, so that clients find the broker again.
-    The data directory is kept until `remove()` (called by the context manager) when it was made here.
+    The system chooses the port at the first start; restarts keep it, so that clients find the broker. A data directory
+    made here is kept until `remove()` (the context manager calls it).
     """
 
     def __init__(
@@ -54,13 +57,16 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the running process; raises BrokerFailedError when there is none."""
+        """Process id of the broker. BrokerFailedError when it is not running."""
         if self.process is None:
             raise BrokerFailedError("the broker is not running")
         return self.process.pid
 
     def start(self, timeout_s: float = 60.0) -> BrokerProcess:
-        """Starts the process and returns once it says that it listens."""
+        """Starts the process and returns once it listens.
+
+        BrokerFailedError when the process ends first, or does not listen within `timeout_s`.
+        """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "server.properties"
         keys = {
@@ -94,7 +100,10 @@ class BrokerProcess:
         raise BrokerFailedError(f"the broker was not listening after {timeout_s} s: {self.log_tail()}")
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """SIGTERM, then the exit code; raises subprocess.TimeoutExpired when the broker does not end in time."""
+        """Sends SIGTERM and returns the exit code.
+
+        subprocess.TimeoutExpired when the broker does not end in time.
+        """
         if self.process is None:
             return 0
         self.process.send_signal(signal.SIGTERM)
@@ -103,39 +112,42 @@ class BrokerProcess:
         return code
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, as in a crash."""
+        """Sends SIGKILL: the broker flushes nothing, as in a crash."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def restart(self) -> None:
-        """A clean stop and a start on the same port and data."""
+        """Stops and starts the broker on the same port and data."""
         self.stop()
         self.start()
 
     def kill_after(self, seconds: float) -> threading.Timer:
-        """Kills the broker after a while, from another thread; the timer is already started."""
+        """Kills the broker after a delay, from another thread.
+
+        The returned timer has started.
+        """
         timer = threading.Timer(seconds, self.kill)
         timer.start()
         return timer
 
     def rss_bytes(self) -> int:
-        """Resident memory of the process."""
+        """Resident memory of the process in bytes."""
         fields = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", fields)[1]) * 1024  # type: ignore[index]
 
     def cpu_seconds(self) -> float:
-        """User and system time used so far."""
+        """User and system time of the process in seconds."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def log_tail(self, size: int = 4000) -> str:
-        """The end of everything the process printed."""
+        """The last `size` bytes of the process's output."""
         return self.log_path.read_bytes()[-size:].decode(errors="replace") if self.log_path.exists() else ""
 
     def remove(self) -> None:
-        """Kills what still runs and removes a data directory that was made here."""
+        """Kills a running process, and removes a temporary data directory."""
         self.kill()
         if self._temporary:
             self._temporary.cleanup()

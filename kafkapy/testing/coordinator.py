@@ -1,4 +1,4 @@
-"""A virtual clock and a log in memory: what a coordinator runs on in tests."""
+"""A virtual clock and logs in memory, for tests of coordinators."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class _Alarm:
 
 
 class VirtualClock:
-    """Time that passes only when a test says so. Used by one test, on its thread.
+    """A clock that a test advances.
 
-    What is due now, and blocking work too, runs in `run` and `advance`.
+    One test uses it, on its thread. `run` and `advance` execute due callbacks and blocking work.
     """
 
     def __init__(self, time_ms: int = 1_700_000_000_000) -> None:
@@ -42,11 +42,11 @@ class VirtualClock:
         self._sequence = itertools.count()
 
     def time_ms(self) -> int:
-        """The wall clock, which goes along with the other."""
+        """The wall clock in ms; it advances with the monotonic clock."""
         return self._epoch_ms + self._now_ms
 
     def monotonic_ms(self) -> int:
-        """Ms since the clock was made."""
+        """Milliseconds since the clock was created."""
         return self._now_ms
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -54,7 +54,7 @@ class VirtualClock:
         self._ready.append(callback)
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> _Alarm:
-        """Call when `advance` gets there."""
+        """Call when `advance` reaches the deadline."""
         alarm = _Alarm(callback)
         heapq.heappush(self._alarms, (deadline_ms, next(self._sequence), alarm))
         return alarm
@@ -75,12 +75,12 @@ class VirtualClock:
         self._ready.append(do)
 
     def run(self) -> None:
-        """Call everything that is ready, and what becomes ready by that."""
+        """Call everything that is ready, including callbacks that become ready meanwhile."""
         while self._ready:
             self._ready.popleft()()
 
     def advance(self, ms: int) -> None:
-        """Let time pass; alarms ring at their own time, in order."""
+        """Advance the clock; alarms run at their deadlines, in order."""
         self.run()
         end = self._now_ms + ms
         while self._alarms and self._alarms[0][0] <= end:
@@ -95,15 +95,15 @@ class VirtualClock:
 
     @property
     def alarms(self) -> int:
-        """Alarms that are set and not cancelled."""
+        """Number of alarms that are set and not cancelled."""
         return sum(1 for _, _, alarm in self._alarms if alarm.callback is not None)
 
 
 def snapshot_of(topics: Mapping[str, int], racks: Mapping[int, str] | None = None) -> MetadataSnapshot:
-    """The metadata of a cluster with these topics (name to number of partitions).
+    """The metadata of a cluster with these topics: {name: number of partitions}.
 
-    A topic's id follows from its name. With `racks` (broker to rack) partitions have their replica on one broker after
-    the other.
+    The topic id is derived from the name. With `racks` (broker to rack) each partition has its replica on the next
+    broker.
     """
     brokers = {
         each: BrokerRegistration(each, (Endpoint("PLAINTEXT", "localhost", 9092),), rack=rack)
@@ -123,10 +123,10 @@ def snapshot_of(topics: Mapping[str, int], racks: Mapping[int, str] | None = Non
 
 
 class MemoryWriter:
-    """Partition logs that are lists of batches. Used by one test, on its thread.
+    """Partition logs as lists of batches.
 
-    `replicate` False holds the high watermark back until `commit` is called; `slow` holds appends back until `finish`;
-    `failure` is what each append ends with; `unwritable` is raised by ensure_writable.
+    One test uses it, on its thread. `replicate` False holds the high watermark until `commit`; `slow` holds appends
+    until `finish`; appends end with `failure`; ensure_writable raises `unwritable`.
     """
 
     def __init__(self) -> None:
@@ -164,11 +164,11 @@ class MemoryWriter:
 
     @property
     def waiting(self) -> int:
-        """Slow appends that have not ended."""
+        """Number of slow appends that have not ended."""
         return len(self._on_their_way)
 
     def finish(self, count: int | None = None) -> None:
-        """Let so many of the slow appends end, in their order; all of them without a number."""
+        """End `count` slow appends in order; None ends all."""
         for _ in range(len(self._on_their_way) if count is None else count):
             self._end(*self._on_their_way.popleft())
 
@@ -181,7 +181,7 @@ class MemoryWriter:
             done(end)
 
     def put(self, partition: TopicPartition, batches: bytes) -> int:
-        """Append at once; the offset after the last record."""
+        """Append at once, and return the offset after the last record."""
         if self.failure is not None:
             raise self.failure
         self.appends += 1
@@ -204,7 +204,7 @@ class MemoryWriter:
         return self.ends.get(partition, 0)
 
     def commit(self) -> None:
-        """Let the high watermarks reach the ends of the logs."""
+        """Advance the high watermarks to the log end offsets."""
         for partition, end in self.ends.items():
             self._committed[partition] = end
             for listener in self._listeners:
@@ -221,7 +221,7 @@ class MemoryWriter:
         self._listeners.append(listener)
 
     def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
-        """See PartitionWriter; one batch at a time."""
+        """See PartitionWriter; returns one batch at a time."""
         if self.read_failure is not None:
             raise self.read_failure
         log = self.batches.get(partition, [])

@@ -1,4 +1,4 @@
-"""The consumer of the fixture kafka_consumer: an iteration that gets no record ends the test, and says why."""
+"""The consumer of the fixture kafka_consumer: without a record, its test fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["ImpatientConsumer"]
 
 
 class ImpatientConsumer(KafkaConsumer):
-    """Reads one topic from its beginning, without a group. Its iteration fails the test after `timeout_s` seconds
-    without a record, where it would wait for ever."""
+    """Reads one topic from its beginning, without a group.
+
+    Its iteration fails the test after `timeout_s` seconds without a record, instead of waiting forever.
+    """
 
     def __init__(self, topic: str, bootstrap_servers: str, timeout_s: float) -> None:
         self._topic = topic
@@ -26,7 +28,7 @@ class ImpatientConsumer(KafkaConsumer):
         )
 
     def next_slowly(self) -> ConsumerRecord:
-        """As KafkaConsumer has it; pytest.fail() where no record comes."""
+        """The next record, as in KafkaConsumer; pytest.fail() without one."""
         try:
             return super().next_slowly()
         except StopIteration:

@@ -1,11 +1,11 @@
-"""Fixtures for pytest: a broker for the session, and a topic and clients for each test.
+"""Fixtures for pytest: a broker per session, topic and clients per test.
 
     def test_an_order_arrives(kafka_topic, kafka_producer, kafka_consumer): ...
 
-Loaded by pytest in every project where kafkapy is installed, so it imports nothing of the broker until a test asks for
-one. Settings (pytest.ini, pyproject.toml):
+Pytest loads this module in every project where kafkapy is installed, so it imports the broker only when a test uses it.
+Settings (pytest.ini, pyproject.toml):
 
-    kafkapy_broker =                broker keys, one key=value a line
+    kafkapy_broker =                broker keys, one key=value per line
         num.partitions=3
         auto.create.topics.enable=false
     kafkapy_record_timeout = 10     seconds that kafka_consumer waits for a record before the test fails
@@ -30,25 +30,28 @@ INI: Final = "kafkapy_broker"
 TIMEOUT: Final = "kafkapy_record_timeout"
 MARKER: Final = "kafka_topic"
 MAX_STEM: Final = 200
-"""Characters of a test's name in the name of its topic; a name may have 249."""
+"""Largest number of characters of a test's name in its topic's name; a topic name may have 249."""
 
 _numbers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The ini options: the broker's keys, and how long a consumer waits."""
+    """The ini options: broker keys, and the consumer's timeout."""
     parser.addini(TIMEOUT, "Seconds that kafka_consumer waits for a record before the test fails.", default="10")
-    parser.addini(INI, "Keys of the broker that kafka_broker starts, one key=value a line.", type="linelist")
+    parser.addini(INI, "Keys of the broker that kafka_broker starts, one key=value per line.", type="linelist")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker that describes a test's topic."""
-    text = f"{MARKER}(partitions=None, configs=None): how the topic of the fixture kafka_topic is made (kafkapy)"
+    """The marker for the partitions and configuration of a test's topic."""
+    text = f"{MARKER}(partitions=None, configs=None): partitions and configuration of the fixture kafka_topic (kafkapy)"
     config.addinivalue_line("markers", text)
 
 
 def broker_overrides(config: pytest.Config) -> dict[str, str]:
-    """What the ini option says. pytest.UsageError for a line that is no key=value."""
+    """The broker keys of the ini option.
+
+    pytest.UsageError for a line that is not key=value.
+    """
     overrides: dict[str, str] = {}
     for line in config.getini(INI):
         name, equals, value = line.partition("=")
@@ -59,7 +62,10 @@ def broker_overrides(config: pytest.Config) -> dict[str, str]:
 
 
 def record_timeout_s(config: pytest.Config) -> float:
-    """What the ini option says. pytest.UsageError for what is no number of seconds above 0."""
+    """The timeout of the ini option in seconds.
+
+    pytest.UsageError unless it is above 0.
+    """
     text = config.getini(TIMEOUT)
     try:
         seconds = float(text)
@@ -72,7 +78,7 @@ def record_timeout_s(config: pytest.Config) -> float:
 
 @pytest.fixture(scope="session")
 def kafka_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker in this process, for all tests of the session (kafkapy.testing.Broker)."""
+    """A broker in this process for the whole session (kafkapy.testing.Broker)."""
     from kafkapy.testing.broker import Broker
 
     with Broker(**broker_overrides(request.config)) as broker:
@@ -81,8 +87,11 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def kafka_topic(request: pytest.FixtureRequest, kafka_broker: Broker) -> Iterator[str]:
-    """The name of a topic that is the test's own; it is deleted after the test. `@pytest.mark.kafka_topic(partitions=3,
-    configs={"cleanup.policy": "compact"})` says what it is like."""
+    """The name of a topic for this test, deleted after it.
+
+    `@pytest.mark.kafka_topic(partitions=3, configs={"cleanup.policy": "compact"})` sets its partitions and
+    configuration.
+    """
     from kafkapy.errors import UnknownTopicOrPartitionError
 
     marker = request.node.get_closest_marker(MARKER)
@@ -93,12 +102,12 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_broker: Broker) -> Iterato
     try:
         kafka_broker.delete_topic(name)
     except UnknownTopicOrPartitionError:
-        pass  # by the test itself
+        pass  # the test deleted it
 
 
 @pytest.fixture
 def kafka_producer(kafka_broker: Broker) -> Iterator[KafkaProducer]:
-    """A producer on the broker, with the defaults of its class."""
+    """A producer for the broker, with default configuration."""
     from kafkapy.clients.producer.producer import KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)
@@ -108,8 +117,10 @@ def kafka_producer(kafka_broker: Broker) -> Iterator[KafkaProducer]:
 
 @pytest.fixture
 def kafka_consumer(request: pytest.FixtureRequest, kafka_broker: Broker, kafka_topic: str) -> Iterator[KafkaConsumer]:
-    """A consumer that reads the test's topic from its beginning, without a group. Where its iteration waits for a
-    record for kafkapy_record_timeout seconds, the test fails."""
+    """A consumer without a group that reads the whole test topic.
+
+    The test fails when the iteration gets no record for kafkapy_record_timeout seconds.
+    """
     from kafkapy.testing.impatient_consumer import ImpatientConsumer
 
     seconds = record_timeout_s(request.config)

@@ -273,7 +273,7 @@ def test_where_records_were_written_is_told_in_words() -> None:
     assert repr(two) == "<5 records sent: orders-0 offsets 0 to 2, orders-1 (2 without offsets)>"
     assert two[0] == (TopicPartition("orders", 0), 0, 3)
     many = BulkMetadata(at(0, 2 * number, 1) for number in range(100_000))
-    assert repr(many).endswith("orders-0 offset 18, and 99990 more stretches>")
+    assert repr(many).endswith("orders-0 offset 18, and 99990 more runs>")
     assert len(repr(many)) < 500
 
 

@@ -226,5 +226,5 @@ def test_an_unreachable_broker_is_one_sentence() -> None:
         run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (run.returncode, run.stdout) == (1, "")
     (sentence,) = run.stderr.splitlines()
-    assert sentence.startswith(f"Error: No broker at {address} has answered within 300 ms")
+    assert sentence.startswith(f"Error: No broker at {address} answered within 300 ms")
     assert "connection refused. Name brokers with --bootstrap-server (-b)." in sentence

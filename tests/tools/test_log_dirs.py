@@ -126,7 +126,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(run: Run) -> None:
         address = f"127.0.0.1:{free.getsockname()[1]}"
         result = run("describe", bootstrap=address)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: No broker at {address} has answered within 300 ms")
+    assert result.stderr.startswith(f"Error: No broker at {address} answered within 300 ms")
     assert len(result.stderr.splitlines()) == 1
     result = run("describe", bootstrap="localhost:port")
     assert (result.exit_code, len(result.stderr.splitlines()), "localhost:port" in result.stderr) == (1, 1, True)

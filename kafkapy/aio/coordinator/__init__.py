@@ -1,1 +1,1 @@
-"""aiokafka's `aiokafka.coordinator`: what asyncio clients name of it."""
+"""aiokafka's `aiokafka.coordinator`: the parts that applications import."""

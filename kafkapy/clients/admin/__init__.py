@@ -1,1 +1,4 @@
-"""The admin client: `AdminCore` (coroutines), made of one module per family of requests, and `KafkaAdminClient`."""
+"""The admin client: `AdminCore` (coroutines) and `KafkaAdminClient`.
+
+`AdminCore` has one module per family of requests.
+"""

@@ -1,6 +1,6 @@
 """Access control lists: describe, create, delete.
 
-Served by: DescribeAcls, CreateAcls, DeleteAcls (any broker). SecurityDisabledError where the cluster has no authorizer.
+Served by: DescribeAcls, CreateAcls, DeleteAcls (any broker). SecurityDisabledError when the cluster has no authorizer.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ OLDEST_WITH_PATTERNS = 1
 
 @dataclass(frozen=True)
 class ResourcePatternFilter:
-    """Which resources: a type (ANY for all), a name (None for all), and how the name is compared (ANY, MATCH, LITERAL,
-    PREFIXED)."""
+    """A filter for resources: type, name, and comparison of the name.
+
+    ANY matches all types, None all names; the comparison is ANY, MATCH, LITERAL or PREFIXED.
+    """
 
     resource_type: ResourceType
     resource_name: str | None
@@ -37,16 +39,16 @@ class ResourcePatternFilter:
         self.validate()
 
     def validate(self) -> None:
-        """IllegalArgumentError."""
+        """IllegalArgumentError for arguments of the wrong type."""
         if not isinstance(self.resource_type, ResourceType):
-            raise IllegalArgumentError("resource_type is a ResourceType")
+            raise IllegalArgumentError("resource_type must be a ResourceType")
         if not isinstance(self.pattern_type, PatternType):
-            raise IllegalArgumentError("pattern_type is an ACLResourcePatternType")
+            raise IllegalArgumentError("pattern_type must be an ACLResourcePatternType")
 
 
 @dataclass(frozen=True)
 class ResourcePattern(ResourcePatternFilter):
-    """The resources that an ACL protects: all with that name, or all whose names begin with it."""
+    """The resources of an ACL: a name, or a prefix of names."""
 
     pattern_type: PatternType = PatternType.LITERAL
 
@@ -60,7 +62,7 @@ class ResourcePattern(ResourcePatternFilter):
 
 @dataclass(frozen=True)
 class ACLFilter:
-    """Which ACLs: None and ANY match everything."""
+    """A filter for ACLs: None and ANY match everything."""
 
     principal: str | None
     host: str | None
@@ -72,18 +74,21 @@ class ACLFilter:
         self.validate()
 
     def validate(self) -> None:
-        """IllegalArgumentError."""
+        """IllegalArgumentError for arguments of the wrong type."""
         if not isinstance(self.operation, AclOperation):
-            raise IllegalArgumentError("operation is an ACLOperation")
+            raise IllegalArgumentError("operation must be an ACLOperation")
         if not isinstance(self.permission_type, AclPermissionType):
-            raise IllegalArgumentError("permission_type is an ACLPermissionType")
+            raise IllegalArgumentError("permission_type must be an ACLPermissionType")
         if not isinstance(self.resource_pattern, ResourcePatternFilter):
-            raise IllegalArgumentError("resource_pattern is a ResourcePatternFilter")
+            raise IllegalArgumentError("resource_pattern must be a ResourcePatternFilter")
 
 
 @dataclass(frozen=True)
 class ACL(ACLFilter):
-    """A rule: a principal ("User:alice") from a host ("*" for all) may or may not do something to resources."""
+    """A rule that allows or denies an operation on resources.
+
+    It applies to a principal ("User:alice") from a host ("*" for all).
+    """
 
     def validate(self) -> None:
         super().validate()
@@ -92,14 +97,14 @@ class ACL(ACLFilter):
         if self.permission_type is AclPermissionType.ANY:
             raise IllegalArgumentError("the permission_type of an ACL cannot be ANY")
         if not isinstance(self.resource_pattern, ResourcePattern):
-            raise IllegalArgumentError("the resource_pattern of an ACL is a ResourcePattern")
+            raise IllegalArgumentError("the resource_pattern of an ACL must be a ResourcePattern")
 
 
 class AclAdmin(AdminRouting):
-    """The part of the admin client about ACLs."""
+    """The admin client's calls for ACLs."""
 
     async def describe_acls(self, acl_filter: ACLFilter) -> tuple[list[ACL], type[KafkaError]]:
-        """(the ACLs that match, NoError); an error is raised (SecurityDisabledError)."""
+        """(matching ACLs, NoError). Raises an error such as SecurityDisabledError."""
         pattern = acl_filter.resource_pattern
         request = DescribeAclsRequest(
             resource_type_filter=pattern.resource_type,
@@ -118,10 +123,10 @@ class AclAdmin(AdminRouting):
         ], NoError
 
     async def create_acls(self, acls: Iterable[ACL]) -> dict[str, list[Any]]:
-        """{'succeeded': [ACL], 'failed': [the error's class of each other one]}."""
+        """{'succeeded': [ACL], 'failed': [error class of each other ACL]}."""
         wanted = list(acls)
         if not all(isinstance(each, ACL) for each in wanted):
-            raise IllegalArgumentError("acls are ACL objects")
+            raise IllegalArgumentError("acls must be ACL objects")
         request = CreateAclsRequest(
             creations=[
                 CreateAclsRequest.Creation(
@@ -148,10 +153,10 @@ class AclAdmin(AdminRouting):
     async def delete_acls(
         self, acl_filters: Iterable[ACLFilter]
     ) -> list[tuple[ACLFilter, list[ACL], type[KafkaError]]]:
-        """[(filter, the ACLs that were deleted, NoError or the error's class)], one for each filter."""
+        """[(filter, deleted ACLs, NoError or the error's class)], one per filter."""
         wanted = list(acl_filters)
         if not all(isinstance(each, ACLFilter) for each in wanted):
-            raise IllegalArgumentError("acl_filters are ACLFilter objects")
+            raise IllegalArgumentError("acl_filters must be ACLFilter objects")
         request = DeleteAclsRequest(
             filters=[
                 DeleteAclsRequest.Filter(

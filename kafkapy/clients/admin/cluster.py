@@ -31,7 +31,7 @@ UPDATE_FEATURES_MS = 60_000
 
 
 class UpdateFeatureType(IntEnum):
-    """Which way the level of a finalized feature may go (KIP-584)."""
+    """The allowed direction of a feature level's change (KIP-584)."""
 
     UNKNOWN = 0
     UPGRADE = 1
@@ -40,10 +40,13 @@ class UpdateFeatureType(IntEnum):
 
 
 class ClusterAdmin(TopicAdmin):
-    """The part of the admin client about the cluster as a whole."""
+    """The admin client's calls for the whole cluster."""
 
     async def describe_cluster(self) -> dict[str, Any]:
-        """{cluster_id, controller_id, brokers: [{broker_id, host, port, rack, is_fenced}], authorized_operations}."""
+        """The cluster's id, controller, brokers and authorized operations.
+
+        {cluster_id, controller_id, brokers: [{broker_id, host, port, rack, is_fenced}], authorized_operations}.
+        """
         deadline = self.deadline()
 
         def build(version: int) -> DescribeClusterRequest:
@@ -73,8 +76,11 @@ class ClusterAdmin(TopicAdmin):
             return {name: value for name, value in shown.items() if name not in ("topics", "throttle_time_ms")}
 
     async def describe_metadata_quorum(self) -> dict[str, Any]:
-        """The KRaft quorum: topics (one, with one partition: leader_id, leader_epoch, high_watermark, current_voters,
-        observers, error) and nodes. UnsupportedVersionError where the cluster has no KRaft controllers."""
+        """The KRaft quorum: topics and nodes.
+
+        topics is one topic with one partition: leader_id, leader_epoch, high_watermark, current_voters, observers,
+        error. UnsupportedVersionError when the cluster has no KRaft controllers.
+        """
         deadline = self.deadline()
         topic_class = DescribeQuorumRequest.Topic
         request = DescribeQuorumRequest(
@@ -91,8 +97,10 @@ class ClusterAdmin(TopicAdmin):
         return shown
 
     async def api_versions(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
-        """{api key: (oldest version, newest version)} that a broker serves, any broker when none is named. Keys are
-        `ApiKeys` where they are known here, and ints always."""
+        """{api key: (oldest, newest version)} of one broker, or of any broker.
+
+        Known keys are `ApiKeys`; all keys are ints.
+        """
         response = await self._api_versions(broker_id)
         known = {each.value: each for each in ApiKeys}
         return {
@@ -100,12 +108,14 @@ class ClusterAdmin(TopicAdmin):
         }
 
     async def get_broker_version_data(self, broker_id: int) -> dict[int, tuple[int, int]]:
-        """What `api_versions` says of that broker."""
+        """`api_versions` of one broker."""
         return await self.api_versions(broker_id)
 
     async def describe_features(self, send_request_to_controller: bool = False) -> dict[str, dict[str, Any]]:
-        """{feature: {'supported': (lowest, highest level), 'finalized': (lowest, highest), 'finalized_epoch'}}; a
-        feature that is not finalized has the first only (KIP-584). `finalized_epoch` is None where it is not known.
+        """The cluster's features: supported and finalized levels (KIP-584).
+
+        {feature: {'supported': (lowest, highest level), 'finalized': (lowest, highest), 'finalized_epoch'}}; without a
+        finalized level only 'supported'. `finalized_epoch` is None when unknown.
         """
         response = await self._api_versions(None, at_controller=send_request_to_controller, low=3)
         epoch = response.finalized_features_epoch if response.finalized_features_epoch >= 0 else None
@@ -124,8 +134,10 @@ class ClusterAdmin(TopicAdmin):
         validate_only: bool = False,
         timeout_ms: int = UPDATE_FEATURES_MS,
     ) -> dict[str, str]:
-        """Finalizes levels of features: {feature: level}, or {feature: (UpdateFeatureType, level)} to go down; a level
-        below 1 takes the feature away. Returns {feature: 'OK' or the error}; an error of the whole is raised.
+        """Finalizes levels of features; returns {feature: 'OK' or the error}.
+
+        Updates are {feature: level}, or {feature: (UpdateFeatureType, level)} for downgrades; a level below 1 removes
+        the feature. Raises an error of the whole request.
         """
         deadline = self.deadline(timeout_ms)
         updates = {
@@ -149,7 +161,7 @@ class ClusterAdmin(TopicAdmin):
         return dict.fromkeys(updates, OK) | told
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Takes a broker that is gone for good out of a KRaft cluster. BrokerIdNotRegisteredError and others."""
+        """Removes a broker from a KRaft cluster for good. BrokerIdNotRegisteredError and others."""
         await self._plain(UnregisterBrokerRequest(broker_id=broker_id))
 
     async def add_raft_voter(
@@ -160,7 +172,10 @@ class ClusterAdmin(TopicAdmin):
         cluster_id: str | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Makes a KRaft controller a voter (KIP-853); endpoints: (listener name, host, port)."""
+        """Makes a KRaft controller a voter (KIP-853).
+
+        Endpoints are (listener name, host, port).
+        """
         deadline = self.deadline(timeout_ms)
         listeners = [AddRaftVoterRequest.Listener(name=name, host=host, port=port) for name, host, port in endpoints]
         request = AddRaftVoterRequest(
@@ -175,14 +190,14 @@ class ClusterAdmin(TopicAdmin):
     async def remove_raft_voter(
         self, voter_id: int, voter_directory_id: UUID, cluster_id: str | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Makes a KRaft controller a voter no longer (KIP-853)."""
+        """Removes a KRaft controller from the voters (KIP-853)."""
         request = RemoveRaftVoterRequest(
             cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=voter_directory_id
         )
         await self._plain(request, timeout_ms)
 
     async def _plain(self, request: Any, timeout_ms: int | None = None) -> None:
-        """A request to any broker whose response holds an error or nothing."""
+        """Sends a request to any broker, and raises the response's error."""
         deadline = self.deadline(timeout_ms)
 
         async def ask(node: int) -> None:

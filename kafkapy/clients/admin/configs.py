@@ -1,7 +1,8 @@
-"""Configurations of topics, brokers, broker loggers, client metrics and groups: describe, alter, reset, list.
+"""Configurations of topics, brokers, broker loggers, client metrics and groups.
 
-Served by: DescribeConfigs, IncrementalAlterConfigs, AlterConfigs, ListConfigResources: the broker itself for one
-broker and its loggers, any broker for the rest. ConfigResource("broker", "") is the default of all brokers.
+Describe, alter, reset, list. Served by: DescribeConfigs, IncrementalAlterConfigs, AlterConfigs, ListConfigResources:
+the broker itself for one broker and its loggers, any broker for the rest. ConfigResource("broker", "") is the default
+of all brokers.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ NOT_MODIFIED = (
     ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
     ConfigSource.DEFAULT_CONFIG,
 )
-"""Where a value comes from that the resource itself was not given."""
+"""The sources of values that are not set on the resource itself."""
 TYPE_NAMES = {each.code: each.name for each in ConfigType}
 SHOW_WHAT_IS_SET = (ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP)
-"""Of these, brokers of some releases describe only the keys that have a value."""
+"""Resource types for which brokers of some releases describe only keys with a value."""
 ON_ONE_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
 
 DYNAMIC_SOURCE = {
@@ -43,7 +44,7 @@ DYNAMIC_SOURCE = {
 
 
 class AlterConfigOp(IntEnum):
-    """What IncrementalAlterConfigs does with one key; APPEND and SUBTRACT change lists."""
+    """An operation of IncrementalAlterConfigs on one key. APPEND and SUBTRACT change lists."""
 
     SET = 0
     DELETE = 1
@@ -52,8 +53,11 @@ class AlterConfigOp(IntEnum):
 
 
 class ConfigFilterType(IntEnum):
-    """Which keys describe_configs shows: all, those that can be altered, those that the resource was given, those that
-    it was not, those from the broker's file."""
+    """The keys that describe_configs returns.
+
+    ALL; DYNAMIC: alterable keys; MODIFIED: keys set on the resource; DEFAULT: keys not set on it; STATIC: keys from the
+    broker's file.
+    """
 
     ALL = 0
     DYNAMIC = 1
@@ -63,10 +67,10 @@ class ConfigFilterType(IntEnum):
 
 
 class ConfigResource:
-    """What has a configuration: a type (member or name), a name, and the keys that a call is about.
+    """A resource with a configuration: type (member or name), name, and keys.
 
     `configs`: to describe, keys or None for all; to alter, {key: value} or {key: (AlterConfigOp, value)}; to reset,
-    keys or nothing for all that the resource was given.
+    keys or nothing for all keys set on the resource.
     """
 
     def __init__(
@@ -86,7 +90,10 @@ class ConfigResource:
 
     @property
     def broker(self) -> int | None:
-        """The broker that has to be asked, None for any. ValueError where its id is no number."""
+        """The id of the broker that serves the resource, or None.
+
+        None: any broker. ValueError when the name is not a broker id.
+        """
         if self.resource_type not in ON_ONE_BROKER or (
             self.resource_type is ConfigResourceType.BROKER and not self.name
         ):
@@ -94,7 +101,7 @@ class ConfigResource:
         try:
             return int(self.name)
         except ValueError:
-            raise ValueError(f"{self.name!r} is no broker: its id, a number, is expected") from None
+            raise ValueError(f"{self.name!r} is not a broker id (a number)") from None
 
     def __repr__(self) -> str:
         return f"ConfigResource({self.resource_type.name}, {self.name!r}, {self.configs!r})"
@@ -104,7 +111,7 @@ Keys = Mapping[tuple[ConfigResourceType, str], Mapping[str, Any]]
 
 
 class ConfigAdmin(AdminRouting):
-    """The part of the admin client about configurations."""
+    """The admin client's calls for configurations."""
 
     async def describe_configs(
         self,
@@ -113,10 +120,10 @@ class ConfigAdmin(AdminRouting):
         config_filter: ConfigFilterType | str | int = "modified",
         include_documentation: bool = False,
     ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """{type name in lower case: {resource name: {key: {value, read_only, config_source, is_sensitive, synonyms,
-        config_type, documentation}}}}. The first resource's error is raised.
+        """The configurations of resources. Raises the first resource's error.
 
-        Only keys that the filter lets through are shown: 'modified' (those that the resource was given), 'all', ...
+        {type name in lower case: {resource name: {key: {value, read_only, config_source, is_sensitive, synonyms,
+        config_type, documentation}}}}. `config_filter` selects keys: 'modified' (set on the resource), 'all', ...
         """
         resources = list(config_resources)
         shown = member_of(ConfigFilterType, config_filter)
@@ -154,11 +161,10 @@ class ConfigAdmin(AdminRouting):
     ) -> dict[str, dict[str, str]]:
         """Sets, deletes, appends to and subtracts from keys.
 
-        `raise_on_unknown`: ValueError for keys that the brokers do not know or that cannot be altered.
-        `incremental` False: by AlterConfigs, which only sets; the other keys that the resource was given are sent
-        along, since it resets what is left out (ValueError where brokers hide their values). None: that only where the
-        brokers are older than Kafka 2.3.
-        Returns {type name in lower case: {resource name: 'OK' or the error}}.
+        `raise_on_unknown`: ValueError for keys that the brokers do not know or that are not alterable. `incremental`
+        False: use AlterConfigs, which only sets keys; the resource's other keys are sent too, because AlterConfigs
+        resets missing keys (ValueError when brokers hide their values). None: use AlterConfigs only for brokers older
+        than Kafka 2.3. Returns {type name in lower case: {resource name: 'OK' or the error}}.
         """
         resources = list(config_resources)
         operations = {resource.key: _operations(resource.configs) for resource in resources}
@@ -183,8 +189,10 @@ class ConfigAdmin(AdminRouting):
         raise_on_unknown: bool = True,
         incremental: bool | None = None,
     ) -> dict[str, dict[str, str]]:
-        """Takes keys back to their defaults: those in `configs` of each resource, all that it was given where there
-        are none. Arguments and result as of alter_configs."""
+        """Resets keys to their defaults.
+
+        The keys are the `configs` of each resource, or all keys set on it. Arguments and result as in alter_configs.
+        """
         resources = list(config_resources)
         if raise_on_unknown:
             await self._refuse_unknown(resources)
@@ -203,9 +211,10 @@ class ConfigAdmin(AdminRouting):
     async def list_config_resources(
         self, resource_types: Iterable[ConfigResourceType | str | int] | None = None
     ) -> dict[str, list[str]]:
-        """{type name in lower case: [resource name]} of what has a configuration, of all types when none is given.
+        """{type name in lower case: [resource name]} of resources with a configuration.
 
-        Kafka 3.7 to 4.0 tell of client metrics only (UnsupportedVersionError for others), 4.1 of all types.
+        All types by default. Kafka 3.7 to 4.0 list only client metrics (UnsupportedVersionError for others), 4.1 lists
+        all types.
         """
         wanted = [member_of(ConfigResourceType, each) for each in resource_types or ()]
         low = 1 if wanted and wanted != [ConfigResourceType.CLIENT_METRICS] else 0
@@ -223,10 +232,10 @@ class ConfigAdmin(AdminRouting):
             found.setdefault(kind, []).append(resource.resource_name)
         return found
 
-    # --- how --------------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------------
 
     async def _by_resource(self, resources: Sequence[ConfigResource], ask: Any, deadline: Any) -> dict[Any, Any]:
-        """`ask` for the resources of every broker that has to be asked itself, and for the rest at any."""
+        """Runs `ask` at each resource's broker, or at any broker."""
         groups: dict[int | None, list[Any]] = {}
         for resource in resources:
             groups.setdefault(resource.broker, []).append(resource.key)
@@ -237,7 +246,10 @@ class ConfigAdmin(AdminRouting):
         return {resource.key: outcomes[resource.key] for resource in resources}
 
     async def _given(self, resources: Sequence[ConfigResource]) -> dict[Any, dict[str, Any]]:
-        """{key of the resource: {key: value}} of what each resource was given itself; None for what brokers hide."""
+        """{resource key: {key: value}} of the keys set on each resource.
+
+        Hidden values are None.
+        """
         bare = [ConfigResource(*resource.key) for resource in resources]
         found = await self.describe_configs(bare, config_filter=ConfigFilterType.MODIFIED)
         return {
@@ -253,7 +265,7 @@ class ConfigAdmin(AdminRouting):
         found = await self.describe_configs(bare, config_filter=ConfigFilterType.DYNAMIC)
         for resource in resources:
             if resource.resource_type in SHOW_WHAT_IS_SET or resource.key == (ConfigResourceType.BROKER, ""):
-                continue  # the broker alone knows what else can be set
+                continue  # other settable keys are known only to the broker
             known = found[resource.resource_type.name.lower()][resource.name]
             unknown = sorted(set(resource.configs or ()) - set(known))
             if unknown:
@@ -306,7 +318,7 @@ class ConfigAdmin(AdminRouting):
             if hidden:
                 raise ValueError(
                     f"AlterConfigs would reset {', '.join(hidden)} of {resource.resource_type.name.lower()} "
-                    f"{resource.name}: brokers do not tell these values"
+                    f"{resource.name}: brokers hide these values"
                 )
         config_class = AlterConfigsRequest.Resource.Config
         configs = {
@@ -318,7 +330,7 @@ class ConfigAdmin(AdminRouting):
     async def _alter(
         self, api: Any, resources: Sequence[ConfigResource], configs: Mapping[Any, list[Any]], validate_only: bool
     ) -> dict[str, dict[str, str]]:
-        """Sends the `configs` of each resource by its key, as the api has them."""
+        """Sends the `configs` of each resource, which are in the API's form."""
         deadline = self.deadline()
 
         async def ask(node: int, keys: list[Any]) -> dict[Any, Any]:
@@ -341,7 +353,7 @@ def _described(resource: ConfigResource) -> DescribeConfigsRequest.Resource:
 
 def _shown_configs(result: Any, shown: ConfigFilterType) -> dict[str, dict[str, Any]]:
     kind = ConfigResourceType(result.resource_type)
-    # What stands for all brokers was given its dynamic defaults; one broker was not.
+    # Dynamic defaults are set on the resource of all brokers, not on that of one broker.
     given = (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,) if not result.resource_name else ()
     configs = {}
     for config in result.configs:
@@ -380,7 +392,7 @@ def _is_left_out(
 
 def _operations(configs: Any) -> dict[str, tuple[AlterConfigOp, str | None]]:
     if not isinstance(configs, Mapping):
-        raise TypeError("to alter, a ConfigResource has configs={key: value} or {key: (AlterConfigOp, value)}")
+        raise TypeError("to alter, a ConfigResource needs configs={key: value} or {key: (AlterConfigOp, value)}")
     operations: dict[str, tuple[AlterConfigOp, str | None]] = {}
     for name, given in configs.items():
         operation, value = given if isinstance(given, tuple) else (AlterConfigOp.SET, given)
@@ -413,7 +425,7 @@ def _results(outcomes: Mapping[Any, Any]) -> dict[str, dict[str, str]]:
 
 
 def _about(result: Any, error: Any) -> Any:
-    """The error with the resource it is about."""
+    """The error, with the name of its resource."""
     if error is None:
         return None
     kind = ConfigResourceType(result.resource_type).name.lower().replace("_", " ")

@@ -1,4 +1,7 @@
-"""`AdminCore`: the admin client as coroutines. `KafkaAdminClient` and its asyncio sibling are facades over it."""
+"""`AdminCore`: the admin client as coroutines.
+
+`KafkaAdminClient` and the asyncio admin client are facades over it.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ class AdminCore(
     UserAdmin,
     DelegationTokenAdmin,
 ):
-    """The admin client: one module per family of requests, one `AdminRouting` under them.
+    """The admin client, with one module per family of requests.
 
-    core = AdminCore(ClientConfig(ADMIN, bootstrap_servers="localhost:9092"))
-    await core.start()
-    await core.create_topics({"orders": {"num_partitions": 6}})
-    await core.close()
+        core = AdminCore(ClientConfig(ADMIN, bootstrap_servers="localhost:9092"))
+        await core.start()
+        await core.create_topics({"orders": {"num_partitions": 6}})
+        await core.close()
 
-    Every method raises KafkaError: what a broker said, KafkaConnectionError and its like when the call's time is over
-    without an answer, IllegalStateError after close().
+    All methods raise KafkaError: the broker's error, KafkaConnectionError or a similar one when the call's time ends
+    without a response, IllegalStateError after close().
     """

@@ -41,7 +41,7 @@ class DelegationToken(NamedTuple):
 
 
 class DelegationTokenAdmin(AdminRouting):
-    """The part of the admin client about delegation tokens. Errors are raised."""
+    """The admin client's calls for delegation tokens. Errors are raised."""
 
     async def create_delegation_token(
         self,
@@ -49,7 +49,10 @@ class DelegationTokenAdmin(AdminRouting):
         max_lifetime_ms: int = AS_THE_BROKER_SAYS,
         owner: str | None = None,
     ) -> DelegationToken:
-        """A token of the client's own principal, or of another owner (Kafka 3.3)."""
+        """Creates a token of the client's principal or of another owner.
+
+        Another owner needs Kafka 3.3.
+        """
         request_class = CreateDelegationTokenRequest
         wanted = list(renewers)
         kind, name = (None, None) if owner is None else _principal(owner)
@@ -76,17 +79,20 @@ class DelegationTokenAdmin(AdminRouting):
         )
 
     async def renew_delegation_token(self, hmac: bytes, renew_period_ms: int = AS_THE_BROKER_SAYS) -> int:
-        """When the token expires now, in ms since 1970."""
+        """Renews a token; returns its expiry time in ms since 1970."""
         response = await self._ask_plainly(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=renew_period_ms))
         return int(response.expiry_timestamp_ms)
 
     async def expire_delegation_token(self, hmac: bytes, expiry_time_period_ms: int = -1) -> int:
-        """When the token expires now, in ms since 1970; at once with a negative period."""
+        """Changes a token's expiry time; returns it in ms since 1970.
+
+        A negative period expires the token at once.
+        """
         request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_time_period_ms)
         return int((await self._ask_plainly(request)).expiry_timestamp_ms)
 
     async def describe_delegation_token(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
-        """The tokens that the client may see, of all owners or of those named."""
+        """The visible tokens of all owners, or of these."""
         request_class = DescribeDelegationTokenRequest
         wanted = None
         if owners is not None:
@@ -119,12 +125,12 @@ class DelegationTokenAdmin(AdminRouting):
 def _principal(text: str) -> tuple[str, str]:
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
-        raise IllegalArgumentError(f"{text!r} is no principal: TYPE:NAME is expected, such as User:alice")
+        raise IllegalArgumentError(f"{text!r} is not a principal (TYPE:NAME, such as User:alice)")
     return kind, name
 
 
 def _requester(token: Any) -> str:
-    """Before Kafka 3.3 a token's requester is its owner."""
+    """The requester of a token; before Kafka 3.3 it is the owner."""
     if not token.token_requester_principal_name:
         return f"{token.principal_type}:{token.principal_name}"
     return f"{token.token_requester_principal_type}:{token.token_requester_principal_name}"

@@ -24,19 +24,19 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 OLDEST_OF_GROUPS = 8
 NEWEST_BY_NAME = {"fetch": 9, "commit": 9}
-"""The newest versions that name topics; the next ones have ids, which an administrator's offsets do not need."""
+"""The newest versions with topic names; later ones have topic ids, which administration does not need."""
 
 
 class GroupOffsetAdmin(PartitionAdmin):
-    """The part of the admin client about committed offsets."""
+    """The admin client's calls for committed offsets."""
 
     async def list_group_offsets(
         self, group_specs: Mapping[str, Partitions] | Iterable[str] | str, require_stable: bool = False
     ) -> dict[str, Offsets]:
-        """{group: {partition: OffsetAndMetadata}}; the first error is raised.
+        """{group: {partition: OffsetAndMetadata}}. Raises the first error.
 
-        `group_specs`: {group: partitions, None for all that have an offset}, or groups, or one group. A partition that
-        was asked for and has no offset has offset -1. `require_stable`: wait while a transaction's offsets are pending.
+        `group_specs`: {group: partitions, None for all with an offset}, or groups, or one group. A requested partition
+        without an offset has offset -1. `require_stable`: wait while a transaction's offsets are pending.
         """
         if isinstance(group_specs, str):
             group_specs = [group_specs]
@@ -46,7 +46,7 @@ class GroupOffsetAdmin(PartitionAdmin):
             for group, partitions in specs.items()
         }
         if not wanted:
-            raise ValueError("group_specs names no group")
+            raise ValueError("group_specs contains no group")
         deadline = self.deadline()
 
         async def ask(node: int, groups: list[str]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class GroupOffsetAdmin(PartitionAdmin):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group_coordinator_id: int | None = None,
     ) -> dict[TopicPartition, type[KafkaError]]:
-        """Commits offsets for a group without members: {partition: NoError or the error's class}."""
+        """Commits offsets for a group without members: {partition: NoError or error class}."""
         if not offsets:
             return {}
         deadline = self.deadline()
@@ -100,11 +100,11 @@ class GroupOffsetAdmin(PartitionAdmin):
         offset_specs: Mapping[TopicPartition, int],
         group_coordinator_id: int | None = None,
     ) -> dict[TopicPartition, dict[str, Any]]:
-        """Commits other offsets for a group without members: {partition: {'error': class, 'offset': int}}.
+        """Resets offsets of a group without members: {partition: {'error': class, 'offset': int}}.
 
-        Each partition's target is an OffsetSpec (EARLIEST, LATEST, ...), an OffsetTimestamp (the first record not
-        older, ms), or an int, the offset itself. What lies outside of the log is taken to its nearer end, and where no
-        record is young enough it is the log's end.
+        Each partition's target is an OffsetSpec (EARLIEST, LATEST, ...), an OffsetTimestamp (the first record at or
+        after it, in ms), or an int (the offset). An offset outside the log becomes the nearer end of the log; a
+        timestamp after all records becomes the log end offset.
         """
         targets = await self.reset_targets(offset_specs)
         if not targets:
@@ -122,7 +122,7 @@ class GroupOffsetAdmin(PartitionAdmin):
         specs = {TopicPartition(*partition): spec for partition, spec in offset_specs.items()}
         for partition, spec in specs.items():
             if not isinstance(spec, int):
-                raise TypeError(f"{partition}: an OffsetSpec, an OffsetTimestamp or an offset is wanted, not {spec!r}")
+                raise TypeError(f"{partition}: expected an OffsetSpec, an OffsetTimestamp or an offset, not {spec!r}")
         earliest = await self.list_partition_offsets(dict.fromkeys(specs, ListOffsetsTimestamp.EARLIEST))
         latest = await self.list_partition_offsets(dict.fromkeys(specs, ListOffsetsTimestamp.LATEST))
         searched = await self.list_partition_offsets(
@@ -142,9 +142,9 @@ class GroupOffsetAdmin(PartitionAdmin):
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
     ) -> dict[TopicPartition, type[KafkaError]]:
-        """Deletes committed offsets of topics that no member subscribes to: {partition: NoError or the error's class}.
+        """Deletes committed offsets of unsubscribed topics: {partition: NoError or error class}.
 
-        An error of the whole group is raised (GroupIdNotFoundError, NonEmptyGroupError).
+        Raises an error of the whole group (GroupIdNotFoundError, NonEmptyGroupError).
         """
         topics = by_topic(TopicPartition(*each) for each in partitions)
         if not topics:
@@ -233,5 +233,5 @@ def _commit(group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) 
 
 
 def _wrong_coordinator(codes: Iterable[int]) -> KafkaError | None:
-    """The error after which the whole commit is sent again."""
+    """The error after which the whole commit is sent again, or None."""
     return next((error_for(code) for code in codes if code in WRONG_COORDINATOR), None)

@@ -52,7 +52,7 @@ OLDEST_WITH_REASON = 5
 
 
 class GroupState(StrEnum):
-    """The states of groups of both protocols (KIP-518, KIP-848)."""
+    """The states of groups of all protocols (KIP-518, KIP-848)."""
 
     UNKNOWN = "Unknown"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -77,8 +77,10 @@ class GroupType(StrEnum):
 
 @dataclass(frozen=True)
 class MemberToRemove:
-    """A member to remove from its group: by member id, or by group instance id (static members, Kafka 2.3).
-    `reason` goes into the broker's log."""
+    """A member to remove from its group.
+
+    By member id, or by group instance id (static members, Kafka 2.3). `reason` goes to the broker's log.
+    """
 
     member_id: str | None = None
     group_instance_id: str | None = None
@@ -86,7 +88,10 @@ class MemberToRemove:
 
 
 class MemberDescription(NamedTuple):
-    """A member of a group of consumers. What only the consumer protocol has is None (an empty tuple) otherwise."""
+    """A member of a group of consumers.
+
+    Fields that only the consumer protocol has are None (or an empty tuple) in classic groups.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -101,7 +106,7 @@ class MemberDescription(NamedTuple):
 
 
 class ConsumerGroupDescription(NamedTuple):
-    """A group of consumers, whatever its protocol."""
+    """A group of consumers, of either protocol."""
 
     group_id: str
     group_type: GroupType
@@ -115,7 +120,7 @@ class ConsumerGroupDescription(NamedTuple):
 
 
 class GroupAdmin(AdminRouting):
-    """The part of the admin client about groups and their members."""
+    """The admin client's calls for groups and their members."""
 
     async def list_groups(
         self,
@@ -123,9 +128,9 @@ class GroupAdmin(AdminRouting):
         states_filter: Iterable[GroupState | str] | None = None,
         types_filter: Iterable[GroupType | str] | None = None,
     ) -> list[dict[str, Any]]:
-        """[{group_id, protocol_type, group_state, group_type}] of all brokers, or of those named.
+        """[{group_id, protocol_type, group_state, group_type}] of all brokers, or of these.
 
-        `states_filter` needs Kafka 2.6, `types_filter` 3.8 (UnsupportedVersionError); the first error is raised.
+        `states_filter` needs Kafka 2.6, `types_filter` 3.8 (UnsupportedVersionError). Raises the first error.
         """
         states = [member_of(GroupState, each).value for each in states_filter or ()]
         types = [member_of(GroupType, each).value for each in types_filter or ()]
@@ -139,7 +144,7 @@ class GroupAdmin(AdminRouting):
 
         wanted = sorted(await self.brokers()) if broker_ids is None else list(broker_ids)
         found = await asyncio.gather(*(self.one(self.at_node(node), ask, deadline) for node in wanted))
-        # A group whose partition moves between two answers is in both.
+        # A group whose partition moves between two responses is in both.
         return list({group["group_id"]: group for groups in found for group in groups}.values())
 
     async def describe_groups(
@@ -148,11 +153,11 @@ class GroupAdmin(AdminRouting):
         group_coordinator_id: int | None = None,
         include_authorized_operations: bool = True,
     ) -> dict[str, dict[str, Any]]:
-        """{group: {error, group_id, group_state, protocol_type, protocol_data, members, authorized_operations}} by
-        DescribeGroups, which knows groups of the classic protocol; `describe_consumer_groups` knows both.
+        """Classic groups, by DescribeGroups. `describe_consumer_groups` handles both protocols.
 
-        Members' metadata and assignment are decoded to dicts where they are those of consumers. `error` is text or
-        None; what is no group's own error is raised.
+        {group: {error, group_id, group_state, protocol_type, protocol_data, members, authorized_operations}}. Metadata
+        and assignments of consumers are decoded to dicts. `error` is text or None; errors that do not belong to one
+        group are raised.
         """
         deadline = self.deadline()
 
@@ -168,8 +173,10 @@ class GroupAdmin(AdminRouting):
     async def describe_consumer_groups(
         self, group_ids: Iterable[str], include_authorized_operations: bool = False
     ) -> dict[str, ConsumerGroupDescription | KafkaError]:
-        """A description of each group, of whichever protocol, or its error. GroupIdNotFoundError for a group that is
-        not there."""
+        """A description of each group, of either protocol, or its error.
+
+        GroupIdNotFoundError for a group that does not exist.
+        """
         deadline = self.deadline()
         located = self.at_group(None, deadline)
 
@@ -199,7 +206,10 @@ class GroupAdmin(AdminRouting):
     async def describe_share_groups(
         self, group_ids: Iterable[str], include_authorized_operations: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """{group: ShareGroupDescribe's fields} of share groups (Kafka 4.1), `error` as of describe_groups."""
+        """{group: fields of ShareGroupDescribe} of share groups (Kafka 4.1).
+
+        `error` is as in describe_groups.
+        """
         deadline = self.deadline()
 
         async def ask(node: int, groups: list[str]) -> dict[str, Any]:
@@ -214,7 +224,7 @@ class GroupAdmin(AdminRouting):
         return {name: _with_error(group) for name, group in outcomes.items()}
 
     async def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
-        """Deletes groups without members, with their offsets: {group: 'OK' or the error's name}."""
+        """Deletes groups without members, with their offsets: {group: 'OK' or error name}."""
         deadline = self.deadline()
 
         async def ask(node: int, groups: list[str]) -> dict[str, Any]:
@@ -227,9 +237,9 @@ class GroupAdmin(AdminRouting):
     async def remove_group_members(
         self, group_id: str, members: Iterable[MemberToRemove], group_coordinator_id: int | None = None
     ) -> dict[str, type[KafkaError]]:
-        """Removes members from a group: {member id, or instance id where there is none: NoError or the error's class}.
+        """Removes members: {member id or group instance id: NoError or error class}.
 
-        Group instance ids need Kafka 2.3 (UnsupportedVersionError). An error of the whole group is raised.
+        Group instance ids need Kafka 2.3 (UnsupportedVersionError). Raises an error of the whole group.
         """
         wanted = list(members)
         if not wanted:
@@ -269,7 +279,7 @@ class GroupAdmin(AdminRouting):
         return results
 
     async def _classic(self, node: int, groups: list[str], operations: bool, deadline: Deadline) -> Any:
-        """DescribeGroups; brokers before Kafka 2.3 are not asked what the client may do."""
+        """Sends DescribeGroups. Authorized operations need Kafka 2.3."""
 
         def build(version: int) -> DescribeGroupsRequest:
             return DescribeGroupsRequest(groups=groups, include_authorized_operations=operations and version >= 3)
@@ -292,7 +302,7 @@ def _leave(group_id: str, members: list[MemberToRemove], version: int) -> LeaveG
 
 
 def _retried_error(group: Any) -> KafkaError | None:
-    """The error where it says that the coordinator has to be looked for, which is not the group's own."""
+    """The group's error if it requires another coordinator lookup, or None."""
     return error_of(group.error_code) if group.error_code in WRONG_COORDINATOR else None
 
 
@@ -317,7 +327,7 @@ def _group_dict(group: Any) -> dict[str, Any]:
 
 
 def _decoded(record: type[Record], data: bytes, protocol_type: str) -> Any:
-    """What a consumer wrote, None for other bytes."""
+    """A consumer's metadata or assignment as a record, None for other bytes."""
     if not data or protocol_type != CONSUMER:
         return None
     try:
@@ -330,8 +340,8 @@ def _classic_described(group: Any, node: int) -> ConsumerGroupDescription | Kafk
     if error := error_of(group.error_code, group.error_message):
         return error
     if group.group_state == GroupState.DEAD.value:
-        # Before version 6 this is how a group that is not there looks.
-        return error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group.group_id}.")
+        # Before version 6 a group that does not exist looks like this.
+        return error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} does not exist.")
     members = []
     for member in group.members:
         subscription = _decoded(ConsumerProtocolSubscription, member.member_metadata, group.protocol_type)

@@ -1,4 +1,7 @@
-"""`KafkaAdminClient`: administration of a cluster by blocking calls, with kafka-python's methods and more."""
+"""`KafkaAdminClient`: blocking administration of a cluster.
+
+It has kafka-python's methods and more.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[AdminCore, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[KafkaAdminClient, P], T]:
-    """A method that waits for the coroutine of the core's method of the same name, arguments and documentation."""
+    """A blocking method with the name, arguments and documentation of the core's."""
 
     @wraps(method)
     def call(self: KafkaAdminClient, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -36,15 +39,16 @@ def _blocking(
 
 
 class KafkaAdminClient:
-    """Administers a cluster. Owns a thread with an event loop and the connections; may be used by every thread.
+    """Administers a cluster. All threads may share one.
 
-    with KafkaAdminClient(bootstrap_servers="localhost:9092") as admin:
-        admin.create_topics({"orders": {"num_partitions": 6, "configs": {"retention.ms": "3600000"}}})
+    It owns a thread with an event loop, and the connections.
 
-    Keywords are those of kafka-python; Kafka's own keys come as a mapping: KafkaAdminClient({"client.id": "me"}).
-    The constructor returns when a broker has answered: NoBrokersAvailableError after bootstrap.timeout.ms.
-    Methods raise KafkaError; what is not answered within default.api.timeout.ms (or the timeout_ms given) fails with
-    the last reason.
+        with KafkaAdminClient(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics({"orders": {"num_partitions": 6, "configs": {"retention.ms": "3600000"}}})
+
+    Keywords are kafka-python's; Kafka's keys come in a mapping: KafkaAdminClient({"client.id": "me"}). The constructor
+    returns when a broker has responded: NoBrokersAvailableError after bootstrap.timeout.ms. Methods raise KafkaError; a
+    call without a response within default.api.timeout.ms (or its timeout_ms) fails with the last error.
     """
 
     def __init__(self, configs: Mapping[str, object] | None = None, **keywords: Unpack[AdminOptions]) -> None:
@@ -62,12 +66,12 @@ class KafkaAdminClient:
         self._finalizer = weakref.finalize(self, self._loop.stop)
 
     def close(self) -> None:
-        """Closes the connections; a second call does nothing."""
+        """Closes the connections. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
         try:
-            # After a fork the thread and the connections are the parent's.
+            # After a fork the thread and the connections belong to the parent.
             if not self._loop.foreign:
                 self._loop.run(self._core.close())
         finally:

@@ -1,4 +1,4 @@
-"""Log directories of brokers: what lies in them, and moves of replicas between those of one broker.
+"""Log directories of brokers: their contents, and moves of replicas between them.
 
 Served by: DescribeLogDirs, AlterReplicaLogDirs (each broker for itself).
 """
@@ -20,15 +20,16 @@ __all__ = ["LogDirAdmin"]
 
 
 class LogDirAdmin(AdminRouting):
-    """The part of the admin client about log directories."""
+    """The admin client's calls for log directories."""
 
     async def describe_log_dirs(
         self,
         topic_partitions: Mapping[str, Iterable[int]] | Iterable[str] | None = None,
         brokers: Iterable[int] | None = None,
     ) -> list[dict[str, Any]]:
-        """[{'broker', 'log_dirs': [{error_code, log_dir, topics, total_bytes, usable_bytes, is_cordoned}]}].
+        """The log directories of brokers, with their topics and sizes.
 
+        [{'broker', 'log_dirs': [{error_code, log_dir, topics, total_bytes, usable_bytes, is_cordoned}]}].
         `topic_partitions`: {topic: [partition]}, or topics, or None for all. `brokers`: all when None. An offline
         directory has its error_code; a broker's error is raised.
         """
@@ -50,9 +51,9 @@ class LogDirAdmin(AdminRouting):
     async def alter_replica_log_dirs(
         self, replica_assignments: Mapping[TopicPartitionReplica, str]
     ) -> dict[TopicPartitionReplica, type[KafkaError]]:
-        """Begins moves: {TopicPartitionReplica(topic, partition, broker_id): directory}.
+        """Starts moves: {TopicPartitionReplica(topic, partition, broker_id): directory}.
 
-        Returns {replica: NoError or the class of its error}. `describe_log_dirs` shows when a move is over.
+        Returns {replica: NoError or its error's class}. `describe_log_dirs` shows when a move is complete.
         """
         deadline = self.deadline()
         directories = {TopicPartitionReplica(*replica): path for replica, path in replica_assignments.items()}

@@ -1,4 +1,4 @@
-"""Partitions: offsets by time and place, leader elections, reassignments.
+"""Partitions: offsets by time and position, leader elections, reassignments.
 
 Served by: ListOffsets (leaders), ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments (controller).
 """
@@ -31,26 +31,29 @@ from kafkapy.types import IsolationLevel, ListOffsetsTimestamp, OffsetAndTimesta
 __all__ = ["ElectionType", "OffsetTimestamp", "PartitionAdmin"]
 
 CLIENT = -1
-"""The replica id of who is no replica."""
+"""The replica id of clients."""
 OLDEST_FOR = {
     ListOffsetsTimestamp.MAX_TIMESTAMP: 7,
     ListOffsetsTimestamp.EARLIEST_LOCAL: 8,
     ListOffsetsTimestamp.LATEST_TIERED: 9,
     ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The version of ListOffsets that brought each place."""
+"""The first ListOffsets version with each position."""
 OLDEST_WITH_TIMEOUT = 10
 
 
 class ElectionType(IntEnum):
-    """PREFERRED: the first replica becomes leader. UNCLEAN: any replica, where none in sync is left; loses records."""
+    """The kind of a leader election.
+
+    PREFERRED elects the first replica. UNCLEAN elects any replica when none is in sync, and loses records.
+    """
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class OffsetTimestamp(int):
-    """A timestamp in ms, where a plain int would mean an offset."""
+    """A timestamp in ms, where a plain int would be an offset."""
 
     __slots__ = ()
 
@@ -59,7 +62,7 @@ class OffsetTimestamp(int):
 
 
 class PartitionAdmin(TopicAdmin):
-    """The part of the admin client about partitions."""
+    """The admin client's calls for partitions."""
 
     async def list_partition_offsets(
         self,
@@ -67,17 +70,18 @@ class PartitionAdmin(TopicAdmin):
         isolation_level: IsolationLevel | str | int = IsolationLevel.READ_UNCOMMITTED,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """{partition: OffsetAndTimestamp} for {partition: OffsetSpec or a timestamp in ms}; the first error is raised.
+        """{partition: OffsetAndTimestamp}. Raises the first error.
 
-        EARLIEST and LATEST have timestamp -1. Where no record is as young as the timestamp the offset is -1.
-        MAX_TIMESTAMP needs Kafka 3.0, EARLIEST_LOCAL 3.4, LATEST_TIERED 3.9, EARLIEST_PENDING_UPLOAD 4.2
+        The specs are {partition: OffsetSpec or a timestamp in ms}. EARLIEST and LATEST have timestamp -1. A timestamp
+        after all records has offset -1. MAX_TIMESTAMP needs Kafka 3.0, EARLIEST_LOCAL 3.4, LATEST_TIERED 3.9,
+        EARLIEST_PENDING_UPLOAD 4.2
         (UnsupportedVersionError).
         """
         level = member_of(IsolationLevel, isolation_level)
         specs: dict[TopicPartition, int] = {}
         for partition, spec in topic_partition_specs.items():
             if not isinstance(spec, int):
-                raise TypeError(f"{partition}: an OffsetSpec or a timestamp in ms is expected, not {spec!r}")
+                raise TypeError(f"{partition}: expected an OffsetSpec or a timestamp in ms, not {spec!r}")
             specs[TopicPartition(*partition)] = int(ListOffsetsTimestamp(spec)) if spec < 0 else int(spec)
         deadline = self.deadline(timeout_ms)
 
@@ -108,10 +112,10 @@ class PartitionAdmin(TopicAdmin):
         timeout_ms: int | None = None,
         raise_errors: bool = True,
     ) -> ElectLeadersResult:
-        """Elects leaders of partitions: {topic: [partition]}, all partitions of topics, or all (None).
+        """Elects leaders of partitions: {topic: [partition]}, topics, or all (None).
 
-        Returns error_code and replica_election_results with topic and partition_result (partition_id,
-        error_code, error_message). With `raise_errors` the first error is raised, but for ElectionNotNeededError.
+        Returns error_code and replica_election_results with topic and partition_result (partition_id, error_code,
+        error_message). `raise_errors` raises the first error except ElectionNotNeededError.
         """
         kind = member_of(ElectionType, election_type)
         deadline = self.deadline(timeout_ms)
@@ -161,17 +165,17 @@ class PartitionAdmin(TopicAdmin):
         timeout_ms: int | None = None,
         allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, type[KafkaError] | None]:
-        """Gives partitions other replicas: {partition: broker ids, None to cancel what is under way}.
+        """Reassigns replicas: {partition: broker ids, None to cancel a reassignment}.
 
-        Returns {partition: None or the error's class}; an error of the whole is raised. Not to allow another
-        replication factor needs Kafka 4.1.
+        Returns {partition: None or the error's class}; raises an error of the whole request.
+        `allow_replication_factor_change=False` needs Kafka 4.1.
         """
         topics: dict[str, list[Any]] = {}
         for (topic, partition), replicas in reassignments.items():
             brokers = None if replicas is None else list(replicas)
             if brokers is not None and (not brokers or not all(isinstance(each, int) for each in brokers)):
                 raise ValueError(
-                    f"{topic}-{partition}: a list of broker ids that is not empty, or None to cancel, is expected"
+                    f"{topic}-{partition}: expected a non-empty list of broker ids, or None to cancel"
                 )
             topics.setdefault(topic, []).append(
                 AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=partition, replicas=brokers)
@@ -204,8 +208,10 @@ class PartitionAdmin(TopicAdmin):
         topic_partitions: Mapping[str, Iterable[int]] | Iterable[TopicPartition] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, dict[str, list[int]]]:
-        """{partition: {'replicas', 'adding_replicas', 'removing_replicas'}} of reassignments under way, of all
-        partitions or of those named."""
+        """{partition: {'replicas', 'adding_replicas', 'removing_replicas'}} of running reassignments.
+
+        All partitions by default.
+        """
         deadline = self.deadline(timeout_ms)
         topics = None
         if topic_partitions is not None:
@@ -226,7 +232,7 @@ class PartitionAdmin(TopicAdmin):
         }
 
     async def _numbers(self, topics: Mapping[str, Iterable[int]] | Iterable[str]) -> dict[str, list[int]]:
-        """Partition numbers by topic, all of them where only topics are named."""
+        """Partition numbers by topic; all numbers if only topics are given."""
         if isinstance(topics, Mapping):
             return {name: list(numbers) for name, numbers in topics.items()}
         numbers = {}

@@ -1,4 +1,4 @@
-"""Results that kafka-python gives as responses of the protocol: by name as there, and by index, as tuples."""
+"""Results for kafka-python's protocol responses: named tuples, by name and index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = [
 
 
 class TopicGrowth(NamedTuple):
-    """What became of more partitions for one topic; error_code 0 where it has them."""
+    """The result of create_partitions() for one topic; error_code 0 is success."""
 
     name: str
     error_code: int
@@ -22,14 +22,14 @@ class TopicGrowth(NamedTuple):
 
 
 class CreatePartitionsResult(NamedTuple):
-    """The answer to create_partitions()."""
+    """The result of create_partitions()."""
 
     throttle_time_ms: int
     results: list[TopicGrowth]
 
 
 class PartitionElection(NamedTuple):
-    """What became of the election for one partition."""
+    """The result of a leader election in one partition."""
 
     partition_id: int
     error_code: int
@@ -37,14 +37,14 @@ class PartitionElection(NamedTuple):
 
 
 class TopicElection(NamedTuple):
-    """The elections of one topic."""
+    """The leader elections of one topic."""
 
     topic: str
     partition_result: list[PartitionElection]
 
 
 class ElectLeadersResult(NamedTuple):
-    """The answer to elect_leaders()."""
+    """The result of elect_leaders()."""
 
     throttle_time_ms: int
     error_code: int

@@ -1,9 +1,8 @@
-"""How an admin client's requests find their broker, and when they are sent again.
+"""The routing and the retries of an admin client's requests.
 
-A call is about keys: topics, groups, partitions, or just one. `drive` asks a locator where each key is served, sends
-one request per broker, and goes round again with the keys whose answer was "not here" or "not now", until each has an
-outcome or the call's time (default.api.timeout.ms) is over. Source: AdminApiDriver and the NodeProviders of
-KafkaAdminClient.
+A call has keys: topics, groups, partitions, or just one. `drive` asks a locator for the broker of each key, sends one
+request per broker, and repeats this for keys whose response was "not here" or "not now", until each key has an outcome
+or the call's time (default.api.timeout.ms) is over. Source: AdminApiDriver and the NodeProviders of KafkaAdminClient.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Locate = Callable[[Sequence[K], bool], Awaitable[Mapping[K, int | KafkaError]]]
-"""(keys, whether an earlier answer was wrong) -> the broker of each key, or why it has none."""
+"""(keys, whether an earlier location was wrong) -> the broker of each key, or its error."""
 Ask = Callable[[int, list[K]], Awaitable[Mapping[K, V | KafkaError]]]
 """(broker, its keys) -> the outcome of each key."""
 
@@ -51,7 +50,7 @@ TRANSPORT: Final = (
     RequestTimedOutError,
     StaleMetadataError,
 )
-"""The request did not get through, so the broker said nothing about it."""
+"""Errors of requests that reached no broker."""
 
 RETRIED: Final = frozenset(
     {
@@ -68,18 +67,18 @@ RETRIED: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""What a broker says when the request went to the wrong one or came too early. Other retriable errors, such as an
-unknown topic, are the caller's to know of at once."""
+"""The errors of a wrong broker or a too early request. Other retriable errors, such as an unknown topic, go to the
+caller at once."""
 
 
 WRONG_COORDINATOR: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""Of these, what is said of a coordinator: it has to be looked for anew, or waited for."""
+"""The retried errors of coordinators: look up the coordinator again, or wait."""
 
 
 class Deadline:
-    """When a call gives up. Milliseconds."""
+    """The deadline of a call, in ms."""
 
     __slots__ = ("_at",)
 
@@ -88,12 +87,15 @@ class Deadline:
 
     @property
     def left_ms(self) -> int:
-        """Not below 0."""
+        """Milliseconds left, not below 0."""
         return max(0, int((self._at - time.monotonic()) * 1000))
 
 
 class AdminRouting:
-    """Owns the network of one admin client. Used on the loop's thread only."""
+    """Owns the network of one admin client.
+
+    Used on the loop's thread only.
+    """
 
     network: NetworkClient
     lookup: CoordinatorLookup
@@ -103,7 +105,7 @@ class AdminRouting:
         self._started = False
 
     async def start(self) -> None:
-        """Connects to the cluster. NoBrokersAvailableError when no bootstrap server answers in time."""
+        """Connects to the cluster. NoBrokersAvailableError when no bootstrap server responds in time."""
         self.network = NetworkClient(self.config)
         self.lookup = CoordinatorLookup(self.network, own_connections=False)
         self._started = True
@@ -114,7 +116,7 @@ class AdminRouting:
             raise
 
     async def close(self) -> None:
-        """Closes the connections; a second call does nothing."""
+        """Closes the connections. A second call does nothing."""
         if self._started:
             self._started = False
             self.lookup.close()
@@ -123,13 +125,16 @@ class AdminRouting:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def deadline(self, timeout_ms: float | None = None) -> Deadline:
-        """Of a call that was given this time, or none of its own. IllegalStateError when the client is closed."""
+        """The deadline of a call; the default is default.api.timeout.ms.
+
+        IllegalStateError when the client is closed.
+        """
         if not self._started:
             raise IllegalStateError("The admin client is closed.")
         return Deadline(self.config["default.api.timeout.ms"] if timeout_ms is None else timeout_ms)
 
     def request_ms(self, deadline: Deadline) -> int:
-        """How long one request may take."""
+        """The timeout of one request in ms."""
         limit_ms: int = self.config["request.timeout.ms"]
         return max(1, min(limit_ms, deadline.left_ms))
 
@@ -138,7 +143,7 @@ class AdminRouting:
     async def send(
         self, node: int, request: Request, deadline: Deadline, *, low: int = 0, high: int | None = None
     ) -> Any:
-        """The response of one broker. `low` and `high`: the versions that can say what the request says."""
+        """The response of one broker. `low` and `high` limit the version."""
         return await self.send_built(node, type(request), lambda _: request, deadline, low=low, high=high)
 
     async def send_built(
@@ -151,7 +156,7 @@ class AdminRouting:
         low: int = 0,
         high: int | None = None,
     ) -> Any:
-        """The same for a request that is built otherwise for older versions. UnsupportedVersionError."""
+        """As `send`, for a request whose fields depend on the version. UnsupportedVersionError."""
         return await self.network.send(
             node,
             RequestOf(api, build),
@@ -163,7 +168,10 @@ class AdminRouting:
     async def drive(
         self, keys: Iterable[K], locate: Locate[K], ask: Ask[K, V], deadline: Deadline
     ) -> dict[K, V | KafkaError]:
-        """The outcome of every key, in the order of the keys. Never raises a KafkaError of a key."""
+        """The outcome of each key, in the order of the keys.
+
+        It never raises a key's KafkaError.
+        """
         wanted = list(dict.fromkeys(keys))
         outcomes: dict[K, V | KafkaError] = {}
         backoff = Backoff(self.config["retry.backoff.ms"], self.config["retry.backoff.max.ms"])
@@ -179,7 +187,7 @@ class AdminRouting:
         return {key: outcomes[key] for key in wanted}
 
     async def one(self, locate: Locate[None], ask: Callable[[int], Awaitable[V]], deadline: Deadline) -> V:
-        """The outcome of a call that goes to one broker as a whole. KafkaError."""
+        """The outcome of a call to one broker. KafkaError."""
 
         async def ask_it(node: int, _: list[None]) -> dict[None, V | KafkaError]:
             return {None: await ask(node)}
@@ -211,7 +219,7 @@ class AdminRouting:
                 outcomes.update(dict.fromkeys(served, error))
                 return
             for key in served:
-                silent = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"Broker {node} did not say what became of {key}.")
+                silent = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"Broker {node} returned no result for {key}.")
                 outcomes[key] = answers.get(key, silent)
 
         await asyncio.gather(*(ask_node(node, served) for node, served in by_node.items()))
@@ -220,11 +228,11 @@ class AdminRouting:
     # --- locators -------------------------------------------------------------------------------------------------
 
     async def anywhere(self, keys: Sequence[K], _again: bool) -> dict[K, int | KafkaError]:
-        """Any broker will do."""
+        """Any broker."""
         return dict.fromkeys(keys, self.network.least_loaded_node())
 
     async def at_controller(self, keys: Sequence[K], again: bool) -> dict[K, int | KafkaError]:
-        """The controller, or with KRaft the broker that forwards to it."""
+        """The controller; with KRaft, the broker that forwards to it."""
         cluster = self.network.cluster
         if again or cluster.controller_id < 0:
             await cluster.refresh()
@@ -233,7 +241,7 @@ class AdminRouting:
         return dict.fromkeys(keys, cluster.controller_id)
 
     def at_node(self, node: int) -> Locate[Any]:
-        """That broker. Its keys fail when the cluster has no such broker."""
+        """One broker; its keys fail when the cluster does not have it."""
 
         async def locate(keys: Sequence[K], again: bool) -> dict[K, int | KafkaError]:
             known = self.network.cluster.brokers()
@@ -264,13 +272,16 @@ class AdminRouting:
         return locate
 
     def at_group(self, coordinator: int | None, deadline: Deadline) -> Locate[str]:
-        """That broker, or the coordinator of each group where none is given."""
+        """The given broker, or the coordinator of each group."""
         if coordinator is not None:
             return self.at_node(coordinator)
         return self.at_coordinators(CoordinatorType.GROUP, deadline)
 
     def at_leaders(self, deadline: Deadline) -> Locate[TopicPartition]:
-        """The leader of each partition. A partition that is not known is looked for once more: it may be new."""
+        """The leader of each partition.
+
+        An unknown partition is looked up a second time, because it may be new.
+        """
 
         async def locate(keys: Sequence[TopicPartition], again: bool) -> dict[TopicPartition, int | KafkaError]:
             partitions: dict[TopicPartition, int | KafkaError] = {}
@@ -286,7 +297,7 @@ class AdminRouting:
         return locate
 
     async def topic_metadata(self, topics: Collection[str], deadline: Deadline) -> dict[str, Any]:
-        """MetadataResponse.Topic by name, asked of any broker just now; nothing is created. KafkaError."""
+        """MetadataResponse.Topic by name, from any broker; creates no topics. KafkaError."""
         request = MetadataRequest(
             topics=[MetadataRequest.Topic(name=topic) for topic in sorted(topics)], allow_auto_topic_creation=False
         )
@@ -294,13 +305,13 @@ class AdminRouting:
         return {topic.name: topic for topic in response.topics}
 
     async def brokers(self) -> dict[int, Any]:
-        """The brokers that are alive, asked just now. KafkaError."""
+        """The live brokers, from new metadata. KafkaError."""
         await self.network.cluster.refresh()
         return self.network.cluster.brokers()
 
 
 def raise_first(outcomes: Mapping[K, V | KafkaError]) -> dict[K, V]:
-    """The outcomes when none is an error; else raises the first error."""
+    """The outcomes without errors; raises the first error."""
     for outcome in outcomes.values():
         if isinstance(outcome, KafkaError):
             raise outcome

@@ -1,4 +1,4 @@
-"""How answers are shown: messages as dicts, bit fields as names, errors as kafka-python shows them."""
+"""The form of results: dicts, names of bits, texts of errors."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ __all__ = [
 ]
 
 OK = "OK"
-"""What stands in results by name where all went well."""
+"""The successful outcome in results by name."""
 NOT_TOLD = -(2**31)
-"""Authorized operations that were not asked for, or are not known."""
+"""The value of authorized operations that are unknown or were not requested."""
 
 E = TypeVar("E", bound=enum.Enum)
 
 
 def as_dict(message: Struct, *without: str) -> dict[str, Any]:
-    """The fields of a message and of all structs in it by name; uuids as text (None for the null one), bytes as text
-    with escapes."""
+    """The fields of a message and its structs by name.
+
+    uuids are text (None for the null one), bytes are text with escapes.
+    """
     return {
         field.name: _plain(getattr(message, field.name)) for field in type(message)._fields if field.name not in without
     }
@@ -54,19 +56,25 @@ def _plain(value: Any) -> Any:
 
 
 def operation_names(bits: int) -> list[str] | None:
-    """The names of the ACL operations in a bit field, None where the broker did not tell."""
+    """The names of the ACL operations in a bit field, or None.
+
+    None: the broker did not return them.
+    """
     if bits == NOT_TOLD:
         return None
     return [each.name for each in AclOperation if each > AclOperation.ALL and bits >> each & 1]
 
 
 def error_type(code: int) -> type[KafkaError]:
-    """The class of a code, `NoError` for 0: what stands in results by partition."""
+    """The error class of a code; `NoError` for 0."""
     return error_class(code) if code else NoError
 
 
 def error_of(code: int, message: str | None = None) -> KafkaError | None:
-    """The error of a code, None for 0; without a message of the broker's it has its own."""
+    """The error of a code, None for 0.
+
+    The default message is the error's own.
+    """
     return error_for(code, message or None) if code else None
 
 
@@ -79,24 +87,27 @@ def checked(response: Any) -> Any:
 
 
 def error_text(code: int, message: str | None = None) -> str | None:
-    """What stands as text in results: the error's name and sentence; None for 0."""
+    """The error's name and sentence as text, None for 0."""
     error = error_of(code, message)
     return None if error is None else f"{type(error).__name__}: {error}"
 
 
 def member_of(kind: type[E], value: object) -> E:
-    """A member from itself, its value, or its name in any case and with - for _. ValueError says what there is."""
+    """An enum member from itself, its value, or its name.
+
+    Names are accepted in any case, and with - for _. ValueError with the names for other values.
+    """
     if isinstance(value, kind):
         return value
     folded = str(value).strip().replace("-", "_").replace("_", "").lower()
     for member in kind:
         if member.value == value or folded in (member.name.replace("_", "").lower(), str(member.value).lower()):
             return member
-    raise ValueError(f"{value!r} is no {kind.__name__}: one of {', '.join(each.name for each in kind)} is expected")
+    raise ValueError(f"{value!r} is not a {kind.__name__}: expected one of {', '.join(each.name for each in kind)}")
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers by topic, in the order given."""
+    """Partition numbers by topic, in the given order."""
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         topics[topic].append(partition)
@@ -106,7 +117,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def partitions_argument(
     partitions: Mapping[str, Iterable[int]] | Iterable[TopicPartition],
 ) -> list[TopicPartition]:
-    """TopicPartitions from a {topic: [partition]} dict or from themselves (any (topic, partition) pairs)."""
+    """TopicPartitions from a {topic: [partition]} dict or from (topic, partition) pairs."""
     if isinstance(partitions, Mapping):
         return [TopicPartition(topic, each) for topic, numbers in partitions.items() for each in numbers]
     return [TopicPartition(*each) for each in partitions]

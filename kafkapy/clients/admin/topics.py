@@ -1,4 +1,4 @@
-"""Topics: list, describe, create, delete, more partitions, deletion of records.
+"""Topics: list, describe, create, delete, add partitions, delete records.
 
 Served by: CreateTopics, DeleteTopics, CreatePartitions (controller), Metadata, DescribeTopicPartitions (any broker),
 DeleteRecords (leaders).
@@ -29,15 +29,17 @@ __all__ = ["NewPartitions", "NewTopic", "TopicAdmin"]
 TopicNames = Iterable[str | UUID]
 LOOK_AGAIN_S = 0.1
 OLDEST_WITH_DEFAULTS = 4
-"""The first version of CreateTopics in which -1 partitions or replicas stand for the broker's defaults (KIP-464)."""
+"""The first CreateTopics version with defaults of the broker for -1 partitions or replicas (KIP-464)."""
 DEFAULT_READY_MS = 10_000
-"""How long wait_for_topics waits when nothing is said."""
+"""The default timeout of wait_for_topics in ms."""
 
 
 @dataclass
 class NewTopic:
-    """A topic to create. -1 partitions or replicas: as the broker's defaults say, or as `replica_assignments` has
-    them: {partition: [broker ids, the preferred leader first]}.
+    """A topic to create.
+
+    -1 partitions or replicas mean the broker's defaults, or the numbers in `replica_assignments`: {partition: [broker
+    ids, the preferred leader first]}.
     """
 
     name: str
@@ -49,30 +51,34 @@ class NewTopic:
 
 @dataclass
 class NewPartitions:
-    """How many partitions a topic is to have, and the brokers of each new one where the cluster is not to choose."""
+    """A topic's new total number of partitions, and optionally the new replicas.
+
+    `new_assignments` has the broker ids of each new partition; None: the cluster chooses.
+    """
 
     total_count: int
     new_assignments: list[list[int]] | None = None
 
 
 class TopicAdmin(AdminRouting):
-    """The part of the admin client about topics."""
+    """The admin client's calls for topics."""
 
     async def list_topics(self) -> list[str]:
-        """The names of all topics the client may see, internal ones too."""
+        """The names of all visible topics, including internal ones."""
         return [topic["name"] for topic in (await self.cluster_metadata(None))["topics"]]
 
     async def describe_topics(self, topics: TopicNames | None = None) -> list[dict[str, Any]]:
-        """A dict per topic: error_code, name, topic_id, is_internal, partitions (partition_index, leader_id,
-        leader_epoch, replica_nodes, isr_nodes, offline_replicas, error_code), authorized_operations.
+        """A dict per topic. `topics`: names and ids (uuid.UUID), None for all.
 
-        `topics`: names and ids (uuid.UUID), None for all. A topic that is not there has its error_code set.
+        Fields: error_code, name, topic_id, is_internal, partitions (partition_index, leader_id, leader_epoch,
+        replica_nodes, isr_nodes, offline_replicas, error_code), authorized_operations. A topic that does not exist has
+        an error_code.
         """
         found: list[dict[str, Any]] = (await self.cluster_metadata(topics))["topics"]
         return found
 
     async def cluster_metadata(self, topics: TopicNames | None) -> dict[str, Any]:
-        """A MetadataResponse as a dict; [] for no topics, None for all."""
+        """A MetadataResponse as a dict; [] requests no topics, None all."""
         deadline = self.deadline()
         wanted = None if topics is None else list(topics)
 
@@ -93,8 +99,10 @@ class TopicAdmin(AdminRouting):
     async def describe_topic_partitions(
         self, topics: Iterable[str], response_partition_limit: int = 2000, cursor: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """{'topics': [...], 'next_cursor': None or {'topic_name', 'partition_index'}}: one page, with the eligible
-        leader replicas of KIP-966. UnsupportedVersionError before Kafka 3.7.
+        """One page of topics with eligible leader replicas (KIP-966).
+
+        {'topics': [...], 'next_cursor': None or {'topic_name', 'partition_index'}}. UnsupportedVersionError before
+        Kafka 3.7.
         """
         deadline = self.deadline()
         request = DescribeTopicPartitionsRequest(
@@ -123,18 +131,19 @@ class TopicAdmin(AdminRouting):
         raise_errors: bool = True,
         wait_for_metadata: bool = False,
     ) -> dict[str, Any]:
-        """Creates topics: names, `NewTopic`s, or {name: {num_partitions, replication_factor, assignments, configs}}.
+        """Creates topics: names, `NewTopic`s, or {name: {...}}.
 
-        Returns {'topics': [a dict per topic]} with name, topic_id, error_code, error_message, num_partitions,
-        replication_factor, and configs where the broker tells them. With `raise_errors` the first topic's error is
-        raised. UnsupportedVersionError where a broker's defaults are wanted before Kafka 2.4. `wait_for_metadata`
-        returns when every partition has a leader that the cluster knows of.
+        The keys of {name: {...}} are num_partitions, replication_factor, assignments and configs. Returns {'topics': [a
+        dict per topic]} with name, topic_id, error_code, error_message, num_partitions, replication_factor, and configs
+        if the broker returns them. `raise_errors` raises the first topic's error. UnsupportedVersionError for a
+        broker's defaults before Kafka 2.4. `wait_for_metadata` returns when all partitions have a leader in the
+        cluster's metadata.
         """
         if validate_only and wait_for_metadata:
             raise ValueError("validate_only and wait_for_metadata exclude each other")
         wanted = {topic.name: topic for topic in map(_creation, _new_topics(new_topics))}
         if not wanted:
-            raise ValueError("new_topics names no topic")
+            raise ValueError("new_topics contains no topic")
         deadline = self.deadline(timeout_ms)
         low = OLDEST_WITH_DEFAULTS if any(map(_has_defaults, wanted.values())) else 1 if validate_only else 0
 
@@ -154,8 +163,10 @@ class TopicAdmin(AdminRouting):
         return {"topics": topics}
 
     async def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: int = DEFAULT_READY_MS) -> None:
-        """Returns when each topic is known and each of its partitions has a leader. KafkaTimeoutError names those
-        that are not ready."""
+        """Returns when all partitions of the topics have a leader.
+
+        KafkaTimeoutError with the topics that are not ready.
+        """
         names = list(topic_names)
         if not names:
             return
@@ -180,8 +191,7 @@ class TopicAdmin(AdminRouting):
     ) -> dict[str, Any]:
         """Deletes topics by name or by id (uuid.UUID; Kafka 2.8 and newer).
 
-        Returns {'topics': [{name, topic_id, error_code, error_message}]}. With `raise_errors` the first error is
-        raised.
+        Returns {'topics': [{name, topic_id, error_code, error_message}]}. `raise_errors` raises the first error.
         """
         wanted = list(topics)
         ids = [each for each in wanted if isinstance(each, UUID)]
@@ -212,11 +222,10 @@ class TopicAdmin(AdminRouting):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> CreatePartitionsResult:
-        """Gives topics more partitions: {topic: total count}, or {topic: NewPartitions}, or
-        {topic: {'count': total, 'assignments': [[broker ids] per new partition]}}.
+        """Adds partitions to topics: {topic: total count}, or {topic: NewPartitions}.
 
-        Returns `results` with name, error_code and error_message of each. With `raise_errors` the first error is
-        raised.
+        Or {topic: {'count': total, 'assignments': [[broker ids] per new partition]}}. Returns `results` with name,
+        error_code and error_message of each. `raise_errors` raises the first error.
         """
         wanted = {name: _growth(name, value) for name, value in topic_partitions.items()}
         deadline = self.deadline(timeout_ms)
@@ -242,10 +251,10 @@ class TopicAdmin(AdminRouting):
         timeout_ms: int | None = None,
         partition_leader_id: int | None = None,
     ) -> dict[TopicPartition, dict[str, Any]]:
-        """Deletes the records below the given offset of each partition; -1 stands for the high watermark.
+        """Deletes the records below an offset in each partition.
 
-        Returns {partition: {partition_index, low_watermark, error_code}}; raises the first partition's error.
-        `partition_leader_id`: the broker to ask instead of each partition's leader.
+        -1 is the high watermark. Returns {partition: {partition_index, low_watermark, error_code}}; raises the first
+        partition's error. `partition_leader_id`: the broker to send to instead of each partition's leader.
         """
         deadline = self.deadline(timeout_ms)
         offsets = {TopicPartition(*key): offset for key, offset in records_to_delete.items()}
@@ -295,7 +304,7 @@ def _new_topics(given: Mapping[str, Mapping[str, Any]] | Iterable[str | NewTopic
         known = {"num_partitions", "replication_factor", "assignments", "configs"}
         for name, data in given.items():
             if unknown := set(data) - known:
-                raise ValueError(f"topic {name}: {', '.join(sorted(unknown))} is none of {', '.join(sorted(known))}")
+                raise ValueError(f"topic {name}: {', '.join(sorted(unknown))} is not one of {', '.join(sorted(known))}")
             yield NewTopic(
                 name,
                 data.get("num_partitions", -1),
@@ -306,7 +315,7 @@ def _new_topics(given: Mapping[str, Mapping[str, Any]] | Iterable[str | NewTopic
         return
     for each in given:
         if not isinstance(each, (str, NewTopic)):
-            raise TypeError(f"a topic is a name or a NewTopic, not {each!r}")
+            raise TypeError(f"a topic must be a name or a NewTopic, not {each!r}")
         yield NewTopic(each) if isinstance(each, str) else each
 
 
@@ -368,7 +377,7 @@ def _sent_again(error: KafkaError) -> bool:
 
 
 def _answers(items: Iterable[Any]) -> dict[str, Any]:
-    """By name: the item, or the error after which it is sent again."""
+    """The results by name; errors for topics that are sent again."""
     answers: dict[str, Any] = {}
     for item in items:
         error = error_of(item.error_code, item.error_message)
@@ -377,7 +386,10 @@ def _answers(items: Iterable[Any]) -> dict[str, Any]:
 
 
 def _items(outcomes: Mapping[Any, Any], raise_errors: bool, kind: str) -> list[Any]:
-    """The items of all outcomes. What never got an answer is raised always, an item's error where that is asked."""
+    """The results of all outcomes. A topic without a result always raises.
+
+    `raise_errors` raises the error of a result, too.
+    """
     items = list(raise_first(outcomes).values())
     for key, item in outcomes.items():
         if raise_errors and item.error_code:
@@ -395,7 +407,7 @@ def _records_error(topic: str, partition: Any) -> KafkaError | None:
 
 def _not_ready(topic: Mapping[str, Any] | None) -> str | None:
     if topic is None:
-        return "the cluster does not tell of it"
+        return "it is not in the metadata"
     if topic["error_code"]:
         return str(error_for(topic["error_code"]))
     if not topic["partitions"]:

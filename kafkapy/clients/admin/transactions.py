@@ -1,4 +1,4 @@
-"""Transactions: list, describe, fence, find and abort those that hang (KIP-664).
+"""Transactions: list, describe, fence, and find and abort hanging ones (KIP-664).
 
 Served by: ListTransactions (every broker), DescribeTransactions, InitProducerId (the id's coordinator),
 DescribeProducers, WriteTxnMarkers (leaders). Source: org.apache.kafka.tools.TransactionsCommand and the handlers of
@@ -36,13 +36,13 @@ __all__ = [
 ]
 
 DEFAULT_MAX_TIMEOUT_MS = 900_000
-"""transaction.max.timeout.ms where the broker was told nothing else."""
+"""The default of transaction.max.timeout.ms."""
 SLACK_MS = 5 * 60_000
-"""How long after the longest timeout a transaction still counts as one that its coordinator is about to end."""
+"""Milliseconds after the longest timeout in which a coordinator may still end a transaction."""
 PARTITIONS_AT_ONCE = 500
 NO_PRODUCER = -1
 FENCING_TIMEOUT_MS = 60_000
-"""For how long the producer that takes the place of the fenced one could have a transaction; it never begins one."""
+"""The transaction timeout of a fencing producer in ms; it never begins a transaction."""
 
 
 class TransactionState(StrEnum):
@@ -67,7 +67,7 @@ OPEN_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, Transa
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id as its coordinator lists it."""
+    """A transactional id in a coordinator's list."""
 
     transactional_id: str
     producer_id: int
@@ -75,7 +75,10 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """A transactional id as its coordinator has it; times in ms, the start -1 where no transaction is open."""
+    """A transactional id of a coordinator. Times are in ms.
+
+    The start time is -1 without an open transaction.
+    """
 
     coordinator_id: int
     state: TransactionState
@@ -87,7 +90,10 @@ class TransactionDescription(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """A producer as a partition's leader has it; the last fields are -1 where it has no open transaction."""
+    """A producer's state at a partition's leader.
+
+    The last two fields are -1 without an open transaction.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -98,13 +104,13 @@ class ProducerState(NamedTuple):
 
 
 class PartitionProducerState(NamedTuple):
-    """The producers that a partition remembers."""
+    """The active producers of a partition."""
 
     active_producers: list[ProducerState]
 
 
 class AbortTransactionSpec(NamedTuple):
-    """Which producer's transaction is to be aborted in which partition."""
+    """A producer and partition whose transaction is to be aborted."""
 
     topic_partition: TopicPartition
     producer_id: int
@@ -113,17 +119,17 @@ class AbortTransactionSpec(NamedTuple):
 
 
 class HangingTransaction(NamedTuple):
-    """A transaction that is open in a partition, though no coordinator is going to end it there."""
+    """An open transaction in a partition that no coordinator will end."""
 
     topic_partition: TopicPartition
     producer: ProducerState
     transactional_id: str | None
     duration_ms: int
-    """Since the producer's last record."""
+    """Milliseconds since the producer's last record."""
 
 
 class TransactionAdmin(PartitionAdmin):
-    """The part of the admin client about transactions."""
+    """The admin client's calls for transactions."""
 
     async def list_transactions(
         self,
@@ -133,10 +139,10 @@ class TransactionAdmin(PartitionAdmin):
         duration_filter_ms: int | None = None,
         transactional_id_pattern: str | None = None,
     ) -> dict[int, list[TransactionListing]]:
-        """{broker: [TransactionListing]} of the ids that each broker coordinates; filters are and-ed.
+        """{broker: [TransactionListing]} of the ids that each broker coordinates.
 
-        `duration_filter_ms` (open for longer than that) needs Kafka 3.8, `transactional_id_pattern` (RE2) 4.1:
-        UnsupportedVersionError.
+        All filters apply. `duration_filter_ms` (open for longer than that) needs Kafka 3.8, `transactional_id_pattern`
+        (RE2) 4.1: UnsupportedVersionError.
         """
         states = [member_of(TransactionState, each).value for each in state_filters or ()]
         request = ListTransactionsRequest(
@@ -160,13 +166,16 @@ class TransactionAdmin(PartitionAdmin):
         return dict(zip(wanted, found, strict=True))
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """{transactional id: TransactionDescription}; the first error is raised (TransactionalIdNotFoundError)."""
+        """{transactional id: TransactionDescription}. Raises the first error (TransactionalIdNotFoundError)."""
         return raise_first(await self._describe(transactional_ids))
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, PartitionProducerState]:
-        """{partition: PartitionProducerState} of the leaders, or of one replica; the first error is raised."""
+        """{partition: PartitionProducerState} of the leaders, or of one replica.
+
+        Raises the first error.
+        """
         deadline = self.deadline()
 
         async def ask(node: int, served: list[TopicPartition]) -> dict[TopicPartition, Any]:
@@ -189,8 +198,11 @@ class TransactionAdmin(PartitionAdmin):
         return raise_first(await self.drive(wanted, locate, ask, deadline))
 
     async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
-        """Writes the marker that ends a producer's transaction in one partition. InvalidProducerEpochError when the
-        producer has gone on meanwhile; TransactionCoordinatorFencedError when its coordinator has."""
+        """Writes the abort marker of a producer's transaction in one partition.
+
+        InvalidProducerEpochError when the producer has moved on to another epoch; TransactionCoordinatorFencedError
+        when its coordinator has.
+        """
         deadline = self.deadline()
         partition = TopicPartition(*spec.topic_partition)
         marker_class = WriteTxnMarkersRequest.Marker
@@ -218,8 +230,10 @@ class TransactionAdmin(PartitionAdmin):
         raise_first(await self.drive([partition], self.at_leaders(deadline), ask, deadline))
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """{transactional id: (producer id, producer epoch)} after the producer of each id was fenced and its open
-        transaction aborted; the first error is raised."""
+        """Fences producers and aborts their open transactions.
+
+        {transactional id: (producer id, producer epoch)}. Raises the first error.
+        """
         deadline = self.deadline()
 
         async def ask(node: int, ids: list[str]) -> dict[str, Any]:
@@ -245,10 +259,10 @@ class TransactionAdmin(PartitionAdmin):
     async def find_hanging_transactions(
         self, broker_ids: Iterable[int] | None = None, max_transaction_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS
     ) -> list[dict[str, Any]]:
-        """Transactional ids whose transaction has been open for longer than that and five minutes:
-        [{transactional_id, producer_id, producer_epoch, state, age_ms, coordinator_id, topic_partitions}].
+        """Transactional ids whose transaction exceeds the timeout by five minutes.
 
-        As in kafka-python. `find_hanging_producers` finds what coordinators have lost sight of as well.
+        [{transactional_id, producer_id, producer_epoch, state, age_ms, coordinator_id, topic_partitions}]. As in
+        kafka-python. `find_hanging_producers` also finds transactions that no coordinator knows.
         """
         listed = await self.list_transactions(broker_ids)
         ids = sorted({each.transactional_id for listings in listed.values() for each in listings})
@@ -275,11 +289,11 @@ class TransactionAdmin(PartitionAdmin):
         broker_id: int | None = None,
         max_transaction_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS,
     ) -> list[HangingTransaction]:
-        """Transactions that are open in a partition since longer ago than that and five minutes, and that no
-        coordinator is going to end there: nobody knows the producer, or its transaction is without the partition.
+        """Open transactions of partitions that no coordinator will end.
 
-        `partitions`: all when None; `broker_id`: those with a replica there, as that replica has them.
-        Source: kafka-transactions.sh find-hanging.
+        They have been open for `max_transaction_timeout_ms` and five minutes, and either no coordinator knows the
+        producer, or its transaction does not contain the partition. `partitions`: all when None; `broker_id`: the
+        partitions with a replica there, in that replica's state. Source: kafka-transactions.sh find-hanging.
         """
         wanted = await self._searched(broker_id) if partitions is None else [TopicPartition(*p) for p in partitions]
         oldest_ms = int(time.time() * 1000) - max_transaction_timeout_ms - SLACK_MS
@@ -337,7 +351,7 @@ def _is_gone(outcome: object) -> bool:
 
 def _described(state: Any, node: int) -> TransactionDescription | KafkaError:
     if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        return error_for(state.error_code, f"There is no transactional id {state.transactional_id}.")
+        return error_for(state.error_code, f"Transactional id {state.transactional_id} does not exist.")
     if state.error_code:
         return error_for(state.error_code)
     return TransactionDescription(

@@ -36,7 +36,7 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 class _DefaultEntity:
-    """Stands for the default of an entity type, such as all users that have no quota of their own."""
+    """The default entity of a type, for example of users without quota."""
 
     def __repr__(self) -> str:
         return "DEFAULT_ENTITY"
@@ -46,7 +46,10 @@ DEFAULT_ENTITY: Final = _DefaultEntity()
 
 
 class ClientQuota(NamedTuple):
-    """The quotas of an entity: {type: name, None for the default}, {quota key: value}."""
+    """An entity and its quotas.
+
+    The entity is {type: name, None for the default}, the quotas are {quota key: value}.
+    """
 
     entity: dict[str, str | None]
     values: dict[str, float]
@@ -61,14 +64,14 @@ class ScramMechanism(IntEnum):
 
     @property
     def hash_name(self) -> str:
-        """As hashlib calls it. ValueError for UNKNOWN."""
+        """The hash's name in hashlib. ValueError for UNKNOWN."""
         if self is ScramMechanism.UNKNOWN:
-            raise ValueError("UNKNOWN is no mechanism")
+            raise ValueError("UNKNOWN is not a mechanism")
         return self.name.removeprefix("SCRAM_").replace("_", "").lower()
 
 
 class UserScramCredentialDeletion:
-    """Takes a user's credential of one mechanism away."""
+    """Deletes a user's credential of one mechanism."""
 
     def __init__(self, user: str, mechanism: ScramMechanism | str | int) -> None:
         self.user = user
@@ -79,9 +82,10 @@ class UserScramCredentialDeletion:
 
 
 class UserScramCredentialUpsertion:
-    """Gives a user a password for one mechanism. The password does not leave the client: PBKDF2 makes a salted one.
+    """Sets a user's password for one mechanism.
 
-    IllegalArgumentError for ScramMechanism.UNKNOWN. A salt that is not given is random.
+    The password does not leave the client, only its salted hash (PBKDF2). The default salt is random.
+    IllegalArgumentError for ScramMechanism.UNKNOWN.
     """
 
     DEFAULT_ITERATIONS = DEFAULT_ITERATIONS
@@ -108,11 +112,14 @@ class UserScramCredentialUpsertion:
 
 
 class UserAdmin(AdminRouting):
-    """The part of the admin client about users' credentials and clients' quotas."""
+    """The admin client's calls for SCRAM credentials and client quotas."""
 
     async def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-        """{user: {'error': None or text, 'credential_infos': [{'mechanism', 'iterations'}]}}, of all users when none is
-        named; an error of the whole is raised."""
+        """The SCRAM credentials of these users, or of all.
+
+        Raises an error of the whole request. {user: {'error': None or text, 'credential_infos': [{'mechanism',
+        'iterations'}]}}.
+        """
         request_class = DescribeUserScramCredentialsRequest
         request = request_class(users=None if users is None else [request_class.User(name=each) for each in users])
         deadline = self.deadline()
@@ -134,7 +141,7 @@ class UserAdmin(AdminRouting):
     async def alter_user_scram_credentials(
         self, alterations: Iterable[UserScramCredentialDeletion | UserScramCredentialUpsertion]
     ) -> dict[str, str | None]:
-        """{user: None or the error}."""
+        """Changes SCRAM credentials: {user: None or the error}."""
         request_class = AlterUserScramCredentialsRequest
         request = request_class(deletions=[], upsertions=[])
         for each in alterations:
@@ -152,7 +159,7 @@ class UserAdmin(AdminRouting):
                 )
             else:
                 raise IllegalArgumentError(
-                    "alterations are UserScramCredentialDeletion and UserScramCredentialUpsertion objects, "
+                    "alterations must be UserScramCredentialDeletion or UserScramCredentialUpsertion objects, "
                     f"not {type(each).__name__}"
                 )
         deadline = self.deadline()
@@ -170,8 +177,11 @@ class UserAdmin(AdminRouting):
     async def describe_client_quotas(
         self, components: Mapping[str, str | _DefaultEntity | None] | None = None, strict: bool = False
     ) -> list[ClientQuota]:
-        """The quotas of entities that match: {entity type ("user", "client-id", "ip"): a name, DEFAULT_ENTITY, or None
-        for any}; all when nothing is given. `strict`: only entities without further types. An error is raised."""
+        """The quotas of matching entities, or of all. Raises the response's error.
+
+        `components` is {entity type ("user", "client-id", "ip"): a name, DEFAULT_ENTITY, or None for any}. `strict`:
+        only entities without further types.
+        """
         request = DescribeClientQuotasRequest(
             components=[_component(kind, match) for kind, match in (components or {}).items()], strict=strict
         )
@@ -190,8 +200,10 @@ class UserAdmin(AdminRouting):
         quotas: Iterable[tuple[Mapping[str, str | None], Mapping[str, float | None]]],
         validate_only: bool = False,
     ) -> None:
-        """Sets and removes quotas: (entity: {type: name, None for the default}, {quota key: value, None to remove}).
-        The first error is raised."""
+        """Sets and removes quotas. Raises the first error.
+
+        `quotas` are pairs of {type: name, None for the default} and {quota key: value, None to remove}.
+        """
         request_class = AlterClientQuotasRequest
         request = request_class(
             entries=[

@@ -1,1 +1,4 @@
-"""The asyncio clients: the cores of the synchronous ones on the user's own loop, in aiokafka's shape."""
+"""The asyncio clients, with aiokafka's interface.
+
+They run the cores of the synchronous clients on the user's loop.
+"""

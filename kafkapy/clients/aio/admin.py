@@ -1,4 +1,4 @@
-"""AIOKafkaAdminClient: administration of a cluster by coroutines, on the user's own event loop."""
+"""AIOKafkaAdminClient: administration of a cluster by coroutines, on the user's loop."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ if TYPE_CHECKING:
 __all__ = ["AIO_ADMIN", "AIOKafkaAdminClient", "RecordsToDelete"]
 
 AIO_ADMIN: Final = ADMIN.with_keys((), without_effect=("loop",))
-"""An admin client's keys; keywords that only aiokafka has mean nothing here."""
+"""The keys of an admin client. Keywords that only aiokafka has have no effect."""
 
 
 @dataclass(frozen=True)
 class RecordsToDelete:
-    """Delete the records below this offset."""
+    """Deletes the records below this offset."""
 
     before_offset: int
 
 
 class AIOKafkaAdminClient(AdminCore):
-    """Administers a cluster: every method of `KafkaAdminClient` as a coroutine, and those that aiokafka calls
-    otherwise. Results are KafkaAdminClient's.
+    """Administers a cluster: every method of `KafkaAdminClient` as a coroutine.
+
+    aiokafka's names for some of them exist, too. Results are KafkaAdminClient's.
 
         async with AIOKafkaAdminClient(bootstrap_servers="localhost:9092") as admin:
             await admin.create_topics([NewTopic("orders", num_partitions=6, replication_factor=1)])
 
-    Configuration as keywords, or in a dict called `configs` by Kafka's own names. ConfigError. Used on the loop that
-    `start` was awaited on.
+    Configuration comes as keywords, or with Kafka's names in a dict called `configs`. ConfigError. All methods run on
+    the loop of `start`.
     """
 
     def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: Unpack[AIOAdminOptions]) -> None:
@@ -56,7 +57,7 @@ class AIOKafkaAdminClient(AdminCore):
     # --- names and arguments of aiokafka ----------------------------------------------------------------------------
 
     async def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[str, str]]:
-        """(group, protocol type) of all groups that all brokers, or those named, coordinate."""
+        """(group, protocol type) of the groups of all brokers, or of these."""
         return [(group["group_id"], group["protocol_type"]) for group in await self.list_groups(broker_ids)]
 
     async def list_consumer_group_offsets(
@@ -65,13 +66,19 @@ class AIOKafkaAdminClient(AdminCore):
         group_coordinator_id: int | None = None,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed offsets, of all partitions that have one, or of those named (-1: it has none)."""
-        del group_coordinator_id  # found by itself
+        """The committed offsets of a group, of all partitions or of these.
+
+        Of these: offset -1 without a committed offset.
+        """
+        del group_coordinator_id  # the lookup finds it
         chosen = None if partitions is None else list(partitions)
         return (await self.list_group_offsets({group_id: chosen}))[group_id]
 
     async def find_coordinator(self, group_id: str, coordinator_type: int = CoordinatorType.GROUP) -> int:
-        """The id of the broker that coordinates a group, or with type 1 a transactional id."""
+        """The broker id of the coordinator of a group, or transactional id.
+
+        Type 1 is for transactional ids.
+        """
         return await self.lookup.find(
             group_id, CoordinatorType(coordinator_type), self.config["default.api.timeout.ms"]
         )
@@ -82,7 +89,7 @@ class AIOKafkaAdminClient(AdminCore):
         timeout_ms: int | None = None,
         partition_leader_id: int | None = None,
     ) -> dict[TopicPartition, dict[str, Any]]:
-        """As AdminCore.delete_records; offsets may be RecordsToDelete objects, too."""
+        """As AdminCore.delete_records; offsets may also be RecordsToDelete objects."""
         offsets = {
             partition: each.before_offset if isinstance(each, RecordsToDelete) else each
             for partition, each in records_to_delete.items()

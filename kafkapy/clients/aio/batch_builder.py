@@ -1,4 +1,4 @@
-"""BatchBuilder: records that one call hands to the producer together."""
+"""BatchBuilder: records that a producer sends together."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from kafkapy.serializer import Serialize
 __all__ = ["BatchBuilder", "BatchRecord"]
 
 BATCH_OVERHEAD: Final = 61
-"""Bytes of a batch's header."""
+"""Size of a batch's header in bytes."""
 RECORD_OVERHEAD: Final = 21
-"""Bytes at most of a record's own fields (DefaultRecord.MAX_RECORD_OVERHEAD)."""
+"""Largest size of a record's own fields in bytes (DefaultRecord.MAX_RECORD_OVERHEAD)."""
 HEADER_OVERHEAD: Final = 10
-"""Bytes at most of a header's two lengths."""
+"""Largest size of a header's two lengths in bytes."""
 
 Headers = Iterable[tuple[str, bytes | None]]
 
 
 class BatchRecord(NamedTuple):
-    """What was appended; `size` in bytes as it counts for the batch, timestamp in ms."""
+    """An appended record.
+
+    `size` is its share of the batch in bytes; the timestamp is in ms.
+    """
 
     offset: int
     size: int
@@ -32,7 +35,10 @@ class BatchRecord(NamedTuple):
 
 
 class BatchBuilder:
-    """Collects records up to max_batch_size bytes. Made by AIOKafkaProducer.create_batch; used by one task."""
+    """Collects records up to max_batch_size bytes.
+
+    AIOKafkaProducer.create_batch creates it; one task uses it.
+    """
 
     def __init__(
         self, max_size: int, key_serializer: Serialize | None = None, value_serializer: Serialize | None = None
@@ -47,8 +53,10 @@ class BatchBuilder:
     def append(
         self, *, timestamp: int | None, key: Any, value: Any, headers: Headers = ()
     ) -> BatchRecord | None:
-        """Add a record, `timestamp` in ms (None: now). None when the batch is full or closed; its first record always
-        fits. Serializers that are objects get an empty name for the topic, which is not known here.
+        """Add a record; None when the batch is full or closed.
+
+        `timestamp` is in ms (None: the current time). The first record always fits. The topic is unknown here:
+        serializer objects get an empty topic name.
         """
         pairs = list(headers)
         raw_key, raw_value = (
@@ -66,19 +74,22 @@ class BatchBuilder:
         return record
 
     def close(self) -> None:
-        """Take no more records."""
+        """Close the batch for further records."""
         self._closed = True
 
     def size(self) -> int:
-        """Bytes of the batch at most, before compression."""
+        """Largest size of the batch in bytes, before compression."""
         return self._size
 
     def record_count(self) -> int:
-        """How many records there are."""
+        """Number of records in the batch."""
         return len(self._records)
 
     def take(self) -> list[BatchRecord]:
-        """The records, in order, to be sent; the batch is closed and cannot be taken again. ValueError."""
+        """The records, in order; closes the batch.
+
+        ValueError for a batch that is empty or was taken before.
+        """
         if self._taken or not self._records:
             raise ValueError("the batch was sent already" if self._taken else "the batch is empty")
         self._closed = self._taken = True

@@ -1,4 +1,4 @@
-"""AIOKafkaClient: the connections and the metadata of a cluster, for who wants no more than these."""
+"""AIOKafkaClient: the connections and the metadata of a cluster."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["AIO_CLIENT", "AIOKafkaClient"]
 
 AIO_CLIENT: Final = COMMON.with_keys((), without_effect=("loop",))
-"""A client's keys; keywords that only aiokafka has mean nothing here."""
+"""The keys of a client. Keywords that only aiokafka has have no effect."""
 
 
 class AIOKafkaClient:
-    """Knows a cluster's brokers and topics, and sends requests of `kafkapy.protocol` to its nodes.
+    """Knows a cluster's brokers and topics, and sends requests to its nodes.
 
         client = AIOKafkaClient(bootstrap_servers="localhost:9092")
         await client.bootstrap()
         print(client.cluster.brokers(), (await client.fetch_all_metadata()).topics())
         await client.close()
 
-    Configuration as keywords, or in a dict called `configs` by Kafka's own names. ConfigError. Used on the loop that
-    `bootstrap` was awaited on.
+    Requests are messages of `kafkapy.protocol`. Configuration comes as keywords, or with Kafka's names in a dict called
+    `configs`. ConfigError. All methods run on the loop of `bootstrap`.
     """
 
     def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: Unpack[AIOClientOptions]) -> None:
@@ -43,7 +43,7 @@ class AIOKafkaClient:
 
     @classmethod
     def over(cls, network: NetworkClient) -> Self:
-        """One over the connections of another client, which opens and closes them."""
+        """A client over another client's connections; that client opens and closes them."""
         client = cls.__new__(cls)
         client._use(network)
         return client
@@ -57,7 +57,10 @@ class AIOKafkaClient:
         return f"<AIOKafkaClient client_id={self._network.client_id}>"
 
     async def bootstrap(self) -> None:
-        """Connect to the cluster. NoBrokersAvailableError (a KafkaConnectionError) after bootstrap_timeout_ms."""
+        """Connect to the cluster.
+
+        NoBrokersAvailableError (a KafkaConnectionError) after bootstrap_timeout_ms.
+        """
         try:
             await self._network.start()
         except BaseException:
@@ -65,14 +68,14 @@ class AIOKafkaClient:
             raise
 
     async def close(self) -> None:
-        """Close all connections. May be called again."""
+        """Close all connections. A second call does nothing."""
         self._lookup.close()
         await self._network.close()
 
     # --- metadata -------------------------------------------------------------------------------------------------
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
-        """Ask for metadata now; whether it was updated."""
+        """Request metadata now; whether the update succeeded."""
         return asyncio.ensure_future(self._refresh())
 
     async def _refresh(self) -> bool:
@@ -83,19 +86,25 @@ class AIOKafkaClient:
         return True
 
     def add_topic(self, topic: str) -> asyncio.Future[bool]:
-        """Have `cluster` know this topic too; whether metadata with it came."""
+        """Add a topic to the metadata in `cluster`; whether the update succeeded."""
         self._network.cluster.want({topic})
         return self.force_metadata_update()
 
     def set_topics(self, topics: Iterable[str]) -> asyncio.Future[bool]:
-        """Have `cluster` know these topics and no others, all topics for none; whether metadata with them came."""
+        """Restrict the metadata in `cluster` to these topics; whether the update succeeded.
+
+        No topics: the metadata of all topics.
+        """
         chosen = set(topics)
         self._network.cluster.want_only(chosen)
         self._network.cluster.want_all(not chosen)
         return self.force_metadata_update()
 
     async def fetch_all_metadata(self) -> ClusterView:
-        """All topics of the cluster as they are now. KafkaError when no broker tells."""
+        """New metadata of all topics of the cluster.
+
+        KafkaError when no broker responds.
+        """
         cluster = ClusterMetadata(self._network.config, self._network.send_metadata)
         cluster.want_all(True)
         await cluster.refresh()
@@ -104,14 +113,14 @@ class AIOKafkaClient:
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def get_random_node(self) -> int | None:
-        """The id of a broker that can be asked, the least loaded one; None when there is none."""
+        """The id of the least loaded usable broker, or None."""
         try:
             return self._network.least_loaded_node()
         except KafkaError:
             return None
 
     async def ready(self, node_id: int) -> bool:
-        """Connect to a broker; whether a request can be sent to it."""
+        """Connect to a broker; whether it accepts a request."""
         try:
             await self._network.ready(node_id)
         except KafkaError:
@@ -119,11 +128,17 @@ class AIOKafkaClient:
         return True
 
     async def send(self, node_id: int, request: Request) -> Any:
-        """The response to a request, in the newest version that both sides know. See NetworkClient.send for errors."""
+        """The response to a request.
+
+        In the newest version that both sides support. Errors as in NetworkClient.send.
+        """
         return await self._network.send(node_id, request)
 
     async def coordinator_lookup(self, coordinator_type: int, coordinator_key: str) -> int:
-        """The id of the broker that coordinates a group (0), or a transactional id (1). KafkaTimeoutError, ..."""
+        """The broker id of a group's (0) or transactional id's (1) coordinator.
+
+        KafkaTimeoutError and others.
+        """
         timeout_ms = self._network.config["request.timeout.ms"]
         kind = CoordinatorType(coordinator_type)
         self._lookup.invalidate(coordinator_key, kind)

@@ -1,9 +1,8 @@
-"""AIOKafkaConsumer: the consumer on the user's own event loop, as aiokafka's users know it.
+"""AIOKafkaConsumer: the consumer on the user's event loop, with aiokafka's interface.
 
-There is no thread of Python's: `ConsumerCore` runs on the loop that `start()` is awaited on, asyncio's or uvloop, and
-records are taken out of its buffers without a turn of the loop while there are any. Unlike the synchronous consumer it
-rebalances and commits in the background, whether or not somebody reads: records count as processed once they have been
-handed out.
+There is no Python thread: `ConsumerCore` runs on the loop of `start()`, asyncio's or uvloop. Reading buffered records
+takes no turn of the loop. Unlike the synchronous consumer, it rebalances and commits in the background, even without a
+reader: records count as processed once they are returned.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["AIO_CONSUMER", "AIOKafkaConsumer"]
 
 AIO_CONSUMER: Final = CONSUMER.with_keys((), without_effect=("loop", "rebalance_timeout_ms", "consumer_timeout_ms"))
-"""A consumer's keys; keywords that only aiokafka has mean nothing here."""
+"""The keys of a consumer. Keywords that only aiokafka has have no effect."""
 
 UNLIMITED: Final = (1 << 31) - 1
 
@@ -50,11 +49,9 @@ class AIOKafkaConsumer(StartedClient):
             async for record in consumer:
                 print(record.topic, record.partition, record.offset, record.key, record.value)
 
-    Arguments: topics to subscribe to; configuration as keywords, aiokafka's and kafka-python's names of Kafka's keys,
-    or in a dict called `configs` by Kafka's own names. Defaults are Kafka's; but max_poll_records has no limit where it
-    is not given. ConfigError.
-
-    Used on the loop that `start` was awaited on; several tasks may read.
+    Arguments: topics to subscribe to; configuration as keywords (aiokafka's and kafka-python's names of Kafka's keys),
+    or with Kafka's names in a dict called `configs`. Defaults are Kafka's, except that max_poll_records has no limit by
+    default. ConfigError. All methods run on the loop of `start`; several tasks may read.
     """
 
     def __init__(
@@ -69,7 +66,7 @@ class AIOKafkaConsumer(StartedClient):
         self._bell = asyncio.Event()
         self._waiting = 0
         self._awaited: Counter[TopicPartition] = Counter()
-        """Partitions that tasks wait for by name, and how many tasks."""
+        """The partitions that tasks wait for by name, with the number of tasks."""
         self._attending = False
         self._leaving: asyncio.Task[None] | None = None
         self._errors: deque[Exception] = deque()
@@ -81,9 +78,10 @@ class AIOKafkaConsumer(StartedClient):
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Reach the cluster and, with a group and a subscription, join it: partitions are assigned then.
+        """Connect to the cluster and join the group of a subscription.
 
-        NoBrokersAvailableError; what the group's coordinator says. Once: a consumer that was stopped stays so.
+        Partitions are assigned on return. NoBrokersAvailableError; errors of the group's coordinator. A stopped
+        consumer cannot start again.
         """
         if self._stopped:
             raise ConsumerStoppedError("This consumer has been stopped")
@@ -99,7 +97,7 @@ class AIOKafkaConsumer(StartedClient):
             raise
 
     async def _assigned(self) -> None:
-        """Returns when there is an assignment; at once when none is to come."""
+        """Returns when there is an assignment; at once when none will follow."""
         core = self._core
         if core.subscription.subscription and core.membership is None:
             await core.topics.refresh(self._api_timeout_ms)
@@ -108,8 +106,10 @@ class AIOKafkaConsumer(StartedClient):
             await self._ringing()
 
     async def stop(self) -> None:
-        """Commit positions (with auto commit), leave the group, and close all connections. Calling it again does
-        nothing. Tasks that wait for a record get ConsumerStoppedError, those that wait in getmany() get {}.
+        """Commit positions (with auto commit), leave the group, and close all connections.
+
+        A second call does nothing. Tasks that wait for a record get ConsumerStoppedError, tasks that wait in getmany()
+        get {}.
         """
         if self._stopped:
             return
@@ -127,22 +127,28 @@ class AIOKafkaConsumer(StartedClient):
                 if hasattr(self.config[name], "deserialize") and hasattr(self.config[name], "close"):
                     self.config[name].close()
 
-    # --- the core asks for somebody -------------------------------------------------------------------------------
+    # --- attention for the core -----------------------------------------------------------------------------------
 
     def _ring(self) -> None:
-        """There are records, or something has changed. On the loop, from within the core."""
+        """Wakes the readers after a change or for new records.
+
+        The core calls it on the loop.
+        """
         self._bell.set()
         if self._buffer.attention and not self._waiting:
             self._attend_soon()
 
     def _attend_soon(self) -> None:
-        """A subscription is looked after without the user; partitions assigned by hand may yet be given positions."""
+        """Schedules `_attend` for a subscription.
+
+        Manually assigned partitions may still get positions from the user.
+        """
         if self._running and not self._attending and self._core.subscription.auto_assigned:
             self._attending = True
             asyncio.get_running_loop().call_soon(self._attend)
 
     def _attend(self) -> None:
-        """Has the core do what waits for the user; what is to be raised is kept for the next call."""
+        """Runs the core's poll work; keeps an error for the next call."""
         self._attending = False
         if not self._running or not self._buffer.attention:
             return
@@ -159,8 +165,10 @@ class AIOKafkaConsumer(StartedClient):
             raise self._errors.popleft()
 
     async def _ringing(self, partitions: tuple[TopicPartition, ...] = ()) -> None:
-        """Until something has changed, or the consumer is stopped. `partitions`: those that records are wanted of, if
-        not any will do; there may be some of others all the while."""
+        """Waits for a change, or for the stop of the consumer.
+
+        `partitions`: the partitions to wait for, if not all; the buffer may have records of other partitions meanwhile.
+        """
         self._bell.clear()
         self._waiting += 1
         self._core.user_waits = True
@@ -175,7 +183,7 @@ class AIOKafkaConsumer(StartedClient):
             raise ConsumerStoppedError("The consumer was stopped")
 
     def _await_of(self, partitions: tuple[TopicPartition, ...], count: int) -> None:
-        """So many tasks more, or less, wait for records of these partitions."""
+        """Adds `count` to the tasks that wait for records of these partitions."""
         if not partitions:
             return
         self._awaited.update(dict.fromkeys(partitions, count))
@@ -192,8 +200,9 @@ class AIOKafkaConsumer(StartedClient):
     # --- records --------------------------------------------------------------------------------------------------
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
-        """The next record, of these partitions or of all; waits for it. Raises what went wrong since the last call;
-        ConsumerStoppedError.
+        """The next record, of these partitions or of all; waits for it.
+
+        Raises errors since the last call; ConsumerStoppedError.
         """
         while True:
             self._require_running()
@@ -215,11 +224,10 @@ class AIOKafkaConsumer(StartedClient):
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records that are there, or that come within `timeout_ms`: by partition, in order, at most `max_records`
-        (max_poll_records) together; {} when none came. Of these partitions, or of all.
+        """Records by partition, in order; {} if none arrive within `timeout_ms`.
 
-        {} also when the consumer is stopped meanwhile. Raises what went wrong since the last call;
-        ConsumerStoppedError; ValueError.
+        At most `max_records` (max_poll_records) together, of these partitions or of all. {} also when the consumer
+        stops meanwhile. Raises errors since the last call; ConsumerStoppedError; ValueError.
         """
         if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
             raise ValueError("`max_records` must be a positive Integer")
@@ -246,7 +254,7 @@ class AIOKafkaConsumer(StartedClient):
             kept = self._interceptors.on_consume(taken)
             if kept:
                 return kept
-            # They keep none of these; who waits is not rung for again while there are more.
+            # The interceptors dropped all of them; while there are more records, the bell does not ring again.
         return taken
 
     def _take_unseen(
@@ -255,7 +263,7 @@ class AIOKafkaConsumer(StartedClient):
         """Before the interceptors see them."""
         taken: dict[TopicPartition, list[ConsumerRecord]]
         if partitions:
-            # The others are out of sight meanwhile; there is no turn of the loop in between.
+            # Hides the other partitions; the loop takes no turn in between.
             others = [
                 state.buffer
                 for state in self._core.subscription.all_states
@@ -286,7 +294,7 @@ class AIOKafkaConsumer(StartedClient):
         except ConsumerStoppedError:
             raise StopAsyncIteration from None
 
-    # --- what is read ---------------------------------------------------------------------------------------------
+    # --- subscription and assignment ------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -294,12 +302,13 @@ class AIOKafkaConsumer(StartedClient):
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or those whose names match the pattern at their beginning, instead of those before. A
-        `SubscriptionPattern` is matched by the broker (group_protocol="consumer"). The methods of `listener` may be
-        coroutines; they are awaited during the rebalance.
+        """Subscribe to topics, by name or by pattern.
 
-        TypeError without either, or with both; ValueError for a pattern that is no expression; IllegalStateError after
-        assign().
+        A pattern matches at the start of a topic name. The subscription replaces the previous one. The broker matches a
+        `SubscriptionPattern` (group_protocol="consumer"). The methods of `listener` may be coroutines; the rebalance
+        awaits them.
+
+        TypeError with neither or both; ValueError for an invalid pattern; IllegalStateError after assign().
         """
         if bool(topics) == (pattern is not None):
             raise TypeError("subscribe() needs either topics or a pattern")
@@ -311,8 +320,9 @@ class AIOKafkaConsumer(StartedClient):
         self._when_left(lambda: self._core.subscribe(topics, chosen, listener))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions instead of those before, without a group's doing. IllegalStateError after
-        subscribe().
+        """Read these partitions, without a group's assignment.
+
+        They replace the previous ones. IllegalStateError after subscribe().
         """
         chosen = [topic_partition(each) for each in partitions]
         self._when_left(lambda: self._core.assign(chosen))
@@ -333,7 +343,7 @@ class AIOKafkaConsumer(StartedClient):
             self._core.subscription.unsubscribe()
 
     def _when_left(self, action: Callable[[], None]) -> None:
-        """Does it now, or when an unsubscription under way is complete."""
+        """Runs an action now, or after a running unsubscription."""
         leaving = self._leaving
         if leaving is None or leaving.done():
             action()
@@ -354,23 +364,26 @@ class AIOKafkaConsumer(StartedClient):
             await leaving
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to."""
+        """The subscribed topics."""
         return frozenset(self._core.subscription.subscription)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read."""
+        """The assigned partitions."""
         return set(self._core.subscription.assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these until resume(). IllegalStateError when one is not assigned."""
+        """Return no records of these partitions until resume().
+
+        IllegalStateError for an unassigned partition.
+        """
         self._set_paused(partitions, True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """End a pause. IllegalStateError when one is not assigned."""
+        """End a pause. IllegalStateError for an unassigned partition."""
         self._set_paused(partitions, False)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """The paused partitions."""
         return {state.topic_partition for state in self._core.subscription.all_states if state.paused}
 
     def _set_paused(self, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
@@ -382,23 +395,26 @@ class AIOKafkaConsumer(StartedClient):
     # --- positions ------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The next record of the partition is the one at `offset`. ValueError; IllegalStateError when the partition is
-        not assigned.
+        """Set the position of a partition: the offset of the next record.
+
+        ValueError; IllegalStateError for an unassigned partition.
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise ValueError("Offset must be a positive integer")
+            raise ValueError("offset must be an int of at least 0")
         self._core.seek(topic_partition(partition), offset)
         self._intercepted.clear()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
-        """Go on with the oldest record of these, or of all assigned partitions. True; IllegalStateError,
-        KafkaTimeoutError.
+        """Continue at the oldest record of these, or of all assigned partitions.
+
+        Returns True. IllegalStateError, KafkaTimeoutError.
         """
         return await self._reset(partitions, EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
-        """Go on after the newest record of these, or of all assigned partitions. True; IllegalStateError,
-        KafkaTimeoutError.
+        """Continue after the newest record of these, or of all assigned partitions.
+
+        Returns True. IllegalStateError, KafkaTimeoutError.
         """
         return await self._reset(partitions, LATEST)
 
@@ -412,9 +428,10 @@ class AIOKafkaConsumer(StartedClient):
         return True
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """Go on where was last committed; the committed offsets, None where there is none (the position stays).
+        """Continue at the committed offsets; returns them.
 
-        IllegalOperation without a group; IllegalStateError when a partition is not assigned.
+        A partition without a committed offset has None and keeps its position. IllegalOperation without a group;
+        IllegalStateError for an unassigned partition.
         """
         chosen = [topic_partition(each) for each in partitions] or sorted(self._core.subscription.assigned)
         for partition in chosen:
@@ -431,18 +448,25 @@ class AIOKafkaConsumer(StartedClient):
         return offsets
 
     async def position(self, partition: TopicPartition) -> int:
-        """Offset of the next record to be returned; waits until it is known. IllegalStateError, KafkaTimeoutError."""
+        """The offset of the next record; waits until it is known.
+
+        IllegalStateError, KafkaTimeoutError.
+        """
         self._require_running()
         self._raise_errors()
         return await self._core.position(topic_partition(partition), self._api_timeout_ms)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The end of the partition as of the last fetch, None before one. IllegalStateError when it is not assigned."""
+        """The high watermark of the last fetch, None before a fetch.
+
+        IllegalStateError for an unassigned partition.
+        """
         return self._core.subscription.state_of(topic_partition(partition)).high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The end of what is committed as of the last fetch (-1 for read_uncommitted, None before a fetch).
-        IllegalStateError.
+        """The last stable offset of the last fetch, None before a fetch.
+
+        -1 with read_uncommitted. IllegalStateError.
         """
         state = self._core.subscription.state_of(topic_partition(partition))
         if state.high_watermark is None or self.config["isolation.level"].lower() == "read_committed":
@@ -450,8 +474,9 @@ class AIOKafkaConsumer(StartedClient):
         return -1
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """When the last answer of a broker about this partition came, in ms since the epoch; None before one.
-        IllegalStateError.
+        """The time of a partition's last fetch response in epoch ms.
+
+        None before a response. IllegalStateError.
         """
         return self._core.subscription.state_of(topic_partition(partition)).fetched_at_ms
 
@@ -460,7 +485,10 @@ class AIOKafkaConsumer(StartedClient):
         return await self._offsets_at(partitions, ListOffsetsTimestamp.EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the newest record of each partition; after the last stable one for read_committed."""
+        """The offset after the newest record of each partition.
+
+        With read_committed, the last stable offset.
+        """
         return await self._offsets_at(partitions, ListOffsetsTimestamp.LATEST)
 
     async def _offsets_at(
@@ -474,8 +502,9 @@ class AIOKafkaConsumer(StartedClient):
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each timestamp (ms since the epoch), None where there is none. ValueError,
-        KafkaTimeoutError.
+        """The first record at or after each timestamp, or None.
+
+        Timestamps are in ms since the epoch. ValueError, KafkaTimeoutError.
         """
         self._require_running()
         for partition, at in timestamps.items():
@@ -494,13 +523,14 @@ class AIOKafkaConsumer(StartedClient):
 
     def _require_group(self) -> None:
         if self._core.committer is None:
-            raise IllegalOperation("Requires group_id")
+            raise IllegalOperation("group_id is not set")
 
     async def commit(self, offsets: CommitOffsets | None = None) -> None:
-        """Commit these offsets (the next to be read; a number, or a pair with metadata), or the positions.
+        """Commit these offsets, or the positions.
 
-        CommitFailedError when the group has gone on without this member; IllegalOperation without a group;
-        IllegalStateError when a partition is not assigned; ValueError.
+        An offset is that of the next record to read: a number, or a pair with metadata. CommitFailedError when the
+        member is no longer in the group; IllegalOperation without a group; IllegalStateError for an unassigned
+        partition; ValueError.
         """
         self._require_group()
         self._require_running()
@@ -510,34 +540,40 @@ class AIOKafkaConsumer(StartedClient):
         await self._core.commit(chosen, self._api_timeout_ms)
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """The offset last committed, by whomever; None when there is none. IllegalOperation, KafkaTimeoutError."""
+        """The group's committed offset, or None.
+
+        IllegalOperation, KafkaTimeoutError.
+        """
         self._require_group()
         self._require_running()
         found = (await self._core.committed([topic_partition(partition)], self._api_timeout_ms)).get(partition)
         return None if found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Which member of which group this is, for AIOKafkaProducer.send_offsets_to_transaction()."""
+        """The member and its group, for AIOKafkaProducer.send_offsets_to_transaction()."""
         return self._core.group_metadata()
 
     # --- the cluster ----------------------------------------------------------------------------------------------
 
     async def topics(self) -> set[str]:
-        """The names of all topics that may be seen."""
+        """The names of all visible topics."""
         self._require_running()
         return set(await self._core.topics.names(self._api_timeout_ms))
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The numbers of a topic's partitions; None when nothing is known of the topic."""
+        """The partition numbers of a topic, or None for an unknown topic."""
         return self._core.network.cluster.partitions_for_topic(topic)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """What was counted and measured, by group and name; the names are Kafka's."""
+        """The metrics by group and name; the names are Kafka's."""
         return self._core.all_metrics()
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """The method, as long as its object is there: the core's tasks would keep a consumer that nobody holds."""
+    """A weak reference to a method.
+
+    The core's tasks must not keep an abandoned consumer alive.
+    """
     reference = weakref.WeakMethod(method)
 
     def call() -> None:
@@ -556,5 +592,8 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 def _now(function: Any) -> None:
-    """The core's own loop is the user's: what it posts to itself runs at the end of this turn."""
+    """Posts a function to the running loop.
+
+    The core's loop is the user's loop, so the function runs at the end of this turn.
+    """
     asyncio.get_running_loop().call_soon(function)

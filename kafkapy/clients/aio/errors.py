@@ -1,4 +1,4 @@
-"""What only asyncio clients raise; names as in aiokafka."""
+"""The errors that only asyncio clients raise; names as in aiokafka."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ __all__ = ["ConsumerStoppedError", "IllegalOperation", "ProducerClosed"]
 
 
 class ConsumerStoppedError(IllegalStateError):
-    """The consumer was stopped, or has not been started."""
+    """The consumer was stopped, or not started."""
 
 
 class ProducerClosed(IllegalStateError):
-    """The producer was stopped, or has not been started."""
+    """The producer was stopped, or not started."""
 
 
 class IllegalOperation(IllegalStateError):
-    """The client was not configured for the call: offsets without a group, a transaction without an id."""
+    """The client's configuration forbids the call.
+
+    Examples: offsets without a group, a transaction without an id.
+    """

@@ -1,4 +1,4 @@
-"""How the asyncio producer and consumer begin and end."""
+"""Start and stop of the asyncio producer and consumer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ __all__ = ["StartedClient", "drop_old_keywords"]
 
 
 def drop_old_keywords(keywords: Any) -> None:
-    """Takes out keywords that aiokafka has deprecated; they mean nothing."""
+    """Removes deprecated keywords of aiokafka, which have no effect."""
     for name in ("loop", "api_version"):
         if keywords.pop(name, None) is not None:
-            warnings.warn(f"{name} is deprecated and means nothing", DeprecationWarning, stacklevel=3)
+            warnings.warn(f"{name} is deprecated and has no effect", DeprecationWarning, stacklevel=3)
 
 
 class StartedClient(ABC):
-    """A client that is started once and stopped once, by hand or by `async with`. A forgotten stop is warned of."""
+    """A client that starts once and stops once.
+
+    By hand or by `async with`. A client that is garbage-collected before its stop causes a ResourceWarning.
+    """
 
     def __init__(self) -> None:
         self._started = False
@@ -26,7 +29,7 @@ class StartedClient(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Reach the cluster. A second call does nothing."""
+        """Connect to the cluster. A second call does nothing."""
 
     @abstractmethod
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Arguments about partitions and offsets, in all the forms that aiokafka takes."""
+"""Partitions and offsets as arguments, in all forms of aiokafka."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ __all__ = ["CommitOffsets", "OffsetAndTimestamp", "commit_offsets", "topic_parti
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What a search by timestamp found: an offset and the timestamp of its record, in ms since the epoch."""
+    """The result of a search by timestamp.
+
+    An offset, and its record's timestamp in ms since the epoch.
+    """
 
     offset: int
     timestamp: int
 
 
 CommitOffsets = Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata]
-"""The next offset to read of each partition, with or without metadata."""
+"""The offset of the next record to read per partition, with or without metadata."""
 
 
 def topic_partition(partition: TopicPartition) -> TopicPartition:
-    """TypeError for what is no pair of a topic and a number."""
+    """The argument as a TopicPartition.
+
+    TypeError unless it is a pair of topic and number.
+    """
     if not isinstance(partition, tuple) or len(partition) != 2:
         raise TypeError(f"{partition!r} is not a TopicPartition")
     return partition if isinstance(partition, TopicPartition) else TopicPartition(*partition)
 
 
 def commit_offsets(offsets: CommitOffsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as a commit takes them. TypeError, ValueError: also where there are none."""
+    """Offsets in the form of a commit. TypeError; ValueError, also for none."""
     if not isinstance(offsets, Mapping) or not offsets:
-        raise ValueError(f"{offsets!r} is no dict of partitions and offsets")
+        raise ValueError(f"{offsets!r} is not a dict of partitions and offsets")
     return {topic_partition(partition): _offset(partition, each) for partition, each in offsets.items()}
 
 
@@ -42,7 +48,7 @@ def _offset(partition: TopicPartition, offset: Any) -> OffsetAndMetadata:
     if isinstance(offset, OffsetAndMetadata) or (isinstance(offset, tuple) and len(offset) == 2):
         number, metadata = offset[:2]
         if not isinstance(metadata, str):
-            raise TypeError(f"the metadata of {partition} is a {type(metadata).__name__}, and has to be a str")
+            raise TypeError(f"the metadata of {partition} must be a str, not {type(metadata).__name__}")
         if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
             return OffsetAndMetadata(*offset)
     raise ValueError(f"{offset!r} of {partition} is neither an offset nor a pair of an offset and metadata")

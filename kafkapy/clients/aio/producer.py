@@ -1,7 +1,7 @@
-"""AIOKafkaProducer: the producer on the user's own event loop, as aiokafka's users know it.
+"""AIOKafkaProducer: the producer on the user's event loop, with aiokafka's interface.
 
-There is no thread of Python's: `ProducerCore` runs on the loop that `start()` is awaited on, asyncio's or uvloop, and a
-record is put into its batch without a turn of the loop where the topic is known and there is room.
+There is no Python thread: `ProducerCore` runs on the loop of `start()`, asyncio's or uvloop. Appending a record takes
+no turn of the loop when the topic is known and the buffer has space.
 """
 
 from __future__ import annotations
@@ -42,16 +42,19 @@ _LINGER: Final = ConfigKey(
     0,
     at_least(0),
     Importance.MEDIUM,
-    "ms that a batch which is not full waits for more records before it is sent.",
+    "Milliseconds that a batch with free space waits for more records.",
 )
 AIO_PRODUCER: Final = PRODUCER.with_keys((_LINGER,), aliases={"max.batch.size": "batch.size"}, without_effect=("loop",))
-"""A producer's keys. linger.ms is 0 as in aiokafka: whoever awaits each record would wait so long for each."""
+"""A producer's keys. linger.ms is 0 as in aiokafka: a task that awaits each record would wait this long for each."""
 
 Headers = Iterable[tuple[str, bytes | None]]
 
 
 class _Wait(Exception):
-    """No error: how the sender says what a coroutine is to await."""
+    """The sender's signal to await a topic, a partition, or space.
+
+    Not an error.
+    """
 
     def __init__(self, topic: str | None, partition: int | None = None, room: int = 0) -> None:
         super().__init__()
@@ -61,7 +64,7 @@ class _Wait(Exception):
 
 
 class _Sender(RecordSender):
-    """Appends records; where one has to wait, it says for what by _Wait."""
+    """Appends records; raises _Wait instead of blocking."""
 
     def __init__(self, core: ProducerCore, key_serializer: Any = None, value_serializer: Any = None) -> None:
         self.accumulator = core.accumulator
@@ -70,20 +73,20 @@ class _Sender(RecordSender):
         self._core = core
 
     def refuse(self) -> None:
-        """Why no records are taken."""
+        """Raises the reason why no records are accepted."""
         with _as_illegal_operation():
             raise self._core.refusal()
 
     def await_topic(self, topic: str, partition: int | None, deadline: float | None) -> float:
-        """The topic, or the partition, is not known."""
+        """Raises _Wait for an unknown topic or partition."""
         raise _Wait(topic, partition)
 
     def await_room(self, room: int, deadline: float | None) -> float:
-        """The buffer is full."""
+        """Raises _Wait for buffer space."""
         raise _Wait(None, room=room)
 
     def join_transaction(self, queue: PartitionQueue) -> None:
-        """The partition gets its first record in the open transaction."""
+        """Adds a partition to the open transaction, with its first record."""
         self._core.join_transaction(queue)
 
 
@@ -93,10 +96,9 @@ class AIOKafkaProducer(StartedClient):
         async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
             metadata = await producer.send_and_wait("orders", b"value", key=b"key")
 
-    Configuration as keywords, aiokafka's and kafka-python's names of Kafka's keys, or in a dict called `configs` by
-    Kafka's own names. Defaults are Kafka's (acks=all, idempotent), but for linger_ms=0. ConfigError.
-
-    Used on the loop that `start` was awaited on.
+    Configuration comes as keywords (aiokafka's and kafka-python's names of Kafka's keys), or with Kafka's names in a
+    dict called `configs`. Defaults are Kafka's (acks=all, idempotent), except linger_ms=0. ConfigError. All methods run
+    on the loop of `start`.
     """
 
     def __init__(self, *, configs: Mapping[str, object] | None = None, **keywords: Unpack[AIOProducerOptions]) -> None:
@@ -109,12 +111,13 @@ class AIOKafkaProducer(StartedClient):
         self._raw = _Sender(core)
         self._interceptors = core.interceptors
         self._with_metadata = config["acks"] != 0
-        """Without an answer there is nothing to tell of a record: aiokafka gives None."""
+        """Whether results have metadata. aiokafka returns None with acks=0, when there is no response."""
 
     async def start(self) -> None:
-        """Reach the cluster; with a transactional_id, get a producer id and end what earlier producers have left open.
+        """Connect to the cluster; with a transactional_id, initialize transactions.
 
-        NoBrokersAvailableError, TransactionalIdAuthorizationFailedError, KafkaTimeoutError.
+        The initialization gets a producer id and ends open transactions of earlier producers. NoBrokersAvailableError,
+        TransactionalIdAuthorizationFailedError, KafkaTimeoutError.
         """
         if self._stopped:
             raise ProducerClosed("This producer has been stopped")
@@ -125,7 +128,7 @@ class AIOKafkaProducer(StartedClient):
         try:
             await core.start()
             if core.partitioner is not None:
-                # Partitioners of plugins are looked for only when one is asked for.
+                # Loading partitioners of plugins takes time; it happens only if the configuration names one.
                 from kafkapy.clients.producer.partitioners import bound
 
                 chosen = bound(core.partitioner, core.accumulator, core.network.cluster)
@@ -138,7 +141,10 @@ class AIOKafkaProducer(StartedClient):
             raise
 
     async def stop(self) -> None:
-        """Send what there is, abort an open transaction, and close all connections. Calling it again does nothing."""
+        """Send buffered records, abort an open transaction, and close all connections.
+
+        A second call does nothing.
+        """
         if self._stopped:
             return
         self._stopped = True
@@ -164,11 +170,11 @@ class AIOKafkaProducer(StartedClient):
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Have a record sent; the future of its RecordMetadata, of None with acks=0. Waits only while the topic is not
-        known or the buffer is full (max_block_ms). Cancelling the future does not keep the record from being sent.
+        """Send a record; returns a future of its RecordMetadata.
 
-        Serializers may be called again for a record that had to wait.
-        KafkaTimeoutError: no metadata, or no room (BufferExhaustedError). RecordTooLargeError. TypeError.
+        With acks=0 the future gives None. It waits only for topic metadata and for buffer space (max_block_ms).
+        Cancelling the future does not cancel the record. A record that waited may be serialized twice.
+        KafkaTimeoutError: no metadata, or no space (BufferExhaustedError). RecordTooLargeError. TypeError.
         IllegalOperation: no transaction is open. TopicAuthorizationFailedError, InvalidTopicError. ProducerClosed.
         """
         return self._as_asyncio(await self._append(topic, value, key, partition, timestamp_ms, headers))
@@ -182,7 +188,7 @@ class AIOKafkaProducer(StartedClient):
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordMetadata:
-        """`send`, and wait for its result."""
+        """`send`, and wait for the result."""
         return await self._as_asyncio(await self._append(topic, value, key, partition, timestamp_ms, headers))
 
     async def _append(
@@ -196,7 +202,7 @@ class AIOKafkaProducer(StartedClient):
     ) -> FutureRecordMetadata:
         self._require_running()
         if headers is not None and not isinstance(headers, list | tuple):
-            headers = list(headers)  # an iterator gives its items once, and the record may be appended again
+            headers = list(headers)  # an iterator works once, and the record may be appended again
         if not self._interceptors:
             return await self._send_with(self._sender, topic, value, key, headers, partition, timestamp_ms)
         record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
@@ -219,8 +225,10 @@ class AIOKafkaProducer(StartedClient):
     async def _send_with(
         self, sender: _Sender, topic: str, *record: Any, deadline: float | None = None
     ) -> FutureRecordMetadata:
-        """A record's future, once it is in a batch. `deadline`: on the loop's clock; None: max.block.ms from the first
-        wait on."""
+        """The future of a record, once the record is in a batch.
+
+        `deadline` is on the loop's clock; None: max.block.ms from the first wait on.
+        """
         while True:
             try:
                 return sender.send_plain(topic, *record)
@@ -235,28 +243,34 @@ class AIOKafkaProducer(StartedClient):
                     await self._core.wait_for_room(wanted.room, left)
 
     def _as_asyncio(self, record: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:
-        """The record's future as one of the running loop, where its batch is completed too."""
+        """The record's future as an asyncio future of the running loop.
+
+        The loop also completes the record's batch.
+        """
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         record.add_done_callback_threadless(partial(_settle, future, self._with_metadata))
         return future
 
     async def flush(self) -> None:
-        """Send everything at once, and return when each record sent before has its result."""
+        """Send all buffered records; returns when all earlier records have results."""
         self._require_running()
         await self._core.flush()
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic. KafkaTimeoutError after max_block_ms; TopicAuthorizationFailedError, ..."""
+        """The partition numbers of a topic.
+
+        KafkaTimeoutError after max_block_ms; TopicAuthorizationFailedError and others.
+        """
         self._require_running()
         return await self._core.partitions(topic)
 
     @property
     def client(self) -> AIOKafkaClient:
-        """The producer's connections and what it knows of the cluster."""
+        """The producer's connections and cluster metadata."""
         return AIOKafkaClient.over(self._core.network)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """What was counted and measured, by group and name; the names are Kafka's."""
+        """The metrics by group and name; the names are Kafka's."""
         groups = self._core.network.metrics.snapshot("producer")
         groups.setdefault("producer-metrics", {}).update(self._core.metrics.snapshot())
         return groups
@@ -264,21 +278,21 @@ class AIOKafkaProducer(StartedClient):
     # --- batches --------------------------------------------------------------------------------------------------
 
     def create_batch(self) -> BatchBuilder:
-        """An empty batch of max_batch_size bytes, to be filled and given to `send_batch`."""
+        """An empty batch of max_batch_size bytes, for `send_batch`."""
         return BatchBuilder(self.config["batch.size"], *map(serialize_with, self._serializers))
 
     async def send_batch(
         self, batch: BatchBuilder, topic: str, *, partition: int
     ) -> asyncio.Future[RecordMetadata]:
-        """Have a batch's records sent, one behind the other; the future of the first one's RecordMetadata, which has a
-        result when all of them have.
+        """Send a batch's records in order; returns a future.
 
-        ValueError for an empty batch, or one that was sent; otherwise as `send`.
+        The future gives the first record's RecordMetadata, when all records have results. ValueError for a batch that
+        is empty or was sent before; otherwise as `send`.
         """
         self._require_running()
         await self._core.await_partition(topic, partition)
         if not self._core.accumulator.open:
-            self._sender.refuse()  # before the batch is used up
+            self._sender.refuse()  # before the batch is taken
         records = batch.take()
         deadline = asyncio.get_running_loop().time() + self.config["max.block.ms"] / 1000
         futures = [
@@ -294,30 +308,34 @@ class AIOKafkaProducer(StartedClient):
     def _require_transactional(self) -> None:
         self._require_running()
         if self.config["transactional.id"] is None:
-            raise IllegalOperation("You need to configure transactional_id to use transactions")
+            raise IllegalOperation("Transactions need a transactional_id")
 
     async def begin_transaction(self) -> None:
-        """Open a transaction. IllegalOperation, ProducerFencedError."""
+        """Begin a transaction. IllegalOperation, ProducerFencedError."""
         self._require_transactional()
         with _as_illegal_operation():
             self._core.begin_transaction()
 
     async def commit_transaction(self) -> None:
-        """Send what there is and commit. What made a record fail is raised: abort_transaction() is next then.
-        IllegalOperation."""
+        """Send buffered records and commit the transaction. IllegalOperation.
+
+        Raises the error of a failed record; then abort_transaction() must follow.
+        """
         self._require_transactional()
         with _as_illegal_operation():
             await self._core.commit_transaction()
 
     async def abort_transaction(self) -> None:
-        """Abort: what was not sent yet is not sent, what was is hidden from readers of committed records.
-        IllegalOperation."""
+        """Abort the transaction. IllegalOperation.
+
+        Buffered records are dropped; sent records stay hidden from readers of committed records.
+        """
         self._require_transactional()
         with _as_illegal_operation():
             await self._core.abort_transaction()
 
     def transaction(self) -> TransactionContext:
-        """A block that is a transaction: `async with producer.transaction():`."""
+        """A context manager for a transaction: `async with producer.transaction():`."""
         return TransactionContext(self)
 
     async def send_offsets_to_transaction(
@@ -325,8 +343,8 @@ class AIOKafkaProducer(StartedClient):
     ) -> None:
         """Commit the offsets of a consumer group with the open transaction.
 
-        `group_id`: AIOKafkaConsumer.group_metadata(), which fences members that have left; or the group's name.
-        CommitFailedError, ProducerFencedError, IllegalOperation; ValueError for no group, or no offsets.
+        `group_id`: AIOKafkaConsumer.group_metadata(), which fences members that have left the group; or the group's
+        name. CommitFailedError, ProducerFencedError, IllegalOperation; ValueError without a group or offsets.
         """
         self._require_transactional()
         with _as_illegal_operation():
@@ -340,13 +358,13 @@ class AIOKafkaProducer(StartedClient):
 
     @property
     def fenced(self) -> bool:
-        """Whether the producer is in an error that it does not survive: only stop() is left."""
+        """Whether the producer has a fatal error: only stop() remains."""
         manager = self._core.transactions
         return manager is not None and manager.state is State.FATAL_ERROR
 
 
 class TransactionContext:
-    """Begins a transaction, and commits it at the end of the block, or aborts it when the block raises."""
+    """A transaction as a block. It commits, or aborts after an error."""
 
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self._producer = producer
@@ -366,7 +384,7 @@ class TransactionContext:
 
 @contextmanager
 def _as_illegal_operation() -> Iterator[None]:
-    """Raises the core's IllegalStateError as IllegalOperation: aiokafka's name for a call outside of a transaction."""
+    """Raises the core's IllegalStateError as IllegalOperation, aiokafka's name outside of transactions."""
     try:
         yield
     except IllegalStateError as error:
@@ -384,7 +402,7 @@ def _settle(future: asyncio.Future[Any], with_metadata: bool, record: FutureReco
 
 
 async def _first(futures: list[asyncio.Future[RecordMetadata]]) -> RecordMetadata:
-    """The first one's result; the first error, when there is one. Returns when all are done."""
+    """The first future's result, or the first error; waits for all."""
     await asyncio.wait(futures)
     results = [future.result() for future in futures]
     return results[0]

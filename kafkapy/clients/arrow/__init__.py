@@ -1,6 +1,6 @@
-"""Apache Arrow tables of consumers and producers. Needs pyarrow; imported on first use only.
+"""Apache Arrow tables of consumers and producers. Imported on first use only.
 
-ModuleNotFoundError says how to install pyarrow where it is missing.
+Needs pyarrow; without it, ModuleNotFoundError with the command that installs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rows of Arrow tables sent as records: what `KafkaProducer.send_arrow()` does."""
+"""The rows of Arrow tables as records, for `KafkaProducer.send_arrow()`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from kafkapy.clients.arrow.tables import COLUMNS
 
 
 def send(producer: RecordSender, table: Any, topic: str | None = None) -> BulkFuture:
-    """Has a record sent for each row of a table, in order, and returns one future for all of them.
+    """Sends a record for each row of a table; returns one future.
 
-    table: a pyarrow Table or RecordBatch, or what pyarrow makes a table of (a DataFrame of polars or pandas). Columns:
+    The records have the order of the rows.
+
+    table: a pyarrow Table or RecordBatch, or an object that pyarrow converts (a DataFrame of polars or pandas).
+    Columns:
 
         key, value    binary or string of any kind; at least one of the two
         headers       list of struct(key, value), or map
-        topic         string; needed unless `topic` is given, which goes before it
-        partition     integer; where it is null or not there, the producer's partitioner chooses
-        timestamp     timestamp, or int64 in ms; where it is null or not there, now
+        topic         string; required unless `topic` is given, which has precedence
+        partition     integer; when null or missing, the producer's partitioner chooses
+        timestamp     timestamp, or int64 in ms; when null or missing, the current time
         offset, timestamp_type
-                      as a polled table has them: not looked at
+                      as in a polled table: ignored
 
-    Serializers and interceptors are not called. ValueError for other columns, types that do not fit, a row without a
-    topic. For the rest raises what RecordSender.send does; the rows before the one that fails are on their way.
+    It calls no serializers and interceptors. ValueError for other columns, unsuitable types, or a row without a topic;
+    otherwise the errors of RecordSender.send. The rows before a failing row are sent.
     """
     spans = RecordSpans()
     _send(producer, table, topic, spans)
@@ -36,9 +39,11 @@ def send(producer: RecordSender, table: Any, topic: str | None = None) -> BulkFu
 
 
 def append(producer: RecordSender, table: Any, topic: str | None = None) -> None:
-    """Has a record sent for each row as `send` does, where nobody asks what became of which: that takes no memory.
+    """Sends a record for each row, as `send`, without a future.
 
-    Whether one was lost, `producer.accumulator.failure` says once the records before it are through (`flush`)."""
+    It needs no memory for results. `producer.accumulator.failure` is the error of a lost record, once the records
+    before it have results (`flush`).
+    """
     _send(producer, table, topic, None)
 
 
@@ -50,9 +55,11 @@ def _send(producer: RecordSender, table: Any, topic: str | None, spans: RecordSp
 
 
 def checksum(table: Any) -> int:
-    """A number, 0 to 2**64 - 1, that tables with the same keys and values have in common, in whatever order their rows
-    are; of the parts of a table the sum modulo 2**64. Null is not the same as empty. Arguments and errors are those of
-    `send`; other columns are not looked at."""
+    """A 64-bit checksum of a table's keys and values in any order.
+
+    The checksum of a table is the sum of its parts' checksums modulo 2**64. Null and empty differ. Arguments and errors
+    are those of `send`; other columns are ignored.
+    """
     table = table if isinstance(table, pa.Table) else _table_of(table)
     at = [index for index, name in enumerate(table.column_names) if name in ("key", "value")]
     rows = _sendable(table.select(at), False)
@@ -70,15 +77,15 @@ def _table_of(data: Any) -> pa.Table:
 
 
 def _sendable(table: pa.Table, needs_topic: bool) -> pa.Table:
-    """The columns that are sent, in the types that `_rows_of` knows."""
+    """The columns to send, in the types of `_rows_of`."""
     names = table.column_names
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise ValueError(f"column {unknown[0]!r} is no part of a record; these are: {', '.join(COLUMNS)}")
+        raise ValueError(f"column {unknown[0]!r} is not a column of records; these are: {', '.join(COLUMNS)}")
     if len(set(names)) != len(names):
-        raise ValueError("a column is there twice")
+        raise ValueError("a column occurs twice")
     if "key" not in names and "value" not in names:
-        raise ValueError("a table to send has a column key or value")
+        raise ValueError("the table has neither a column key nor a column value")
     if needs_topic and "topic" not in names:
         raise ValueError("the table has no column topic, and no topic was given")
     columns = {}

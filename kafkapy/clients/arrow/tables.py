@@ -1,6 +1,6 @@
-"""The Arrow schema of records, and the tables that fetched records become.
+"""The Arrow schema of records, and tables of fetched records.
 
-ArrowColumns builds the columns in C from the batches a broker sends; no Python object exists per record.
+ArrowColumns builds the columns in C from the broker's batches, without a Python object per record.
 """
 
 from __future__ import annotations
@@ -27,44 +27,51 @@ SCHEMA: Final = pa.schema(
         pa.field("timestamp_type", pa.int8(), nullable=False),
     ]
 )
-"""All columns. timestamp is null where a record has none; timestamp_type is 0 CreateTime, 1 LogAppendTime, -1 none."""
+"""All columns. timestamp is null without a timestamp; timestamp_type is 0 CreateTime, 1 LogAppendTime, -1 none."""
 
 MAX_TABLE_BYTES: Final = 64 << 20
-"""What a table is about to hold at most that `poll_arrow` returns, or a batch of `stream`."""
+"""The approximate largest size in bytes of a table from `poll_arrow`, and of a batch from `stream`."""
 
 COLUMNS: Final[tuple[str, ...]] = tuple(SCHEMA.names)
 
 
 class TableBuilder:
-    """Collects records of fetched partitions as rows of one table. Used by one thread at a time.
+    """Collects records of fetched partitions as rows of one table.
 
-    columns: names out of COLUMNS, in the order that the table has; None for all. ValueError for others or none.
-    `columns` takes the records, of a FetchedPartition (`append`) or out of a consumer's buffer (`take_columns`).
+    One thread at a time uses it. columns: names from COLUMNS, in the order of the table; None for all. ValueError for
+    unknown columns or none. `columns` takes the records, from a FetchedPartition (`append`) or a consumer's buffer
+    (`take_columns`).
     """
 
     def __init__(self, columns: Sequence[str] | None = None) -> None:
         names = COLUMNS if columns is None else tuple(columns)
         if not names or len(set(names)) != len(names):
-            raise ValueError(f"columns {list(names)} are none, or one of them is named twice")
+            raise ValueError(f"columns {list(names)} are empty, or a column occurs twice")
         self.columns = ArrowColumns(names)
         self.schema = pa.schema([SCHEMA.field(name) for name in names])
 
     @property
     def rows(self) -> int:
-        """Rows collected."""
+        """Number of collected rows."""
         return self.columns.rows
 
     @property
     def bytes(self) -> int:
-        """Bytes that they take."""
+        """Size of the collected rows in bytes."""
         return self.columns.bytes
 
     def add(self, partition: FetchedPartition, max_records: int) -> int:
-        """Takes up to so many records of a started partition, and returns how many (see ArrowColumns.append)."""
+        """Takes up to `max_records` of a started partition; returns their number.
+
+        See ArrowColumns.append.
+        """
         return self.columns.append(partition, max_records)
 
     def batches(self) -> list[pa.RecordBatch]:
-        """What was collected, in as many record batches as Arrow's 32-bit offsets need; the builder is empty then."""
+        """The collected rows in record batches; the builder is empty afterwards.
+
+        Arrow's 32-bit offsets may need several batches.
+        """
         topics = pa.array(self.columns.topics, pa.string())
         return [
             pa.RecordBatch.from_arrays(
@@ -74,7 +81,7 @@ class TableBuilder:
         ]
 
     def table(self) -> pa.Table:
-        """What was collected; the builder is empty then."""
+        """The collected rows; the builder is empty afterwards."""
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
 
@@ -85,7 +92,7 @@ def _array(name: str, rows: int, buffers: Any, topics: pa.Array) -> pa.Array:
 
 
 def array_of(name: str, kind: pa.DataType, rows: int, buffers: Any) -> pa.Array:
-    """A column of a chunk of ArrowColumns.finish(), of Arrow's type for it; of topic the indexes."""
+    """A column of a chunk of ArrowColumns.finish(); for topic, the indexes."""
     if name in ("key", "value"):
         nulls, valid, ends, data = buffers
         return pa.Array.from_buffers(kind, rows, [_buffer(valid), _buffer(ends), _buffer(data)], nulls)

@@ -1,1 +1,1 @@
-"""The consumer: what is subscribed to, fetching, offsets, and the user's view of it."""
+"""The consumer: subscription, fetching, offsets, and the user's interface."""

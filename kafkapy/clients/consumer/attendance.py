@@ -1,9 +1,9 @@
-"""The user's thread and the loop, when one needs the other: work, errors, and what happens only within poll().
+"""Work between the user's thread and the loop.
 
-Records that earlier polls returned count as processed, and no others do. So what a rebalance does to the user (an end
-to the records of some partitions, the positions to commit for them, the listener) waits until its thread is in poll(),
-which it enters through `ConsumerCore.enter_poll`; `need_poll` makes it do so before it takes another record, and wakes
-it where it waits.
+Only records of earlier polls count as processed. So the effects of a rebalance on the user (no more records of some
+partitions, the positions to commit for them, the listener) happen only within poll(), which the user's thread enters
+through `ConsumerCore.enter_poll`. `need_poll` makes the thread enter before it takes another record, and wakes it when
+it waits.
 
     loop: await revoke(partitions)     user: poll() -> enter_poll() -> serve(): no more records of them; the positions
           commits those                      goes on with other partitions, or waits
@@ -36,8 +36,10 @@ Positions = dict[TopicPartition, OffsetAndMetadata]
 
 
 class Attendance:
-    """On the loop's thread. `ring` wakes the user's; without `attended` nobody comes by, and everything happens here
-    at once.
+    """The queue of work and errors for the user's thread.
+
+    On the loop's thread. `ring` wakes the user's thread. Without `attended` there is no such thread, and everything
+    happens here at once.
     """
 
     def __init__(
@@ -52,41 +54,44 @@ class Attendance:
         self._revocations: list[tuple[set[TopicPartition], asyncio.Future[Positions]]] = []
 
     def need_poll(self) -> None:
-        """The user's thread is to come by before it takes another record."""
+        """Makes the user's thread enter poll() before it takes another record."""
         self._buffer.attention = True
         self._ring()
 
     def report(self, error: Exception) -> None:
-        """A poll raises this; the same error only once."""
+        """Makes a poll raise this error, once."""
         if not any(type(each) is type(error) and str(each) == str(error) for each in self._errors):
             self._errors.append(error)
         self.need_poll()
 
     @property
     def has_errors(self) -> bool:
-        """Whether a poll is going to raise something."""
+        """Whether a poll will raise an error."""
         return bool(self._errors)
 
     def next_error(self) -> Exception | None:
-        """What is to be raised now. Any thread."""
+        """The error to raise now, or None. Any thread."""
         return self._errors.popleft() if self._errors else None
 
     def next_work(self) -> Work | None:
-        """What the user's thread has to do next, one piece at a time, so that an interrupt loses none of them."""
+        """The next piece of work for the user's thread, or None.
+
+        One piece at a time, so that an interrupt loses none.
+        """
         try:
             return self._work.popleft()
         except IndexError:
             return None
 
     def serve(self) -> None:
-        """The user's thread is there: settles revocations."""
+        """Settles revocations; the user's thread is in poll()."""
         revocations, self._revocations = self._revocations, []
         for partitions, future in revocations:
             if not future.done():
                 future.set_result(self._revoke_now(partitions))
 
     def callback(self, call: Work) -> None:
-        """Runs a user's callback within the next poll, or at once where nobody polls."""
+        """Runs a user's callback within the next poll; without polls, at once."""
         if self.attended:
             self._work.append(call)
             self.need_poll()
@@ -94,8 +99,9 @@ class Attendance:
             call()
 
     async def revoke(self, partitions: set[TopicPartition]) -> Positions:
-        """Ends the handing out of records of these while the user is in poll(); returns their positions, to be
-        committed.
+        """Stops the records of these partitions while the user is in poll().
+
+        Returns their positions, to commit.
         """
         if not self.attended:
             return self._revoke_now(partitions)
@@ -113,7 +119,10 @@ class Attendance:
         }
 
     async def tell_listener(self, kind: ListenerKind, partitions: set[TopicPartition]) -> None:
-        """Calls the listener on the user's thread, and returns when it was called. poll() raises what it raises."""
+        """Calls the listener on the user's thread, and waits for it.
+
+        poll() raises the listener's errors.
+        """
         listener = self._subscription.listener
         method = None if listener is None else getattr(listener, f"on_partitions_{kind}", None)
         if method is None:
@@ -125,7 +134,7 @@ class Attendance:
                 await self._on_users_thread(lambda: _tell(method, ordered, loop))
             return
         try:
-            # As aiokafka: a set, and `revoked` is told before each rebalance, also where nothing is revoked.
+            # As in aiokafka: sets, and `revoked` is called before each rebalance, even if it revokes nothing.
             result = method(set(partitions))
             if inspect.isawaitable(result):
                 await result
@@ -145,7 +154,7 @@ class Attendance:
             try:
                 call()
             finally:
-                # Also after an error, which poll() raises: the rebalance goes on.
+                # Also after an error, which poll() raises: the rebalance continues.
                 loop.call_soon_threadsafe(finish)
 
         self._work.append(work)
@@ -160,7 +169,10 @@ class Attendance:
 def _tell(
     method: Callable[..., Any], partitions: list[TopicPartition], loop: asyncio.AbstractEventLoop
 ) -> None:
-    """On the user's thread. A coroutine (AsyncConsumerRebalanceListener) runs on the consumer's loop meanwhile."""
+    """Calls a listener, on the user's thread.
+
+    The coroutine of an AsyncConsumerRebalanceListener runs on the consumer's loop meanwhile.
+    """
     result = method(partitions)
     if inspect.iscoroutine(result):
         asyncio.run_coroutine_threadsafe(result, loop).result()

@@ -1,4 +1,4 @@
-"""enable.auto.commit: the positions of earlier polls, committed every auto.commit.interval.ms.
+"""enable.auto.commit: commits of the positions of earlier polls, every auto.commit.interval.ms.
 
 Source: org.apache.kafka.clients.consumer.internals.ConsumerCoordinator.maybeAutoCommitOffsetsAsync (4.1).
 """
@@ -22,7 +22,10 @@ Positions = dict[TopicPartition, OffsetAndMetadata]
 
 
 class AutoCommit:
-    """Says when a commit is due, and makes it. On the loop's thread. `commit` and `callback` as in `ConsumerCore`."""
+    """Schedules and makes automatic commits. On the loop's thread.
+
+    `commit` and `callback` are as in `ConsumerCore`.
+    """
 
     def __init__(
         self,
@@ -42,11 +45,11 @@ class AutoCommit:
 
     @property
     def due(self) -> bool:
-        """Whether the interval is over, and no commit is under way."""
+        """Whether the interval is over and no commit is running."""
         return self.enabled and self._task is None and time.monotonic() >= self._due_at
 
     def begin(self, positions: Positions) -> None:
-        """Commits what has been processed, in the background; does nothing while it is not due."""
+        """Commits processed offsets in the background, if a commit is due."""
         if self.due:
             self._due_at = time.monotonic() + self._interval_s
             if positions:
@@ -66,7 +69,7 @@ class AutoCommit:
         self._callback(positions, error)
 
     async def finish(self, positions: Positions) -> None:
-        """The last commit, when the consumer is closed."""
+        """Makes the last commit, when the consumer closes."""
         if not self.enabled:
             return
         self.enabled = False

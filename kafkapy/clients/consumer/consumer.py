@@ -1,8 +1,7 @@
-"""KafkaConsumer: the consumer as kafka-python's users know it, on the user's own thread.
+"""KafkaConsumer: the consumer on the user's thread, with kafka-python's interface.
 
-The user's thread takes records out of the buffers by itself; everything else happens on the loop of a thread in the
-background (`ConsumerCore`), which keeps fetching, heartbeating and committing whether or not the user's thread is
-busy.
+The user's thread takes records out of the buffers itself. Everything else happens on the loop of a background thread
+(`ConsumerCore`), which fetches, sends heartbeats and commits even while the user's thread is busy.
 """
 
 from __future__ import annotations
@@ -47,14 +46,17 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception
 logger = logging.getLogger("kafka.consumer")
 
 SLICE_S: Final = 0.5
-"""One wait at most: a signal that arrives just before a wait begins does not end it."""
+"""Longest single wait in seconds: a signal just before a wait begins does not interrupt it."""
 SERVE_S: Final = 0.1
 
 _open: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
 
 
 def _stop_in_child() -> None:
-    """After a fork: the child's copies read nothing, and say so at the next call."""
+    """Abandons the parent's consumers in a forked child.
+
+    Their next call raises an error.
+    """
     for consumer in list(_open):
         consumer.fetch_buffer.attention = True
 
@@ -63,21 +65,24 @@ os.register_at_fork(after_in_child=_stop_in_child)
 
 
 class Doorbell:
-    """Wakes one waiting thread; a ring that nobody waits for ends the next wait. The wait gives way to signals."""
+    """Wakes one waiting thread.
+
+    A ring without a waiting thread ends the next wait. Signals interrupt a wait.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def ring(self) -> None:
-        """Any thread, and signal handlers."""
+        """Rings. Any thread, and signal handlers."""
         try:
             self._lock.release()
         except RuntimeError:
-            pass  # has rung already
+            pass  # already rung
 
     def wait(self, seconds: float) -> None:
-        """Until the next ring, or so long, or a slice of it."""
+        """Waits for a ring, for `seconds`, or for one slice."""
         self._lock.acquire(timeout=min(seconds, SLICE_S))
 
 
@@ -87,12 +92,12 @@ class KafkaConsumer(RecordIterator):
         for record in KafkaConsumer("orders", group_id="billing", bootstrap_servers="localhost:9092"):
             print(record.topic, record.partition, record.offset, record.key, record.value)
 
-    Arguments: topics to subscribe to; configuration as keywords (``max_poll_records=100``) or, in a dict called
-    `configs`, by Kafka's names (``{"max.poll.records": 100}``). See docs/clients.md for all of them. ConfigError,
+    Arguments: topics to subscribe to; configuration as keywords (``max_poll_records=100``), or with Kafka's names in a
+    dict called `configs` (``{"max.poll.records": 100}``). docs/clients.md lists all of them. ConfigError,
     NoBrokersAvailableError.
 
-    Used by one thread at a time (IllegalStateError otherwise), but for `wakeup` and what is marked "any thread". Not
-    usable in a child after fork().
+    One thread at a time may use it (IllegalStateError otherwise), except for `wakeup` and methods marked "any thread".
+    A child after fork() cannot use it.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class KafkaConsumer(RecordIterator):
         self._woken = False
         self._closed = False
         self._closing = False
-        """Listeners that are called by close() may still commit."""
+        """Whether close() is running: its listeners may still commit."""
         self._intercepted: deque[ConsumerRecord] = deque()
         consumer_timeout_ms = config["consumer.timeout.ms"]
         self._consumer_timeout_s = (
@@ -128,7 +133,7 @@ class KafkaConsumer(RecordIterator):
     async def _make_core(self, config: ClientConfig, topics: tuple[str, ...]) -> ConsumerCore:
         core = ConsumerCore(config, post=self._background.post, ring=self._bell.ring)
         if topics:
-            # Before the start, so that the first metadata is that of the topics.
+            # Before the start: the first metadata then contains the topics.
             core.subscribe(topics, None, None)
         try:
             await core.start()
@@ -156,7 +161,7 @@ class KafkaConsumer(RecordIterator):
             raise IllegalStateError("This consumer has already been closed")
 
     def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """A function of the core, on the loop's thread."""
+        """Calls a function of the core on the loop's thread."""
         self._acquire()
         try:
             return self._background.call(function, *arguments)
@@ -164,13 +169,19 @@ class KafkaConsumer(RecordIterator):
             self._lock.release()
 
     def _look(self, function: Callable[[], T]) -> T:
-        """As `_call`, for what changes nothing: also while another thread is in poll()."""
+        """As `_call`, for functions that change nothing.
+
+        It works while another thread is in poll().
+        """
         if self._closed:
             raise IllegalStateError("This consumer has already been closed")
         return self._background.call(function)
 
     def _run(self, coroutine: Any) -> Any:
-        """A coroutine of the core, on the loop's thread; it keeps its time limit by itself."""
+        """Runs a coroutine of the core on the loop's thread.
+
+        The coroutine has its own timeout.
+        """
         try:
             self._acquire()
         except BaseException:
@@ -182,7 +193,7 @@ class KafkaConsumer(RecordIterator):
             self._lock.release()
 
     def _serve(self, coroutine: Any) -> Any:
-        """As `_run`, while listeners and callbacks are called on this thread."""
+        """As `_run`; meanwhile listeners and callbacks run on this thread."""
         try:
             self._background.check()
         except BaseException:
@@ -206,12 +217,12 @@ class KafkaConsumer(RecordIterator):
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records that are there, or that come within `timeout_ms`: by partition, in order, at most `max_records`
-        (max.poll.records) together. {} when none came.
+        """Records by partition, in order; {} if none arrive within `timeout_ms`.
 
-        Joins the group, runs the listener and callbacks, and commits automatically what earlier polls returned. With
-        `update_offsets` False the positions stay, and the next poll returns the same records.
-        Raises what went wrong since the last poll; WakeupError; ValueError and TypeError for arguments.
+        At most `max_records` (max.poll.records) together. It joins the group, runs the listener and callbacks, and
+        automatically commits the records of earlier polls. With `update_offsets` False the positions stay, and the next
+        poll returns the same records. Raises errors since the last poll; WakeupError; ValueError and TypeError for
+        arguments.
         """
         limit = self._max_records(timeout_ms, max_records)
         self._acquire()
@@ -227,7 +238,10 @@ class KafkaConsumer(RecordIterator):
             self._lock.release()
 
     def poll_batch(self, max_records: int | None = None, timeout_ms: float = 0) -> list[ConsumerRecord]:
-        """As `poll`, in one list: the records of a partition in order, partitions in the order of their turns."""
+        """As `poll`, in one list.
+
+        The records of a partition are in order, the partitions in the order of their turns.
+        """
         limit = self._max_records(timeout_ms, max_records)
         self._acquire()
         try:
@@ -240,11 +254,12 @@ class KafkaConsumer(RecordIterator):
     def poll_arrow(
         self, timeout_ms: float = 0, max_records: int | None = None, columns: Sequence[str] | None = None
     ) -> pyarrow.Table:
-        """As `poll`, in a pyarrow table with these columns (kafkapy.arrow.COLUMNS, None for all): what is there, or
-        what comes within `timeout_ms`; at most `max_records` rows (None: no limit) and about 64 MiB. No rows when none
-        came.
+        """As `poll`, as a pyarrow table with these columns.
 
-        Deserializers and interceptors are not called. Needs pyarrow (the extra `arrow`).
+        columns: names from kafkapy.arrow.COLUMNS, None for all. At most `max_records` rows (None: no limit) and about
+        64 MiB; no rows if none arrive within `timeout_ms`.
+
+        It calls no deserializers and interceptors. Needs pyarrow (the extra `arrow`).
         """
         from kafkapy.clients.arrow.tables import MAX_TABLE_BYTES, TableBuilder
 
@@ -270,7 +285,10 @@ class KafkaConsumer(RecordIterator):
         return limit
 
     def next_slowly(self) -> ConsumerRecord:
-        """The next record for an iteration; waits for it up to consumer.timeout.ms, then StopIteration."""
+        """The next record of an iteration.
+
+        It waits up to consumer.timeout.ms, then raises StopIteration.
+        """
         if self._closed:
             raise StopIteration
         self._acquire()
@@ -278,7 +296,7 @@ class KafkaConsumer(RecordIterator):
             take = self._next_intercepted if self._interceptors else self.fetch_buffer.next
             record: ConsumerRecord | None = self._wait_for(take, self._consumer_timeout_s)
             if self._interceptors:
-                self.fetch_buffer.attention = True  # the fast path goes around interceptors
+                self.fetch_buffer.attention = True  # the fast path does not call interceptors
         finally:
             self._lock.release()
         if record is None:
@@ -294,7 +312,7 @@ class KafkaConsumer(RecordIterator):
         return self._intercepted.popleft() if self._intercepted else None
 
     def _wait_for(self, take: Callable[[], T], seconds: float | None) -> T:
-        """What `take` gives, as soon as it gives something; what it gave last when the time is over."""
+        """The first true result of `take`, or its last result after `seconds`."""
         buffer = self.fetch_buffer
         deadline = None
         while True:
@@ -305,7 +323,7 @@ class KafkaConsumer(RecordIterator):
                 return taken
             if deadline is None:
                 if seconds == 0:
-                    time.sleep(0)  # who polls without waiting leaves the loop's thread a turn
+                    time.sleep(0)  # a poll without waiting yields to the loop's thread
                     return taken
                 deadline = math.inf if seconds is None else time.monotonic() + seconds
             left = deadline - time.monotonic()
@@ -318,7 +336,7 @@ class KafkaConsumer(RecordIterator):
                 self._core.user_waits = False
 
     def _attend(self) -> None:
-        """Does what the loop wants done on this thread, and raises what there is to raise."""
+        """Does the loop's work for this thread, and raises a pending error."""
         if self._woken:
             self._woken = False
             raise WakeupError
@@ -326,32 +344,35 @@ class KafkaConsumer(RecordIterator):
             self._background.call(self._core.enter_poll)
             error = self._do_work(None) or self._core.attendance.next_error()
         except BaseException:
-            self.fetch_buffer.attention = True  # interrupted: the next call does what is left
+            self.fetch_buffer.attention = True  # interrupted: the next call does the rest
             raise
         if self._woken:
-            # wakeup() came after the look above, and enter_poll() may have cleared what it had set.
+            # wakeup() ran after the check above, and enter_poll() may have cleared its flag.
             self.fetch_buffer.attention = True
         if error is not None:
             raise error
 
     def _do_work(self, error: Exception | None) -> Exception | None:
-        """Runs listeners and callbacks; the first error of all, or the one before."""
+        """Runs listeners and callbacks; returns `error` or the first new error."""
         while (work := self._core.attendance.next_work()) is not None:
             try:
                 work()
             except Exception as raised:
                 if error is not None:
-                    logger.error("Another error is raised by this poll already", exc_info=raised)
+                    logger.error("This poll already raises another error", exc_info=raised)
                 error = error or raised
         return error
 
     def wakeup(self) -> None:
-        """Ends a wait in poll() or an iteration, or the next one, with WakeupError. From any thread."""
+        """Ends the current or next wait of the consumer with WakeupError.
+
+        The wait is in poll() or an iteration. Any thread.
+        """
         self._woken = True
         self.fetch_buffer.attention = True
         self._bell.ring()
 
-    # --- what is read ---------------------------------------------------------------------------------------------
+    # --- subscription and assignment ------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -359,10 +380,12 @@ class KafkaConsumer(RecordIterator):
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Reads these topics, or those whose names match the pattern at their beginning, instead of those before. A
-        `SubscriptionPattern` is matched by the broker (group.protocol=consumer).
+        """Subscribes to topics, by name or by pattern.
 
-        ValueError without either; IllegalStateError with both, or after assign(); TypeError.
+        A pattern matches at the start of a topic name. The subscription replaces the previous one. The broker matches a
+        `SubscriptionPattern` (group.protocol=consumer).
+
+        ValueError with neither; IllegalStateError with both, or after assign(); TypeError.
         """
         if not topics and pattern is None:
             raise ValueError("Must provide topics or pattern")
@@ -383,7 +406,10 @@ class KafkaConsumer(RecordIterator):
             self._lock.release()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions instead of those before, without a group. IllegalStateError after subscribe()."""
+        """Reads these partitions, without a group's assignment.
+
+        They replace the previous ones. IllegalStateError after subscribe().
+        """
         chosen = _partitions(partitions)
         if not chosen:
             self.unsubscribe()
@@ -391,15 +417,18 @@ class KafkaConsumer(RecordIterator):
             self._call(self._core.assign, chosen)
 
     def subscription(self) -> set[str] | None:
-        """The topics subscribed to, None without a subscription. Any thread."""
+        """The subscribed topics, None without a subscription. Any thread."""
         return self._look(lambda: self._core.subscription.subscription) or None
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read. Any thread."""
+        """The assigned partitions. Any thread."""
         return self._look(lambda: self._core.subscription.assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Returns no records of these until resume(). What was fetched of them is kept."""
+        """Returns no records of these partitions until resume().
+
+        Fetched records stay in the buffer.
+        """
         self._call(self._set_paused, _partitions(partitions), True)
 
     def resume(self, *partitions: TopicPartition) -> None:
@@ -407,7 +436,7 @@ class KafkaConsumer(RecordIterator):
         self._call(self._set_paused, _partitions(partitions), False)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused. Any thread."""
+        """The paused partitions. Any thread."""
         return self._look(
             lambda: {state.topic_partition for state in self._core.subscription.all_states if state.paused}
         )
@@ -420,8 +449,9 @@ class KafkaConsumer(RecordIterator):
     # --- positions ------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """The next record of the partition is the one at `offset`. ValueError for an unassigned partition (which is an
-        IllegalStateError, too) or a negative offset.
+        """Sets the position of a partition: the offset of the next record.
+
+        ValueError for an unassigned partition (also an IllegalStateError) or a negative offset.
         """
         epoch = -1
         if isinstance(offset, OffsetAndMetadata):
@@ -436,11 +466,11 @@ class KafkaConsumer(RecordIterator):
             self._core.seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Goes on with the oldest record of these, or of all assigned partitions."""
+        """Continues at the oldest record of these, or of all assigned partitions."""
         self._reset(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Goes on after the newest record of these, or of all assigned partitions."""
+        """Continues after the newest record of these, or of all assigned partitions."""
         self._reset(partitions, LATEST)
 
     def _reset(self, partitions: tuple[TopicPartition, ...], to: Any) -> None:
@@ -451,15 +481,18 @@ class KafkaConsumer(RecordIterator):
         self._intercepted.clear()
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """Offset of the next record to be returned. Waits until it is known: KafkaTimeoutError."""
+        """The offset of the next record; waits until it is known. KafkaTimeoutError."""
         return int(self._run(self._core.position(_partition(partition), self._timeout(timeout_ms))))
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The end of the partition as of the last fetch, None when none has been made."""
+        """The high watermark of the last fetch, None before a fetch."""
         return self._call(lambda: self._core.subscription.state_of(_partition(partition)).high_watermark)
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the end of what this consumer may read, None when not known yet."""
+        """Number of records between the position and the end, None when unknown.
+
+        The end is that of the records that this consumer may read.
+        """
         return self._call(lambda: self._core.lag(_partition(partition)))
 
     def beginning_offsets(
@@ -471,7 +504,10 @@ class KafkaConsumer(RecordIterator):
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the newest record of each partition; after the last stable one for read_committed."""
+        """The offset after the newest record of each partition.
+
+        With read_committed, the last stable offset.
+        """
         return self._offsets_at(partitions, ListOffsetsTimestamp.LATEST, timeout_ms)
 
     def _offsets_at(
@@ -484,7 +520,10 @@ class KafkaConsumer(RecordIterator):
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each timestamp (ms since the epoch), None where there is none. ValueError."""
+        """The first record at or after each timestamp, or None.
+
+        Timestamps are in ms since the epoch. ValueError.
+        """
         for partition, at in timestamps.items():
             if at < 0:
                 raise ValueError(f"The target time for partition {partition} is {at}: it cannot be negative")
@@ -500,16 +539,20 @@ class KafkaConsumer(RecordIterator):
     # --- commits --------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets | None = None, timeout_ms: int | None = None) -> None:
-        """Commits these offsets (the next to be read), or the positions, and waits for it.
+        """Commits these offsets, or the positions, and waits for the result.
 
-        CommitFailedError when the group has gone on without this member; IllegalStateError without a group.
+        An offset is that of the next record to read. CommitFailedError when the member is no longer in the group;
+        IllegalStateError without a group.
         """
         self._run(self._core.commit(_offsets(offsets), self._timeout(timeout_ms)))
 
     def commit_async(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
     ) -> OffsetCommitFuture:
-        """Commits without waiting. `callback(offsets, None or the error)` is called in a later poll."""
+        """Commits without waiting.
+
+        A later poll calls `callback(offsets, None or the error)`.
+        """
         future = OffsetCommitFuture()
         default = self.config["default.offset.commit.callback"]
 
@@ -525,29 +568,36 @@ class KafkaConsumer(RecordIterator):
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: int | None = None
     ) -> int | OffsetAndMetadata | None:
-        """The committed offset, with `metadata` as OffsetAndMetadata; None when there is none. IllegalStateError."""
+        """The committed offset, or None. IllegalStateError.
+
+        With `metadata` it is an OffsetAndMetadata.
+        """
         found = self._run(self._core.committed([_partition(partition)], self._timeout(timeout_ms))).get(partition)
         if found is None:
             return None
         return found if metadata else int(found.offset)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Which member of which group this is, for KafkaProducer.send_offsets_to_transaction(). Any thread."""
+        """The member and its group, for KafkaProducer.send_offsets_to_transaction(). Any thread."""
         return self._look(self._core.group_metadata)
 
     # --- the cluster ----------------------------------------------------------------------------------------------
 
     def topics(self, timeout_ms: int | None = None) -> set[str]:
-        """The names of all topics that may be seen."""
+        """The names of all visible topics."""
         return set(self._run(self._core.topics.names(self._timeout(timeout_ms))))
 
     def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int]:
-        """The numbers of a topic's partitions; empty when there is no such topic."""
+        """The partition numbers of a topic, or an empty set.
+
+        Empty: the topic does not exist.
+        """
         return set(self._run(self._core.topics.partitions_of(topic, self._timeout(timeout_ms))))
 
     def bootstrap(self, timeout_ms: int | None = None, refresh: bool = False) -> None:
-        """Wait for the cluster, where the constructor has not (api_version); with `refresh` ask for metadata anew.
-        KafkaTimeoutError.
+        """Waits for the cluster if the constructor did not (api_version).
+
+        `refresh` requests new metadata. KafkaTimeoutError.
         """
         timeout = self._timeout(timeout_ms)
         if self._core.network.cluster.bootstrapping:
@@ -559,21 +609,23 @@ class KafkaConsumer(RecordIterator):
             self._run(self._core.topics.refresh(timeout))
 
     def bootstrap_connected(self) -> bool:
-        """Whether the cluster has been reached."""
+        """Whether the client has reached the cluster."""
         return not self._closed and not self._core.network.cluster.bootstrapping
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, Any]]:
-        """What was counted and measured, by group and name; the names are Kafka's. `raw` makes no difference. Any
-        thread."""
+        """The metrics by group and name; the names are Kafka's. Any thread.
+
+        `raw` has no effect.
+        """
         return self._look(self._core.all_metrics)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
-        """Commits (with auto commit, unless `autocommit` is False), leaves the group, and closes all connections.
+        """Commits (with auto commit), leaves the group, and closes all connections.
 
-        Takes at most about `timeout_ms` (30 s). Further calls do nothing. In a child after fork() it only drops the
-        consumer.
+        It does not commit with `autocommit` False, and takes at most about `timeout_ms` (30 s). Further calls do
+        nothing. A child after fork() only drops the consumer.
         """
         if self._closed or self._closing:
             return
@@ -607,7 +659,10 @@ def _check_names(topics: Sequence[str]) -> None:
 
 
 def _partition(partition: TopicPartition) -> TopicPartition:
-    """TypeError for what is no pair of a topic and a number."""
+    """The argument as a TopicPartition.
+
+    TypeError unless it is a pair of topic and number.
+    """
     if not isinstance(partition, tuple) or len(partition) != 2:
         raise TypeError("partition must be a TopicPartition")
     return partition if isinstance(partition, TopicPartition) else TopicPartition(*partition)
@@ -618,7 +673,7 @@ def _partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
 
 
 def _offsets(offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Offsets to commit; a plain number stands for one without metadata."""
+    """Offsets to commit; a number is an offset without metadata."""
     if offsets is None:
         return None
     chosen = {

@@ -1,17 +1,18 @@
-"""ConsumerCore: a consumer without its face, as coroutines on one loop. `KafkaConsumer` and the asyncio consumer stand
-on it.
+"""ConsumerCore: a consumer without an interface, as coroutines on one loop.
+
+`KafkaConsumer` and `AIOKafkaConsumer` are interfaces to it.
 
     user's thread                                    loop
       poll(): takes records from FetchBuffer
         `attention`? ---- enter_poll() ------------>   positions, membership, auto commit
         next_work(), next_error()  <--------------     listeners, commit callbacks; an error to raise
       chunk done: tell_hungry ---------------------->  Fetcher: the next request
-        nothing to read: waits    <---- tell_ready --  Fetcher: a chunk has come
+        nothing to read: waits    <---- tell_ready --  Fetcher: a new chunk
 
-What a rebalance does to the user (the listener, an end to records of some partitions, the positions to commit) happens
-only within poll(), so that records returned by earlier polls count as processed and others do not. The loop sets
-`attention` when it wants the user's thread to come by, and goes on when it has been there: `prepare_revocation`,
-`run_listener`. Source: org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer and ConsumerCoordinator (4.1).
+The effects of a rebalance on the user (the listener, no more records of some partitions, the positions to commit)
+happen only within poll(), so that only records of earlier polls count as processed. The loop sets `attention` to bring
+the user's thread into poll(), and continues afterwards: `prepare_revocation`, `run_listener`. Source:
+org.apache.kafka.clients.consumer.internals.ClassicKafkaConsumer and ConsumerCoordinator (4.1).
 """
 
 from __future__ import annotations
@@ -56,14 +57,17 @@ __all__ = ["ConsumerCore"]
 logger = logging.getLogger("kafka.consumer")
 
 POLL_CHECK_S: Final = 1.0
-"""How often is looked whether the user's thread takes records, so that a member that reads counts as one that polls."""
+"""Seconds between checks whether the user's thread takes records; reading counts as polling."""
 
 
 _numbers = itertools.count(1)
 
 
 def _with_room_for_fetches(config: ClientConfig) -> ClientConfig:
-    """receive.message.max.bytes has to let a full Fetch response pass, and a batch larger than a partition's share."""
+    """The configuration with a receive.message.max.bytes that fits a full Fetch response.
+
+    It also fits a batch larger than a partition's share.
+    """
     least = config["fetch.max.bytes"] + config["max.partition.fetch.bytes"]
     if config["receive.message.max.bytes"] >= least or "receive.message.max.bytes" in config.given:
         return config
@@ -71,17 +75,16 @@ def _with_room_for_fetches(config: ClientConfig) -> ClientConfig:
 
 
 def _next_client_id(group_id: str | None) -> str:
-    """As Kafka names consumers that have no client.id."""
+    """Kafka's client id for consumers without client.id."""
     return f"consumer-{group_id or 'kafkapy'}-{next(_numbers)}"
 
 
 class ConsumerCore:
-    """Owns the connections, the subscription, the fetcher and the membership of one consumer. Every method on the
-    loop's thread.
+    """Owns one consumer's connections, subscription, fetcher and membership.
 
-    `post` runs a function on the loop's thread soon, from any thread; `ring` wakes whoever waits for records or work;
-    `attended`: callbacks and the like wait for the user's thread to call `enter_poll`. Without it they happen on the
-    loop, at once, and listeners and headers have aiokafka's shape.
+    All methods belong to the loop's thread. `post` schedules a function on the loop's thread, from any thread; `ring`
+    wakes threads that wait for records or work. `attended`: callbacks wait for the user's thread to call `enter_poll`;
+    otherwise they run on the loop at once, and listeners and headers have aiokafka's form.
     """
 
     def __init__(
@@ -135,7 +138,7 @@ class ConsumerCore:
         )
         self.closed = False
         self.user_waits = False
-        """Set by the user's thread while it waits inside poll(): a member that waits for records polls."""
+        """Whether the user's thread waits inside poll(): such a member counts as polling."""
         self._consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -166,7 +169,7 @@ class ConsumerCore:
         )
 
     async def start(self) -> None:
-        """Reaches the cluster. NoBrokersAvailableError."""
+        """Connects to the cluster. NoBrokersAvailableError."""
         self.network.cluster.add_listener(self._metadata_changed)
         await self.network.start()
         if self.membership is not None:
@@ -174,15 +177,15 @@ class ConsumerCore:
 
     @property
     def auto_commit(self) -> bool:
-        """Whether positions are committed without being asked."""
+        """Whether positions are committed automatically."""
         return self._auto_committer.enabled
 
     @property
     def tells_every_rebalance(self) -> bool:
-        """Whether listeners hear of a rebalance that takes nothing from them, as aiokafka's do."""
+        """Whether a rebalance that revokes nothing calls listeners, as in aiokafka."""
         return not self.attendance.attended
 
-    # --- what is read ---------------------------------------------------------------------------------------------
+    # --- subscription and assignment ------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -190,7 +193,7 @@ class ConsumerCore:
         pattern: re.Pattern[str] | SubscriptionPattern | None,
         listener: ConsumerRebalanceListener | None,
     ) -> None:
-        """Subscribes by name, or by pattern. IllegalStateError while partitions are assigned by hand."""
+        """Subscribes by name or by pattern. IllegalStateError with manually assigned partitions."""
         if isinstance(pattern, SubscriptionPattern):
             if self.membership is None or self.config["group.protocol"].lower() != "consumer":
                 raise IllegalStateError("A SubscriptionPattern needs a group with group.protocol=consumer")
@@ -211,7 +214,7 @@ class ConsumerCore:
         self.attendance.need_poll()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assigns partitions by hand. IllegalStateError while there is a subscription."""
+        """Assigns partitions manually. IllegalStateError with a subscription."""
         if self.subscription.assign_by_user(partitions):
             self.topics.want()
             self._leaders_known()
@@ -219,13 +222,13 @@ class ConsumerCore:
         self.attendance.need_poll()
 
     async def unsubscribe(self, reason: str = "the consumer unsubscribed from all topics") -> None:
-        """Leaves the group, when it is a member of one, and forgets all partitions."""
+        """Leaves the group and forgets all partitions."""
         if self.membership is not None and self._member_started:
             self._member_started = False
             await self.membership.leave(reason)
         elif self.subscription.auto_assigned:
             if self._assigner is not None:
-                # What it wants to revoke might be assigned by hand when it is served.
+                # Its revocations could concern manually assigned partitions when they are served.
                 self._assigner.cancel()
                 self._assigner = None
             await self.run_listener("revoked", self.subscription.assigned)
@@ -233,7 +236,10 @@ class ConsumerCore:
         self.topics.want()
 
     def group_topics_changed(self, topics: Iterable[str]) -> None:
-        """The topics the whole group reads, while this member leads it: their metadata is needed here too."""
+        """Sets the topics of the whole group for its leader.
+
+        The leader needs the metadata of all of them.
+        """
         self.subscription.group_topics = frozenset(topics)
         self.topics.want()
 
@@ -249,13 +255,13 @@ class ConsumerCore:
         self.wake_fetcher()
 
     def _leaders_known(self) -> None:
-        """Positions that were set before their leader was known have one now."""
+        """Completes positions whose leader was unknown when they were set."""
         for state in self.subscription.in_state(FetchState.FETCHING):
             if state.leader.node_id < 0:
                 state.leader_changed(self.offsets.leader_of(state.topic_partition))
 
     def _assign_all(self) -> None:
-        """A subscription without a group has all partitions of its topics."""
+        """Assigns all partitions of the subscription, for consumers without a group."""
         if not self.subscription.auto_assigned:
             return
         wanted = self.topics.all_partitions()
@@ -273,21 +279,21 @@ class ConsumerCore:
         self._assigner = None
         self._assign_all()
 
-    # --- the user's thread comes by -------------------------------------------------------------------------------
+    # --- the user's thread in poll() ------------------------------------------------------------------------------
 
     def need_poll(self) -> None:
-        """Something has changed that poll() has to look at."""
+        """Makes the user's thread enter poll() after a change."""
         self.attendance.need_poll()
 
     def report(self, error: Exception) -> None:
-        """The next poll raises this."""
+        """Makes the next poll raise this error."""
         self.attendance.report(error)
         self._changed.set()
 
     def enter_poll(self) -> None:
-        """The user's thread is in poll(), and everything returned by earlier polls has been processed.
+        """Enters poll(): all records of earlier polls are processed.
 
-        It then does the `attendance`'s work, and raises its next error.
+        The user's thread then does the `attendance`'s work, and raises its next error.
         """
         self.buffer.attention = False
         self._calls_seen = self.buffer.calls
@@ -304,23 +310,24 @@ class ConsumerCore:
         self.attendance.serve()
         self.initialize_positions()
         if self.attendance.has_errors:
-            # Whoever polls again after an error goes on where that is possible.
+            # A poll after an error continues where possible.
             self.buffer.attention = True
         else:
             self.offsets.resume()
             self.fetcher.resume()
 
     async def prepare_revocation(self, partitions: set[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Ends the handing out of records of these partitions while the user is in poll(); the positions to commit for
-        them.
+        """Stops the records of these partitions while the user is in poll().
+
+        Returns the positions to commit for them.
         """
         return await self.attendance.revoke(partitions)
 
     async def run_listener(self, kind: ListenerKind, partitions: set[TopicPartition]) -> None:
-        """Tells the listener, on the user's thread within poll(), and returns when it has been told.
+        """Calls the listener within poll(), and waits for it.
 
-        What the listener raises is raised by poll(). Partitions revoked or lost give no records from the call on, newly
-        assigned ones from the return on.
+        It runs on the user's thread. poll() raises its errors. Revoked or lost partitions give no records from the call
+        on, newly assigned ones give records after the return.
         """
         if kind != "assigned":
             self.subscription.mark_pending_revocation(partitions)
@@ -350,9 +357,9 @@ class ConsumerCore:
     # --- positions ------------------------------------------------------------------------------------------------
 
     def initialize_positions(self, asked: TopicPartition | None = None) -> None:
-        """Looks for positions of the partitions that have none: committed offsets, or what auto.offset.reset says.
+        """Finds positions for partitions without one, from committed offsets or auto.offset.reset.
 
-        Newly assigned ones wait until the listener knows of them, for it may seek; but not one that is `asked` for.
+        Newly assigned partitions, except `asked`, wait until the listener has returned, because it may seek.
         """
         if self._initializer is not None or self.closed:
             return
@@ -393,24 +400,30 @@ class ConsumerCore:
         self.wake_fetcher()
 
     def wake_fetcher(self) -> None:
-        """There may be something to fetch."""
+        """Wakes the fetcher after a change."""
         self.fetcher.wake()
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Moves a position. IllegalStateError when the partition is not assigned."""
+        """Sets a position. IllegalStateError for an unassigned partition."""
         state = self.subscription.state_of(partition)
         state.seek_unvalidated(offset, leader_epoch, self.offsets.leader_of(partition))
         self.offsets.wake()
         self.wake_fetcher()
 
     def reset(self, partitions: Iterable[TopicPartition], reset: OffsetReset) -> None:
-        """Moves positions to the beginning or the end. IllegalStateError when one is not assigned."""
+        """Resets positions to the beginning or the end.
+
+        IllegalStateError for an unassigned partition.
+        """
         for state in [self.subscription.state_of(partition) for partition in partitions]:
             state.request_reset(reset)
         self.offsets.wake()
 
     async def position(self, partition: TopicPartition, timeout_ms: int) -> int:
-        """The position, once it is valid. IllegalStateError, KafkaTimeoutError, or why there is none."""
+        """The position, once it is valid.
+
+        IllegalStateError, KafkaTimeoutError, or the error of the position.
+        """
         self.subscription.state_of(partition)
         self.offsets.resume()
         try:
@@ -426,7 +439,7 @@ class ConsumerCore:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise KafkaTimeoutError(f"The position of {partition} was not known within {timeout_ms} ms") from None
+            raise KafkaTimeoutError(f"The position of {partition} was not available within {timeout_ms} ms") from None
 
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
@@ -443,15 +456,16 @@ class ConsumerCore:
         return self.committer
 
     def positions_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the user has got by earlier polls, as of the last time its thread came by (or now, where it never
-        does).
+        """The positions that earlier polls returned, at the last poll.
+
+        Without polls, the current positions.
         """
         assigned = self.subscription.assigned
         positions = self._consumed if self.attendance.attended and not self.closed else self.subscription.all_consumed()
         return {partition: offset for partition, offset in positions.items() if partition in assigned}
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: int) -> None:
-        """Commits offsets, or all positions, and returns when that is done. CommitFailedError, KafkaTimeoutError."""
+        """Commits offsets, or all positions, and waits. CommitFailedError, KafkaTimeoutError."""
         committer = self._require_group()
         chosen = self.subscription.all_consumed() if offsets is None else dict(offsets)
         if chosen:
@@ -463,7 +477,10 @@ class ConsumerCore:
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
         done: Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None],
     ) -> None:
-        """Commits offsets, or all positions, without waiting; `done` is called on the user's thread in a later poll."""
+        """Commits offsets, or all positions, without waiting.
+
+        A later poll calls `done` on the user's thread.
+        """
         committer = self._require_group()
         chosen = self.subscription.all_consumed() if offsets is None else dict(offsets)
 
@@ -495,22 +512,22 @@ class ConsumerCore:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await committer.committed(partitions)
         except TimeoutError:
-            raise KafkaTimeoutError(f"The committed offsets were not known within {timeout_ms} ms") from None
+            raise KafkaTimeoutError(f"The committed offsets were not available within {timeout_ms} ms") from None
 
-    # --- what there is to know ------------------------------------------------------------------------------------
+    # --- information ----------------------------------------------------------------------------------------------
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Which member of which group this is; without a group its name is empty."""
+        """The member and its group; without a group, an empty id."""
         if self.membership is None:
             return ConsumerGroupMetadata("")
         return self.membership.group_metadata()
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """As `PartitionState.lag`. IllegalStateError when the partition is not assigned."""
+        """As `PartitionState.lag`. IllegalStateError for an unassigned partition."""
         return self.subscription.state_of(partition).lag(self.isolation is IsolationLevel.READ_COMMITTED)
 
     def all_metrics(self) -> dict[str, dict[str, Any]]:
-        """What was counted, by group and name."""
+        """The metrics by group and name."""
         counted = self.network.metrics_snapshot("consumer") | self.metrics.read()
         if self.committer is not None:
             counted |= self.committer.metrics.read(len(self.subscription.assigned))
@@ -519,7 +536,10 @@ class ConsumerCore:
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def close(self, autocommit: bool, timeout_ms: int) -> None:
-        """Commits positions (when auto commit is on), leaves the group, and closes everything, in about that time."""
+        """Commits positions (with auto commit), leaves the group, and closes everything.
+
+        It takes about `timeout_ms`.
+        """
         if self.closed:
             return
         if not autocommit:
@@ -535,7 +555,7 @@ class ConsumerCore:
                     await self._leave()
                 await self.fetcher.close()
         except TimeoutError:
-            logger.warning("The consumer was closed before everything was done: %d ms were over", timeout_ms)
+            logger.warning("The consumer closed with unfinished work after %d ms", timeout_ms)
         finally:
             self.closed = True
             self.offsets.close()

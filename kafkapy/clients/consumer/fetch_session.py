@@ -1,4 +1,6 @@
-"""What one broker is told of the partitions to fetch: all of them once, then only what changed (KIP-227).
+"""The fetch session with one broker (KIP-227).
+
+The first request has all partitions, later ones only changes.
 
     INITIAL (0, 0) --full response with a session id--> (id, 1) --incremental response--> (id, 2) --> ...
         ^                                                  |
@@ -30,7 +32,7 @@ MAX_EPOCH: Final = 2**31 - 1
 
 
 class WantedPartition(NamedTuple):
-    """What is asked of one partition; the same as before need not be said again."""
+    """The request for one partition. An unchanged one is not sent again."""
 
     topic_id: UUID
     offset: int
@@ -40,26 +42,29 @@ class WantedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """The content of one request: what is sent and forgotten, and all that the broker will answer about."""
+    """The content of one request: sent, forgotten, and all fetched partitions."""
 
     session_id: int
     epoch: int
     send: dict[TopicPartition, WantedPartition]
     forget: list[tuple[TopicPartition, UUID]]
     replaced: list[tuple[TopicPartition, UUID]]
-    """Partitions whose topic was deleted and created again: forgotten under the old id, where requests carry ids."""
+    """Partitions of a topic that was re-created: forgotten under the old id, if requests have ids."""
     partitions: dict[TopicPartition, WantedPartition]
     with_topic_ids: bool
-    """Whether every topic's id is known: without them version 12 is the last that can be used."""
+    """Whether the ids of all topics are known; without them version 12 is the newest usable one."""
 
     @property
     def full(self) -> bool:
-        """Whether it names all partitions."""
+        """Whether the request contains all partitions."""
         return self.epoch in (FIRST_EPOCH, FINAL_EPOCH)
 
 
 class FetchSession:
-    """A session with a broker. One request at a time: `build`, then `completed` or `failed`. Of the loop's thread."""
+    """A session with a broker. On the loop's thread.
+
+    One request at a time: `build`, then `completed` or `failed`.
+    """
 
     def __init__(self, node_id: int, enabled: bool = True) -> None:
         self.node_id = node_id
@@ -68,7 +73,7 @@ class FetchSession:
         self._epoch = FIRST_EPOCH if enabled else FINAL_EPOCH
         self._partitions: dict[TopicPartition, WantedPartition] = {}
         self.names: dict[UUID, str] = {}
-        """Topics by id, of all that the session has been about."""
+        """The topics of the session, by id."""
 
     @property
     def partitions(self) -> Iterable[TopicPartition]:
@@ -87,7 +92,7 @@ class FetchSession:
         kept = 0
         with_ids = True
         for partition, now in wanted.items():
-            # The same object where nothing has changed: a session of many partitions costs little then.
+            # An unchanged partition keeps its object, so that a session of many partitions costs little.
             if now.topic_id is ZERO_UUID:
                 with_ids = False
             then = before.get(partition)
@@ -107,7 +112,7 @@ class FetchSession:
                     self.names.pop(then.topic_id, None)
         if kept < len(before):
             forget = [(partition, then.topic_id) for partition, then in before.items() if partition not in wanted]
-            # The session is with ids or without them as a whole, and ends when that changes.
+            # A session has topic ids for all partitions or for none, and ends when that changes.
             with_ids = with_ids and all(topic_id != ZERO_UUID for _, topic_id in forget)
         return FetchPlan(self._id, self._epoch, send, forget, replaced, wanted, with_ids)
 
@@ -120,7 +125,10 @@ class FetchSession:
         answered: set[TopicPartition],
         unknown_topics: bool,
     ) -> bool:
-        """Whether the response may be used. `unknown_topics`: it has topic ids that the request had not."""
+        """Whether the response is usable.
+
+        `unknown_topics`: it has topic ids that the request did not have.
+        """
         if error_code:
             logger.info("Node %d could not process a fetch: %s", self.node_id, ErrorCode.of(error_code).name)
             if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -131,12 +139,12 @@ class FetchSession:
         extra = unknown_topics or not answered <= plan.partitions.keys()
         if plan.full:
             if not answered and throttle_ms > 0 and not extra:
-                # KIP-219: the broker says that it throttles, and nothing else.
+                # KIP-219: the broker only throttles.
                 self._restart()
                 return False
             if extra or len(answered) != len(plan.partitions):
                 logger.info(
-                    "Node %d sent a full fetch response about other partitions than it was asked for", self.node_id
+                    "Node %d sent a full fetch response with other partitions than the request", self.node_id
                 )
                 self._restart()
                 return False
@@ -146,7 +154,7 @@ class FetchSession:
                 self._id, self._epoch = session_id, 1
             return True
         if extra:
-            logger.info("Node %d sent an incremental fetch response about partitions outside the session", self.node_id)
+            logger.info("Node %d sent an incremental fetch response with partitions outside the session", self.node_id)
             self.failed()
             return False
         if session_id == NO_SESSION:
@@ -156,7 +164,10 @@ class FetchSession:
         return True
 
     def failed(self) -> None:
-        """What the broker knows is not certain: the next request closes the session and asks for another."""
+        """Ends the session after a failed request.
+
+        The broker's state is unknown: the next request closes the session and opens another.
+        """
         if self._enabled:
             self._epoch = FIRST_EPOCH
 
@@ -165,7 +176,7 @@ class FetchSession:
         self._epoch = FIRST_EPOCH if self._enabled else FINAL_EPOCH
 
     def close(self) -> FetchPlan | None:
-        """The request that closes the session, None when there is none."""
+        """The request that closes the session, or None without a session."""
         if self._id == NO_SESSION:
             return None
         plan = FetchPlan(self._id, FINAL_EPOCH, {}, [], [], {}, True)

@@ -1,22 +1,21 @@
-"""Fetching ahead: which broker is asked for which partitions, and what becomes of its answers.
+"""Fetching ahead: requests to each broker, and their responses.
 
-One request per broker at a time. It names all partitions of that broker that may be fetched, so that the broker's
-session stays the same from request to request. The next one is sent when the answer has come, as long as
+One request per broker at a time. It contains all fetchable partitions of that broker, so that the broker's session
+stays the same from request to request. The next one is sent after the response, as long as
 
 - no partition of the broker is *full*: one chunk is being read and one waits. A request without a partition that has
   records would wait at the broker for fetch.max.wait.ms, and that partition with it;
-- what is buffered of the broker's partitions is less than fetch.max.bytes.
+- the buffered bytes of the broker's partitions are below fetch.max.bytes.
 
-A partition that the user waits for by name (`awaited`) and that has nothing is fetched all the same, by itself.
+An empty partition that the user waits for by name (`awaited`) is fetched anyway, alone.
 
-So a consumer holds, per broker, at most fetch.max.bytes read ahead and one response (fetch.max.bytes, and a batch that
-is larger).
+So a consumer holds, per broker, at most fetch.max.bytes of buffered records and one response (fetch.max.bytes, and a
+larger batch).
 
-At the end of the log the request waits at the broker, and whatever comes after it on the connection waits with it. A
-partition that was moved (seek), resumed or assigned meanwhile is therefore asked for *beside* it: on a second
-connection, made when there is need of it, without a session, without waiting when there is nothing, and for no more
-than what may still be read ahead. What was found to have nothing is left to the next request of the first connection.
-Kafka's consumer lets it wait.
+At the end of the log the request waits at the broker, and so do later requests on the connection. A partition that was
+moved (seek), resumed or assigned meanwhile is therefore fetched *beside* it: on a second connection, opened on demand,
+without a session, without waiting for records, and for at most the bytes that may still be buffered. Partitions without
+records are left to the next request of the first connection. Kafka's consumer lets such a partition wait.
 
 Source: org.apache.kafka.clients.consumer.internals.AbstractFetch and FetchCollector (4.1); KIP-227, KIP-320, KIP-392,
 KIP-951.
@@ -63,7 +62,7 @@ logger = logging.getLogger("kafka.consumer.fetcher")
 
 FETCH: Final = 1
 MIN_VERSION: Final = 4
-"""Kafka 0.11's: the first with message format v2 and isolation levels."""
+"""Kafka 0.11's version: the first with message format v2 and isolation levels."""
 LAST_VERSION_WITHOUT_IDS: Final = 12
 MAX_VERSION: Final = 18
 FULL_CHUNKS: Final = 2
@@ -81,12 +80,12 @@ STALE: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""After these metadata is asked for, and then the partition is fetched again."""
+"""Errors after which the client refreshes metadata and then fetches again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchConfig:
-    """What the fetcher needs of the consumer's configuration."""
+    """The fetcher's part of the consumer's configuration."""
 
     max_wait_ms: int
     min_bytes: int
@@ -100,20 +99,23 @@ class FetchConfig:
     retry_backoff_s: float
     metadata_max_age_s: float
     tuple_headers: bool
-    """Whether records have their headers in a tuple, as in aiokafka; else in a list."""
+    """Whether the headers of records are a tuple, as in aiokafka, not a list."""
     key_deserializer: Any
     value_deserializer: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """What a broker is being asked: by the request that may wait there, and beside it, where what had nothing stays."""
+    """The running requests to a broker, on its first and second connection.
+
+    `wanted` is the request that may wait there. `beside` keeps partitions without records.
+    """
 
     wanted: dict[TopicPartition, WantedPartition]
     beside: dict[TopicPartition, WantedPartition]
 
     def covers(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether the broker need not be asked for records from there on."""
+        """Whether the running requests fetch this offset."""
         asked = self.wanted.get(partition)
         if asked is None or asked.offset != offset:
             asked = self.beside.get(partition)
@@ -123,8 +125,8 @@ class Flight:
 class Fetcher:
     """Fills the buffers of the assigned partitions. On the loop's thread.
 
-    `on_error` takes what the user has to hear of at the next poll, `on_reset` is called when a partition awaits a
-    reset, or the position's validation.
+    `on_error` takes errors for the next poll; `on_reset` is called when a partition needs a reset or a validation of
+    its position.
     """
 
     def __init__(
@@ -148,18 +150,18 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._flights: dict[int, Flight] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        """By node, that of a second connection too."""
+        """By node id, including the ids of second connections."""
         self._not_before: dict[int, float] = {}
         self.awaited: Collection[TopicPartition] = ()
-        """Partitions that the user waits for by name: they are fetched although others are full."""
+        """The partitions that the user waits for by name; they are fetched even when others are full."""
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._closed = False
 
-    # --- what to ask ----------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Looks soon for what can be fetched. Cheap, and as often as one likes."""
+        """Schedules a round. Cheap; may be called any number of times."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._round)
@@ -168,7 +170,7 @@ class Fetcher:
         self._scheduled = False
         if self._closed:
             return
-        # Set before anything is looked at: what the user's thread reads meanwhile is told, and looked at again.
+        # Before the checks: later reads of the user's thread are signalled and cause another round.
         self._buffer.telling = True
         now = time.monotonic()
         wanted: dict[int, dict[TopicPartition, WantedPartition]] = defaultdict(dict)
@@ -220,12 +222,15 @@ class Fetcher:
             self._tasks[node_id] = asyncio.get_running_loop().create_task(self._fetch(node_id, partitions))
         for node_id, partitions in beside.items():
             self._ask_beside(node_id, partitions, self._config.max_bytes - buffered[node_id], now)
-        # A broker that is being asked is looked at again when it has answered; only for room somebody has to say so.
+        # A busy broker gets another round after its response; only free space needs a signal.
         self._buffer.telling = waiting or bool(full)
         self._wake_at(later, now)
 
     def _wanted(self, state: PartitionState, topic_ids: dict[str, UUID]) -> WantedPartition:
-        """What to ask of a partition. `topic_ids`: of the topics that were looked up in this round."""
+        """The request for a partition.
+
+        `topic_ids` are the ids found in this round.
+        """
         topic = state.topic_partition.topic
         topic_id = topic_ids.get(topic)
         if topic_id is None:
@@ -238,7 +243,7 @@ class Fetcher:
     def _ask_beside(
         self, node_id: int, partitions: dict[TopicPartition, WantedPartition], max_bytes: int, now: float
     ) -> None:
-        """Asks a broker for partitions that the request which it has is not about."""
+        """Fetches partitions that a broker's running request does not contain."""
         place = self._network.beside(node_id)
         if place in self._tasks or now < self._not_before.get(place, 0.0) or not self._network.is_ready(node_id):
             return
@@ -249,11 +254,11 @@ class Fetcher:
             self._tasks[place] = asyncio.get_running_loop().create_task(fetch)
 
     def waits(self, node_id: int) -> bool:
-        """Whether a fetch may be waiting at the broker, and what comes after it on the connection with it."""
+        """Whether a fetch may wait at the broker and block its connection."""
         return node_id in self._flights
 
     def _wake_at(self, time_s: float, now: float) -> None:
-        """Looks again at that time, and not at the one that was said before."""
+        """Schedules a round at that time, in place of the scheduled one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -261,7 +266,10 @@ class Fetcher:
             self._timer = asyncio.get_running_loop().call_later(max(time_s - now, 0.001), self.wake)
 
     def _node_for(self, state: PartitionState, now: float) -> int:
-        """The broker to fetch from: the replica its leader prefers for us, or the leader. -1 when none is known."""
+        """The broker to fetch from, -1 when unknown.
+
+        It is the replica that the leader prefers for this client, or the leader.
+        """
         leader = state.leader.node_id
         replica = state.read_replica(now)
         if replica < 0 or replica == leader:
@@ -330,7 +338,10 @@ class Fetcher:
     async def _fetch_beside(
         self, place: int, flight: Flight, wanted: dict[TopicPartition, WantedPartition], max_bytes: int
     ) -> None:
-        """`place` is the id of the second connection. What fails waits until the first one has been answered."""
+        """Fetches on a second connection. `place` is its id.
+
+        Failed partitions wait until the first connection's response.
+        """
         session = FetchSession(place, enabled=False)
         try:
             response, plan = await self._send(place, session, wanted, 0, max_bytes)
@@ -387,7 +398,7 @@ class Fetcher:
         else:
             self._on_error(error)
 
-    # --- what came ------------------------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------------------------
 
     def _take(self, node_id: int, session: FetchSession, plan: FetchPlan, response: FetchResponseFrame) -> None:
         fetched: dict[TopicPartition, FetchedPartition] = {}
@@ -419,7 +430,7 @@ class Fetcher:
     ) -> None:
         state = self._subscription.get(partition)
         if state is None or not state.has_valid_position or state.buffer.end_offset != offset:
-            return  # unassigned, moved or awaiting validation since it was asked for
+            return  # unassigned, moved or awaiting validation since the request
         if chunk.error_code:
             self._partition_error(state, offset, ErrorCode.of(chunk.error_code), chunk, response)
             return
@@ -432,7 +443,7 @@ class Fetcher:
             state.log_start_offset = chunk.log_start_offset
         if chunk.preferred_read_replica >= 0:
             state.prefer_replica(chunk.preferred_read_replica, time.monotonic() + self._config.metadata_max_age_s)
-        # Records that do not go beyond the offset cannot be read: the user hears of it when it comes to them.
+        # Records that do not reach the offset cannot be read; the user gets the error when reading arrives there.
         state.fetch_when_drained = chunk.has_records and chunk.end_offset <= offset
         if not chunk.has_records:
             return
@@ -447,7 +458,7 @@ class Fetcher:
         )
         state.buffer.add(chunk)
         self._metrics.received(chunk.bytes)
-        # Others come first in the next full request; within a session the broker does the same.
+        # Other partitions come first in the next full request; within a session the broker does the same.
         self._subscription.move_to_end(partition)
 
     def _partition_error(
@@ -469,9 +480,9 @@ class Fetcher:
                 cluster.invalidate()
             return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and state.clear_replica() >= 0:
-            return  # a follower's log may be shorter or longer than the leader's: the leader is asked
+            return  # a follower's log may be shorter or longer than the leader's: the leader is fetched from
         if state.buffer.chunks:
-            # First the user reads what is there; then the fetch is made again, and tells of the error again.
+            # First the user reads the buffered records; then the fetch is repeated, and returns the error again.
             state.fetch_when_drained = True
             return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -503,7 +514,10 @@ class Fetcher:
             self._wait(state, error_for(code, f"Fetch of {partition} at offset {offset} failed: {code.message}"))
 
     def _moved(self, partition: TopicPartition, chunk: FetchedPartition, response: FetchResponseFrame) -> bool:
-        """Whether the broker says where the leader is now (KIP-951); metadata's listeners see to the rest."""
+        """Whether the response names another leader (KIP-951).
+
+        The metadata's listeners do the rest.
+        """
         if chunk.current_leader is None:
             return False
         leader_id, leader_epoch = chunk.current_leader
@@ -513,12 +527,12 @@ class Fetcher:
         )
 
     def _wait(self, state: PartitionState, error: Exception) -> None:
-        """Tells the user; the partition is fetched again after the error was raised."""
+        """Reports an error; the partition is fetched again after poll() raised it."""
         state.failed = True
         self._on_error(error)
 
     def resume(self) -> None:
-        """The user has heard of the errors, and polls again."""
+        """Continues after errors that the user has seen."""
         for state in self._subscription.all_states:
             state.failed = False
         self.wake()
@@ -526,7 +540,7 @@ class Fetcher:
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Ends the requests under way, and the sessions at the brokers that can be reached."""
+        """Ends the running requests, and the sessions at reachable brokers."""
         self._closed = True
         self._wake_at(NEVER, 0.0)
         tasks = list(self._tasks.values())

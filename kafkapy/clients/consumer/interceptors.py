@@ -1,6 +1,7 @@
-"""Interceptors of a consumer: they see, and may change, what poll() returns, and see what was committed (KIP-42).
+"""Interceptors of a consumer: they see polled records and committed offsets (KIP-42).
 
-Source: org.apache.kafka.clients.consumer.ConsumerInterceptor and internals.ConsumerInterceptors (4.1).
+They may change the records. Source: org.apache.kafka.clients.consumer.ConsumerInterceptor and
+internals.ConsumerInterceptors (4.1).
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ logger = logging.getLogger("kafka.consumer.interceptors")
 
 
 class ConsumerInterceptor:
-    """A base with methods that do nothing; any object with some of these methods will do. Called on the user's thread,
-    `on_commit` on the loop's. What a method raises is logged, and the next interceptor has its turn.
+    """A base class with methods that do nothing.
+
+    Any object with some of these methods is an interceptor. `on_commit` runs on the loop's thread, the others on the
+    user's. Errors are logged, and the next interceptor runs.
     """
 
     def on_consume(self, records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
-        """Called with what poll() is about to return; returns what it returns instead."""
+        """Called with the records that poll() returns; returns their replacement."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Called when these offsets have been committed."""
+        """Called after a commit of these offsets."""
 
     def close(self) -> None:
-        """Called when the consumer is closed."""
+        """Called when the consumer closes."""
 
 
 class ConsumerInterceptors:
-    """The interceptors of one consumer, in their order. `given`: objects, or classes that are called without
-    arguments.
+    """The interceptors of one consumer, in order.
+
+    `given`: objects, or classes with a constructor without arguments.
     """
 
     def __init__(self, given: Iterable[Any]) -> None:
@@ -44,7 +48,7 @@ class ConsumerInterceptors:
         return bool(self._all)
 
     def on_consume(self, records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
-        """What the interceptors make of the records."""
+        """The records after all interceptors."""
         for each in self._all:
             method = getattr(each, "on_consume", None)
             if method is not None:
@@ -55,11 +59,11 @@ class ConsumerInterceptors:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Tells the interceptors."""
+        """Passes committed offsets to all interceptors."""
         self._tell("on_commit", offsets)
 
     def close(self) -> None:
-        """Closes the interceptors."""
+        """Closes all interceptors."""
         self._tell("close")
 
     def _tell(self, name: str, *arguments: Any) -> None:

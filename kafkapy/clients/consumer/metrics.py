@@ -1,7 +1,7 @@
-"""What a consumer counts and measures of its fetching, under Kafka's names.
+"""A consumer's fetch metrics, under Kafka's names.
 
-Source: org.apache.kafka.clients.consumer.internals.FetchMetricsRegistry (4.1). Counts of records come from the buffer,
-so that nothing is done per record.
+Source: org.apache.kafka.clients.consumer.internals.FetchMetricsRegistry (4.1). The buffer counts the records, so
+nothing happens per record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUP = "consumer-fetch-manager-metrics"
 
 
 class FetchMetrics:
-    """Counters of one consumer, since it was made. On the loop's thread."""
+    """The metrics of one consumer since its creation. On the loop's thread."""
 
     def __init__(self, buffer: FetchBuffer, subscription: SubscriptionState, read_committed: bool) -> None:
         self._buffer = buffer
@@ -33,17 +33,20 @@ class FetchMetrics:
         self._bytes = Meter()
 
     def fetched(self, latency_s: float, throttle_ms: int) -> None:
-        """A response came."""
+        """Counts a response."""
         now = time.monotonic()
         self._latency_ms.record(latency_s * 1000, now)
         self._throttle_ms.record(throttle_ms, now)
 
     def received(self, size: int) -> None:
-        """It had records of a partition, with so many bytes in memory."""
+        """Counts the bytes in memory of one partition's records in a response."""
         self._bytes.record(size, time.monotonic())
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """By group and name. Rates are per second, those of records since the consumer was made; times are in ms."""
+        """Values by group and name.
+
+        Rates are per second, rates of records since the consumer's creation; times are in ms.
+        """
         now = time.monotonic()
         fetches = self._latency_ms.count
         records = self._buffer.records

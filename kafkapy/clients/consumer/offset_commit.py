@@ -1,4 +1,4 @@
-"""The future of a commit_async()."""
+"""The future of commit_async()."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["OffsetCommitFuture"]
 
 
 class OffsetCommitFuture:
-    """Becomes done within a later poll(), on the user's thread. `value`: the offsets that were committed."""
+    """The result of a commit.
+
+    A later poll() completes it, on the user's thread. `value`: the committed offsets.
+    """
 
     def __init__(self) -> None:
         self.is_done = False
@@ -21,11 +24,11 @@ class OffsetCommitFuture:
         self._errbacks: list[Callable[[Exception], Any]] = []
 
     def succeeded(self) -> bool:
-        """Whether the offsets are committed."""
+        """Whether the commit succeeded."""
         return self.is_done and self.exception is None
 
     def failed(self) -> bool:
-        """Whether they could not be."""
+        """Whether the commit failed."""
         return self.is_done and self.exception is not None
 
     def retriable(self) -> bool:
@@ -33,7 +36,10 @@ class OffsetCommitFuture:
         return bool(getattr(self.exception, "retriable", False))
 
     def add_callback(self, callback: Callable[[Any], Any]) -> OffsetCommitFuture:
-        """Calls back with the offsets, at once when they are committed already."""
+        """Registers a callback for the offsets.
+
+        It is called at once if the commit has succeeded.
+        """
         if self.succeeded():
             callback(self.value)
         elif not self.is_done:
@@ -41,7 +47,10 @@ class OffsetCommitFuture:
         return self
 
     def add_errback(self, errback: Callable[[Exception], Any]) -> OffsetCommitFuture:
-        """Calls back with the error, at once when it is there already."""
+        """Registers a callback for the error.
+
+        It is called at once if the commit has failed.
+        """
         if self.exception is not None:
             errback(self.exception)
         elif not self.is_done:
@@ -49,7 +58,7 @@ class OffsetCommitFuture:
         return self
 
     def resolve(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
-        """Ends it."""
+        """Completes the future."""
         self.is_done = True
         self.value, self.exception = (offsets, None) if error is None else (None, error)
         if error is None:

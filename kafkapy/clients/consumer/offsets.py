@@ -1,7 +1,7 @@
-"""Offsets by time, and positions: ListOffsets for questions and resets, OffsetForLeaderEpoch to find truncated logs.
+"""Offsets by time, and positions.
 
-Source: org.apache.kafka.clients.consumer.internals.OffsetFetcher and OffsetsForLeaderEpochClient (4.1); KIP-79,
-KIP-320.
+ListOffsets serves queries and resets, OffsetForLeaderEpoch finds truncated logs. Source:
+org.apache.kafka.clients.consumer.internals.OffsetFetcher and OffsetsForLeaderEpochClient (4.1); KIP-79, KIP-320.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger("kafka.consumer.offsets")
 
 CONSUMER_REPLICA_ID: Final = -1
 FIRST_USABLE_EPOCH_VERSION: Final = 3
-"""Before version 3 (Kafka 2.3) OffsetForLeaderEpoch needs the right to act as a broker."""
+"""Before version 3 (Kafka 2.3) OffsetForLeaderEpoch requires the permission to act as a broker."""
 MIN_VERSION: Final[dict[int, int]] = {
     int(ListOffsetsTimestamp.MAX_TIMESTAMP): 7,
     int(ListOffsetsTimestamp.EARLIEST_LOCAL): 8,
@@ -66,7 +66,10 @@ RETRIED: Final = frozenset(
 
 
 class ListedOffset(NamedTuple):
-    """What a broker says of one timestamp: `offset` -1 when no record has it; timestamp and epoch -1 when not known."""
+    """A broker's response for one timestamp.
+
+    `offset` is -1 when no record matches; timestamp and epoch are -1 when unknown.
+    """
 
     offset: int
     timestamp: int
@@ -74,10 +77,10 @@ class ListedOffset(NamedTuple):
 
 
 class Offsets:
-    """Asks leaders about offsets, and brings partitions to valid positions. On the loop's thread.
+    """Asks leaders for offsets, and finds valid positions of partitions.
 
-    `waits` says whether a broker has a request that may wait there, so that a second connection is faster; `on_error`
-    takes what the user has to hear of at the next poll; `on_positions` is called when positions may have become valid.
+    On the loop's thread. `waits` returns whether a request may be waiting at a broker, so that a second connection is
+    faster; `on_error` takes errors for the next poll; `on_positions` is called when positions may have become valid.
     """
 
     def __init__(
@@ -102,14 +105,14 @@ class Offsets:
         self._on_positions = on_positions
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaderless: set[PartitionState] = set()
-        """To be reset when metadata names their leaders."""
+        """Partitions to reset once the metadata has their leaders."""
         self._timer: asyncio.TimerHandle | None = None
         self._seen_metadata = -1
         self._closed = False
         self._failed = False
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels running requests."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -117,21 +120,20 @@ class Offsets:
             task.cancel()
 
     def leader_of(self, partition: TopicPartition) -> LeaderAndEpoch:
-        """What metadata says of a partition's leader."""
+        """A partition's leader and leader epoch in the metadata."""
         cluster = self._network.cluster
         leader = cluster.leader_for(partition)
         return LeaderAndEpoch(-1 if leader is None else leader, cluster.leader_epoch_for(partition))
 
-    # --- questions ------------------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset for each partition's timestamp (ms, or a `ListOffsetsTimestamp`), tried until it is known.
+        """The offset for each partition's timestamp (ms, or a `ListOffsetsTimestamp`).
 
-        The topics are among those that metadata is wanted of.
-        KafkaTimeoutError; TopicAuthorizationFailedError; UnsupportedVersionError when the broker does not know the
-        special timestamp.
+        It retries until all are known. The topics must be among the wanted topics of the metadata. KafkaTimeoutError;
+        TopicAuthorizationFailedError; UnsupportedVersionError when the broker does not support the special timestamp.
         """
         missing = {partition.topic for partition in timestamps}.difference(self._network.cluster.topics)
         found: dict[TopicPartition, ListedOffset] = {}
@@ -153,7 +155,7 @@ class Offsets:
             raise KafkaTimeoutError(f"No offsets for {names} within {timeout_ms} ms") from None
 
     async def _send(self, node_id: int, request: Request, min_version: int) -> Any:
-        """As `NetworkClient.send`."""
+        """As `NetworkClient.send`, on a second connection if the first one waits."""
         if self._waits(node_id):
             try:
                 return await self._network.send(self._network.beside(node_id), request, min_version=min_version)
@@ -167,12 +169,12 @@ class Offsets:
         except KafkaError as error:
             if not error.retriable:
                 raise
-            logger.debug("Metadata cannot be refreshed: %s", error)
+            logger.debug("Metadata refresh failed: %s", error)
 
     async def _list_once(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, ListedOffset], set[TopicPartition]]:
-        """One request to each leader; what was found, and what has to be asked again."""
+        """Sends one request to each leader; (found offsets, partitions to retry)."""
         by_node: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         retry: set[TopicPartition] = set()
         for partition, at in timestamps.items():
@@ -208,7 +210,7 @@ class Offsets:
             topics=[ListOffsetsRequest.Topic(name=name, partitions=each) for name, each in by_topic.items()],
             timeout_ms=self._request_timeout_ms,
         )
-        # From version 2 on the isolation level is carried, without which a read_committed reader would go too far.
+        # Since version 2 the request has the isolation level; without it read_committed would read too far.
         min_version = max([1, 2 if self._isolation else 1, *(MIN_VERSION.get(at, 1) for at in timestamps.values())])
         try:
             response = await self._send(node_id, request, min_version)
@@ -228,14 +230,14 @@ class Offsets:
                 if not code:
                     found[partition] = ListedOffset(each.offset, each.timestamp, each.leader_epoch)
                 elif code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                    # Records of the oldest formats have no timestamps: there is no such offset.
+                    # Records of the oldest formats have no timestamps: no offset matches.
                     found[partition] = ListedOffset(-1, -1, -1)
                 elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     unauthorized.add(topic.name)
                 else:
                     logger.log(
                         logging.DEBUG if code in RETRIED else logging.WARNING,
-                        "ListOffsets of %s failed with %s; it is tried again",
+                        "ListOffsets of %s failed with %s and will be retried",
                         partition,
                         code.name,
                     )
@@ -250,9 +252,9 @@ class Offsets:
     # --- resets and validation ------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Starts what positions need now: validation after metadata has changed, resets, validations that are due.
+        """Starts due resets and validations.
 
-        Nothing after an error, until `resume`.
+        Validation follows a change of the metadata. Nothing starts after an error until `resume`.
         """
         if self._closed or self._failed:
             return
@@ -270,7 +272,7 @@ class Offsets:
             self._hold(resets, now)
             leaderless = {state for state in resets if self.leader_of(state.topic_partition).node_id < 0}
             if leaderless:
-                # The next metadata comes as soon as may be: there is no back-off to wait out here.
+                # The metadata refreshes without delay: no back-off is necessary.
                 self._leaderless |= leaderless
                 if any(state.topic_partition.topic in cluster.topics for state in leaderless):
                     cluster.invalidate()
@@ -284,7 +286,7 @@ class Offsets:
         self._arm(now)
 
     def resume(self) -> None:
-        """The user has heard of the error, and polls again."""
+        """Continues after an error that the user has seen."""
         self._failed = False
         self.wake()
 
@@ -313,7 +315,7 @@ class Offsets:
             self.wake()
 
     def _arm(self, now: float) -> None:
-        """Comes back when the next attempt is due."""
+        """Schedules a wake at the next attempt."""
         due = [
             state.retry_at
             for state in self._subscription.all_states
@@ -334,7 +336,7 @@ class Offsets:
         timestamps = {partition: reset.timestamp(now_ms) for partition, (_, reset) in asked.items()}
         try:
             found, retry = await self._list_once(timestamps)
-            # No record is that young: by_duration then begins where the next one will be.
+            # No record is that young: by_duration then starts at the log end offset.
             late = [partition for partition, listed in found.items() if listed.offset < 0]
             if late:
                 ends, again = await self._list_once(dict.fromkeys(late, int(ListOffsetsTimestamp.LATEST)))

@@ -1,13 +1,13 @@
-"""What a consumer reads: its subscription or assignment, and the state of each assigned partition.
+"""A consumer's subscription or assignment, and the state of each assigned partition.
 
     INITIALIZING --committed offset--> AWAIT_VALIDATION --epoch still there--> FETCHING
          |                                   |   ^                               |
          +---no committed offset---> AWAIT_RESET |---new leader or epoch---------+
                                          +-------offset by auto.offset.reset---> FETCHING
 
-Used on the loop's thread only (the user's thread comes through `call`); the position itself is in the partition's
-buffer, where the user's thread moves it. Source: org.apache.kafka.clients.consumer.internals.SubscriptionState (4.1),
-KIP-320.
+Only the loop's thread uses it (the user's thread comes through `call`). The position itself is in the partition's
+buffer, where the user's thread advances it. Source: org.apache.kafka.clients.consumer.internals.SubscriptionState
+(4.1), KIP-320.
 """
 
 from __future__ import annotations
@@ -48,50 +48,68 @@ MUTUALLY_EXCLUSIVE: Final = "Subscription to topics, partitions and pattern are 
 
 
 class NotAssignedError(IllegalStateError, ValueError):
-    """The partition is not assigned to this consumer; a ValueError too, as kafka-python has it."""
+    """The partition is not assigned to this consumer.
+
+    Also a ValueError, as in kafka-python.
+    """
 
 
 class ConsumerRebalanceListener(ABC):
-    """Told on the user's thread, within poll(), iteration, unsubscribe() or close(), when partitions come and go."""
+    """A listener for assigned and revoked partitions.
+
+    It runs on the user's thread, within poll(), iteration, unsubscribe() or close().
+    """
 
     @abstractmethod
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """These are about to be given up; their offsets may still be committed."""
+        """Called before partitions are revoked; their offsets may still be committed."""
 
     @abstractmethod
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        """These have been assigned; no record of them has been returned yet, and seek() is allowed."""
+        """Called with newly assigned partitions, before their first record; seek() is allowed."""
 
     def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        """These belong to another member already; committing is too late (KIP-429). As revoked where not overridden."""
+        """Called with partitions that another member already owns (KIP-429).
+
+        A commit is too late. By default it calls on_partitions_revoked.
+        """
         self.on_partitions_revoked(lost)
 
 
 class AsyncConsumerRebalanceListener(ABC):
-    """A listener with coroutines, as in kafka-python. They run on the consumer's loop, on its thread, while the user's
-    thread waits in poll(): heartbeats go on, and a blocking call of the same consumer is an IllegalStateError."""
+    """A listener with coroutines, as in kafka-python.
+
+    They run on the consumer's loop and thread while the user's thread waits in poll(). Heartbeats continue; a blocking
+    call of the same consumer is an IllegalStateError.
+    """
 
     @abstractmethod
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """These are about to be given up."""
+        """Called before partitions are revoked."""
 
     @abstractmethod
     async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        """These have been assigned; no record of them has been returned yet."""
+        """Called with newly assigned partitions, before their first record."""
 
     async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        """These belong to another member already (KIP-429). As revoked where not overridden."""
+        """Called with partitions that another member already owns (KIP-429).
+
+        By default it calls on_partitions_revoked.
+        """
         await self.on_partitions_revoked(lost)
 
 
 class SubscriptionPattern(NamedTuple):
-    """An RE2 expression that the broker matches against topic names (KIP-848); group.protocol=consumer only."""
+    """An RE2 expression that the broker matches against topic names (KIP-848).
+
+    Only with group.protocol=consumer.
+    """
 
     pattern: str
 
 
 class SubscriptionType(Enum):
-    """How partitions come to be assigned."""
+    """The source of a consumer's assigned partitions."""
 
     NONE = "none"
     TOPICS = "topics"
@@ -101,7 +119,7 @@ class SubscriptionType(Enum):
 
 
 class FetchState(Enum):
-    """Where a partition is on its way to a position that can be fetched from."""
+    """The state of a partition's position."""
 
     INITIALIZING = "initializing"
     AWAIT_RESET = "awaiting reset"
@@ -110,7 +128,7 @@ class FetchState(Enum):
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads a partition, as far as is known; -1 for what is not."""
+    """The leader of a partition and its epoch; -1 for unknown."""
 
     node_id: int = -1
     epoch: int = -1
@@ -121,9 +139,10 @@ NO_LEADER: Final = LeaderAndEpoch()
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """Where a partition without a usable offset begins: `timestamp` -1 latest, -2 earliest, None: nowhere (an error).
+    """The start of a partition without a usable offset.
 
-    With `duration_ms` the timestamp is that long before now (KIP-1106).
+    `timestamp` is -1 for latest, -2 for earliest; NO_RESET is an error for the user. With `duration_ms` the timestamp
+    is that long before now (KIP-1106).
     """
 
     name: str
@@ -132,18 +151,18 @@ class OffsetReset:
 
     @classmethod
     def of(cls, text: str) -> OffsetReset:
-        """From a value of auto.offset.reset, validated by the configuration."""
+        """The policy for a validated value of auto.offset.reset."""
         if text.startswith(BY_DURATION):
             return cls(text, None, duration_ms(text.removeprefix(BY_DURATION)))
         return {"latest": LATEST, "earliest": EARLIEST, "none": NO_RESET}[text]
 
     @property
     def defined(self) -> bool:
-        """Whether it names a place at all."""
+        """Whether the policy has a target at all."""
         return self.special is not None or self.duration_ms is not None
 
     def timestamp(self, now_ms: int) -> int:
-        """What ListOffsets is asked."""
+        """The timestamp for ListOffsets."""
         if self.duration_ms is not None:
             return max(now_ms - self.duration_ms, 0)
         return int(ListOffsetsTimestamp.LATEST) if self.special is None else self.special
@@ -155,7 +174,10 @@ NO_RESET: Final = OffsetReset("none")
 
 
 class LogTruncation(NamedTuple):
-    """A position that the log does not have any more; `divergent` is where it differs, None when that is not known."""
+    """A position that the log no longer has.
+
+    `divergent` is the offset from which it differs, None when unknown.
+    """
 
     topic_partition: TopicPartition
     offset: int
@@ -163,7 +185,10 @@ class LogTruncation(NamedTuple):
 
 
 class PartitionState:
-    """One assigned partition. `leader` is whom its position was validated against; times are monotonic seconds."""
+    """One assigned partition.
+
+    `leader` is the leader that validated its position; times are monotonic seconds.
+    """
 
     __slots__ = (
         "_paused",
@@ -193,24 +218,24 @@ class PartitionState:
         self.buffer = buffer
         self.leader = NO_LEADER
         self.reset: OffsetReset | None = None
-        """What a reset under way goes to."""
+        """The target of the running reset."""
         self.retry_at = 0.0
-        """Before then nothing is asked again after a failure: reset, validation, fetch."""
+        """The earliest time of the next attempt after a failure: reset, validation, fetch."""
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
         self.fetched_at_ms: int | None = None
-        """When the last of these came, in ms since the epoch."""
+        """The time of the last fetch response, in ms since the epoch."""
         self.preferred_read_replica = -1
         self.expire_replica_at = 0.0
         self.fetch_when_drained = False
-        """The last fetch met an error behind what is buffered: it is for the user when the buffer has been read."""
+        """Whether the last fetch met an error after the buffered records: the user gets it when the buffer is empty."""
         self.failed = False
-        """The last fetch met an error that the user has not heard of yet."""
+        """Whether the last fetch met an error that the user has not seen."""
         self.fetchable = False
-        """Whether its records may be fetched, and given to the user."""
+        """Whether its records may be fetched and returned to the user."""
         self.wanted: WantedPartition | None = None
-        """What the last request asked of it; the same object as long as nothing changes."""
+        """The partition's last request; the same object as long as nothing changes."""
         self._paused = False
         self._pending_revocation = False
         self._pending_assigned = False
@@ -222,16 +247,16 @@ class PartitionState:
 
     @property
     def state(self) -> FetchState:
-        """Where it is on its way to a position."""
+        """The state of its position."""
         return self._state
 
     @property
     def has_valid_position(self) -> bool:
-        """Whether there is a position that the leader's log is known to have."""
+        """Whether the leader's log is known to have the position."""
         return self._state is FetchState.FETCHING
 
     def _settle(self) -> None:
-        """Says anew whether it is fetchable; the buffer is readable while its partition is."""
+        """Updates whether it is fetchable, and its buffer readable."""
         self.fetchable = (
             self._state is FetchState.FETCHING
             and not self._paused
@@ -243,7 +268,7 @@ class PartitionState:
 
     @property
     def paused(self) -> bool:
-        """Paused by the user."""
+        """Whether the user has paused it."""
         return self._paused
 
     @paused.setter
@@ -253,7 +278,7 @@ class PartitionState:
 
     @property
     def pending_revocation(self) -> bool:
-        """About to be given up: its records are not given to the user any more."""
+        """Whether its revocation is pending: its records are not returned."""
         return self._pending_revocation
 
     @pending_revocation.setter
@@ -263,7 +288,7 @@ class PartitionState:
 
     @property
     def pending_assigned(self) -> bool:
-        """Newly assigned, and the listener has not been told yet."""
+        """Whether it is newly assigned and the listener was not called yet."""
         return self._pending_assigned
 
     @pending_assigned.setter
@@ -273,7 +298,10 @@ class PartitionState:
 
     @property
     def subscribed(self) -> bool:
-        """Its topic is subscribed to; else it is only here until the group has given it to nobody or somebody else."""
+        """Whether its topic is subscribed.
+
+        A partition of another topic stays only until the group reassigns it.
+        """
         return self._subscribed
 
     @subscribed.setter
@@ -287,7 +315,7 @@ class PartitionState:
         self._settle()
 
     def seek(self, offset: int, leader_epoch: int = -1, leader: LeaderAndEpoch = NO_LEADER) -> None:
-        """Takes a position as it is; what was buffered is dropped."""
+        """Sets a position without validation, and drops the buffered records."""
         self.buffer.seek(offset, leader_epoch)
         self.leader = leader
         self.reset = None
@@ -296,13 +324,13 @@ class PartitionState:
         self.enter(FetchState.FETCHING)
 
     def seek_unvalidated(self, offset: int, leader_epoch: int, leader: LeaderAndEpoch) -> None:
-        """Takes a position whose epoch the leader is to confirm, when both know one."""
+        """Sets a position for the leader to validate, if both know epochs."""
         self.seek(offset, leader_epoch, leader)
         if leader_epoch >= 0 and leader.epoch >= 0:
             self.enter(FetchState.AWAIT_VALIDATION)
 
     def request_reset(self, reset: OffsetReset) -> None:
-        """Gives up the position for another that is asked of the leader."""
+        """Requests a reset of the position by the leader."""
         self.buffer.seek(-1)
         self.leader = NO_LEADER
         self.reset = reset
@@ -311,7 +339,10 @@ class PartitionState:
         self.enter(FetchState.AWAIT_RESET)
 
     def leader_changed(self, leader: LeaderAndEpoch) -> bool:
-        """Compares what metadata says with the position's leader; true when the position is to be validated now."""
+        """Compares the metadata's leader with the position's.
+
+        Returns whether the position needs a validation now.
+        """
         if leader.node_id < 0 or self._state in (FetchState.AWAIT_RESET, FetchState.INITIALIZING):
             return False
         if leader != self.leader:
@@ -323,60 +354,66 @@ class PartitionState:
         return self._state is FetchState.AWAIT_VALIDATION
 
     def complete_validation(self) -> None:
-        """The leader has the position."""
+        """Completes the validation: the leader has the position."""
         if self._state is FetchState.AWAIT_VALIDATION:
             self.retry_at = 0.0
             self.enter(FetchState.FETCHING)
 
     def read_replica(self, now: float) -> int:
-        """The replica the leader has named to read from, -1 for none or when that was too long ago (KIP-392)."""
+        """The preferred read replica, -1 for none or after its expiry (KIP-392)."""
         if self.preferred_read_replica >= 0 and now >= self.expire_replica_at:
             self.preferred_read_replica = -1
         return self.preferred_read_replica
 
     def prefer_replica(self, node_id: int, expire_at: float) -> None:
-        """Reads from that replica until then."""
+        """Reads from a replica until a time."""
         if node_id != self.preferred_read_replica:
             self.preferred_read_replica = node_id
             self.expire_replica_at = expire_at
 
     def clear_replica(self) -> int:
-        """Back to the leader; returns the replica that was read from, -1 for none."""
+        """Returns to the leader; gives the former read replica, -1 for none."""
         node_id, self.preferred_read_replica = self.preferred_read_replica, -1
         return node_id
 
     def lag(self, read_committed: bool) -> int | None:
-        """Records between the position and the end of what may be read, None when one is not known."""
+        """Number of records between the position and the end of readable records.
+
+        None when one of them is unknown.
+        """
         end = self.last_stable_offset if read_committed else self.high_watermark
         position = self.buffer.position
         return None if end is None or position < 0 else max(end - position, 0)
 
 
 class SubscriptionState:
-    """Topics subscribed to and partitions assigned. On the loop's thread.
+    """Subscribed topics and assigned partitions. On the loop's thread.
 
-    `make_buffer` gives a new partition its buffer. `version` grows with every change of the assignment.
+    `make_buffer` creates the buffer of a new partition. `version` increases with each change of the assignment.
     """
 
     def __init__(self, default_reset: OffsetReset, make_buffer: Callable[[TopicPartition], PartitionBuffer]) -> None:
         self.default_reset = default_reset
         self.type = SubscriptionType.NONE
         self.topics: frozenset[str] = frozenset()
-        """Topics subscribed to, by name or because they match the pattern; those of assign() when assigned by hand."""
+        """Subscribed topics, by name or pattern; with manual assignment, the topics of assign()."""
         self.group_topics: frozenset[str] = frozenset()
-        """Topics the whole group needs metadata of, while this member is its leader."""
+        """Topics whose metadata the group needs, while this member leads it."""
         self.pattern: re.Pattern[str] | None = None
         self.server_pattern: str | None = None
-        """An expression (RE2) that the broker resolves, in the consumer protocol (KIP-848)."""
+        """The RE2 expression that the broker resolves, in the consumer protocol (KIP-848)."""
         self.listener: ConsumerRebalanceListener | None = None
         self.version = 0
         self._make_buffer = make_buffer
         self._assignment: dict[TopicPartition, PartitionState] = {}
 
-    # --- what is read ---------------------------------------------------------------------------------------------
+    # --- subscription and assignment ------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], listener: ConsumerRebalanceListener | None) -> bool:
-        """Subscribes to topics by name instead of those before; whether they differ. IllegalStateError."""
+        """Subscribes to topics by name; whether they differ from the previous ones.
+
+        IllegalStateError.
+        """
         self._become(SubscriptionType.TOPICS)
         self.listener = listener
         changed = self._change_topics(topics)
@@ -385,26 +422,26 @@ class SubscriptionState:
         return changed
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: ConsumerRebalanceListener | None) -> None:
-        """Subscribes to all topics whose names the pattern matches at their beginning. IllegalStateError."""
+        """Subscribes to all topics whose names start with a match. IllegalStateError."""
         self._become(SubscriptionType.PATTERN)
         self.listener = listener
         self.pattern = pattern
 
     def subscribe_server_pattern(self, pattern: str, listener: ConsumerRebalanceListener | None) -> None:
-        """Subscribes to what the broker says that the expression matches. IllegalStateError."""
+        """Subscribes to the topics that the broker matches. IllegalStateError."""
         self._become(SubscriptionType.SERVER_PATTERN)
         self.listener = listener
         self.server_pattern = pattern
 
     def subscribe_matching(self, topics: Iterable[str]) -> bool:
-        """Chooses those of the topics that the pattern matches; whether that changes the subscription."""
+        """Selects the topics that match the pattern; whether the subscription changes."""
         if self.pattern is None:
             return False
         match = self.pattern.match
         return self._change_topics(topic for topic in topics if match(topic))
 
     def assign_by_user(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Assigns partitions by hand instead of those before; whether they differ. IllegalStateError."""
+        """Assigns partitions manually; whether they differ from the previous ones. IllegalStateError."""
         self._become(SubscriptionType.ASSIGNED)
         wanted = dict.fromkeys(partitions)
         if wanted.keys() == self._assignment.keys():
@@ -414,12 +451,13 @@ class SubscriptionState:
         return True
 
     def assign_from_subscribed(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Takes what the group (or a subscription without one) gives; returns what is new.
+        """Assigns partitions of the subscription; returns the new ones.
 
-        New partitions give no records until `callback_done`.
+        They come from the group, or from a subscription without a group. New partitions give no records until
+        `callback_done`.
         """
         if not self.auto_assigned:
-            raise IllegalStateError("Partitions cannot be assigned by the group while they are assigned by hand")
+            raise IllegalStateError("A group cannot assign partitions to a consumer after assign()")
         wanted = dict.fromkeys(partitions)
         added = set(wanted).difference(self._assignment)
         self._replace(wanted)
@@ -428,17 +466,17 @@ class SubscriptionState:
         return added
 
     def callback_done(self, partitions: Iterable[TopicPartition]) -> None:
-        """The listener knows of these now."""
+        """Releases partitions whose listener call is complete."""
         for state in self.states(partitions):
             state.pending_assigned = False
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """No record of these is given to the user any more."""
+        """Stops the records of these partitions."""
         for state in self.states(partitions):
             state.pending_revocation = True
 
     def unsubscribe(self) -> None:
-        """Back to nothing."""
+        """Removes subscription and assignment."""
         self._replace({})
         self.topics = self.group_topics = frozenset()
         self.pattern = self.server_pattern = None
@@ -446,7 +484,7 @@ class SubscriptionState:
         self.type = SubscriptionType.NONE
 
     def matches_subscription(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether all of these are of topics that are subscribed to."""
+        """Whether the topics of all these partitions are subscribed."""
         if self.pattern is not None:
             return all(self.pattern.match(partition.topic) for partition in partitions)
         return all(partition.topic in self.topics for partition in partitions)
@@ -458,7 +496,7 @@ class SubscriptionState:
 
     @property
     def subscription(self) -> set[str]:
-        """The topics subscribed to; none while partitions are assigned by hand."""
+        """The subscribed topics; none with manually assigned partitions."""
         return set(self.topics) if self.auto_assigned else set()
 
     @property
@@ -479,7 +517,7 @@ class SubscriptionState:
         return changed
 
     def _replace(self, wanted: Iterable[TopicPartition]) -> None:
-        """Keeps the states of partitions that stay, drops the buffers of those that go."""
+        """Keeps the states of remaining partitions, and drops the buffers of others."""
         before = self._assignment
         self._assignment = {
             partition: before.get(partition) or PartitionState(partition, self._make_buffer(partition))
@@ -500,7 +538,7 @@ class SubscriptionState:
 
     @property
     def all_states(self) -> list[PartitionState]:
-        """The states of all assigned partitions, in the order in which they are to be fetched."""
+        """The states of all assigned partitions, in fetch order."""
         return list(self._assignment.values())
 
     def is_assigned(self, partition: TopicPartition) -> bool:
@@ -508,7 +546,7 @@ class SubscriptionState:
         return partition in self._assignment
 
     def get(self, partition: TopicPartition) -> PartitionState | None:
-        """The state of a partition, None when it is not assigned (any more)."""
+        """The state of a partition, None when it is not assigned."""
         return self._assignment.get(partition)
 
     def state_of(self, partition: TopicPartition) -> PartitionState:
@@ -519,11 +557,11 @@ class SubscriptionState:
         return state
 
     def states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        """The states of those partitions that are assigned."""
+        """The states of the assigned ones of these partitions."""
         return [state for partition in partitions if (state := self._assignment.get(partition)) is not None]
 
     def in_state(self, wanted: FetchState, now: float | None = None) -> list[PartitionState]:
-        """Partitions in a state; with `now`, those whose next attempt is due."""
+        """Partitions in a state. With `now`: whose next attempt is due."""
         return [
             state
             for state in self._assignment.values()
@@ -531,7 +569,7 @@ class SubscriptionState:
         ]
 
     def move_to_end(self, partition: TopicPartition) -> None:
-        """Others come first in the next request."""
+        """Moves a partition to the end of the fetch order."""
         state = self._assignment.pop(partition, None)
         if state is not None:
             self._assignment[partition] = state
@@ -547,7 +585,7 @@ class SubscriptionState:
     # --- resets and validation ------------------------------------------------------------------------------------
 
     def reset_initializing(self, partitions: Iterable[TopicPartition]) -> None:
-        """Resets those of the partitions that still have no position by the policy. NoOffsetForPartitionError."""
+        """Resets partitions without a position by the policy. NoOffsetForPartitionError."""
         missing = [state for state in self.states(partitions) if state.state is FetchState.INITIALIZING]
         if not missing:
             return
@@ -562,22 +600,22 @@ class SubscriptionState:
     def complete_reset(
         self, partition: TopicPartition, reset: OffsetReset, offset: int, leader: LeaderAndEpoch
     ) -> None:
-        """A reset found its offset; ignored when the partition has gone another way meanwhile."""
+        """Sets the position of a completed reset, unless the state has changed."""
         state = self._assignment.get(partition)
         if state is None or state.state is not FetchState.AWAIT_RESET or state.reset != reset:
             return
         logger.info("Resetting offset of partition %s to %d (%s)", partition, offset, reset.name)
-        # Without an epoch nothing is validated: the leader has just named the offset.
+        # Without an epoch there is no validation: the leader has just returned the offset.
         state.seek_unvalidated(offset, -1, leader)
 
     def complete_validation(
         self, partition: TopicPartition, asked: tuple[int, int, LeaderAndEpoch], epoch: int, end_offset: int
     ) -> LogTruncation | None:
-        """The leader's answer for the position `asked` (offset, epoch, leader): up to which `end_offset` the log has
-        `epoch`.
+        """Handles the leader's response to a validation of the position `asked`.
 
-        -1 and -1 when it knows no such epoch. Returns what the user has to hear of: a position that the log does not
-        have, without a policy to choose another.
+        `asked` is (offset, epoch, leader). The log has `epoch` up to `end_offset`; both are -1 if the leader does not
+        know the epoch. Returns a truncation for the user: a position that the log does not have, without a policy to
+        choose another.
         """
         state = self._assignment.get(partition)
         if state is None or state.state is not FetchState.AWAIT_VALIDATION:
@@ -590,8 +628,7 @@ class SubscriptionState:
             state.complete_validation()
             return None
         if buffer.chunks:
-            # What was fetched ahead is not in the log any more. The user has not seen it; the position is asked about
-            # next.
+            # The log no longer has the fetched records. The user has not seen them; the position is validated next.
             buffer.rewind()
             state.retry_at = 0.0
             if buffer.end_epoch < 0:

@@ -1,4 +1,4 @@
-"""Which topics a consumer needs metadata of, and what that metadata says about them."""
+"""The topics whose metadata a consumer needs, and their errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["Topics"]
 
 FATAL: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
-"""Errors of a topic that do not pass by themselves."""
+"""Errors of a topic that are not retriable."""
 
 
 class Topics:
-    """On the loop's thread. `exclude_internal`: a pattern chooses no internal topics."""
+    """The consumer's topics. On the loop's thread.
+
+    `exclude_internal`: a pattern selects no internal topics.
+    """
 
     def __init__(self, network: NetworkClient, subscription: SubscriptionState, exclude_internal: bool) -> None:
         self._network = network
@@ -32,7 +35,10 @@ class Topics:
         self._transient: Counter[str] = Counter()
 
     def want(self) -> None:
-        """Metadata is asked of what is subscribed to now, and of what is asked about for a while."""
+        """Sets the wanted topics of the metadata.
+
+        They are the subscribed topics and the topics of running queries.
+        """
         cluster = self._network.cluster
         if self._subscription.type in (SubscriptionType.PATTERN, SubscriptionType.SERVER_PATTERN):
             cluster.want_all(True)
@@ -41,7 +47,7 @@ class Topics:
 
     @contextmanager
     def wanting(self, topics: Iterable[str]) -> Iterator[None]:
-        """Metadata of these topics is asked for as well meanwhile."""
+        """Wants the metadata of these topics, too, within the block."""
         added = Counter(set(topics))
         self._transient += added
         self.want()
@@ -52,7 +58,7 @@ class Topics:
             self.want()
 
     def errors(self) -> list[KafkaError]:
-        """What the user has to know of topics that are subscribed to."""
+        """Errors of subscribed topics, for the user."""
         errors = []
         for name in self._subscription.metadata_topics:
             topic = self._network.cluster.topics.get(name)
@@ -62,7 +68,7 @@ class Topics:
         return errors
 
     def match_pattern(self) -> bool:
-        """Chooses the topics that the pattern matches now; whether they are others than before."""
+        """Selects the topics that match the pattern now; whether they have changed."""
         if self._subscription.type is not SubscriptionType.PATTERN:
             return False
         return self._subscription.subscribe_matching(
@@ -72,7 +78,7 @@ class Topics:
         )
 
     def all_partitions(self) -> set[TopicPartition]:
-        """Every partition of the topics subscribed to."""
+        """All partitions of the subscribed topics."""
         return {
             TopicPartition(topic, number)
             for topic in self._subscription.topics
@@ -80,12 +86,15 @@ class Topics:
         }
 
     async def names(self, timeout_ms: int) -> set[str]:
-        """The names of all topics that may be seen, asked of the cluster now. RequestTimedOutError."""
+        """The names of all visible topics, from a new request. RequestTimedOutError."""
         response = await self._network.send_any(MetadataRequest(topics=None), timeout_ms=timeout_ms)
         return {topic.name for topic in response.topics if not topic.error_code}
 
     async def partitions_of(self, topic: str, timeout_ms: int) -> set[int]:
-        """The numbers of a topic's partitions, as known or else from the cluster; empty when it has no such topic."""
+        """The partition numbers of a topic, or an empty set.
+
+        From the metadata, else from the cluster. Empty: the topic does not exist.
+        """
         known = self._network.cluster.partitions_for_topic(topic)
         if known is None:
             with self.wanting([topic]):
@@ -94,9 +103,9 @@ class Topics:
         return known or set()
 
     async def refresh(self, timeout_ms: int) -> None:
-        """Asks for metadata now. KafkaTimeoutError."""
+        """Requests metadata now. KafkaTimeoutError."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._network.cluster.refresh()
         except TimeoutError:
-            raise KafkaTimeoutError(f"Metadata was not there within {timeout_ms} ms") from None
+            raise KafkaTimeoutError(f"Metadata was not available within {timeout_ms} ms") from None

@@ -1,1 +1,1 @@
-"""The producer: its core, which runs on any asyncio loop, and the synchronous KafkaProducer over it."""
+"""The producer: its core for any asyncio loop, and the synchronous KafkaProducer."""

@@ -1,4 +1,4 @@
-"""The producer's core: what it is made of, and everything of it that waits, as coroutines for any asyncio loop.
+"""The producer's core: its parts, and all its waits as coroutines.
 
     core = ProducerCore(ProducerConfig(bootstrap_servers="localhost:9092"))
     await core.start()
@@ -6,7 +6,7 @@
     metadata = await future
     await core.close()
 
-KafkaProducer and the asyncio producer are faces of it.
+It runs on any asyncio loop. KafkaProducer and AIOKafkaProducer are facades over it.
 """
 
 from __future__ import annotations
@@ -48,17 +48,20 @@ __all__ = ["ProducerCore"]
 log = logging.getLogger("kafkapy.producer")
 
 BACKOFF_STEPS: Final = 16
-"""Waits that are told apart by the number of attempts; the last one holds for all further."""
+"""The number of back-off steps; later attempts wait as long as the last step."""
 ROOM_CHECK_S: Final = 0.05
 WANT_AGAIN_S: Final = 1.0
 SEND_OFFSETS: Final = "send_offsets_to_transaction"
 
 
 class ProducerCore:
-    """One producer. Everything on one loop, but for the accumulator, which any thread appends to."""
+    """The core of one producer.
+
+    All of it runs on one loop, except the accumulator, to which any thread appends.
+    """
 
     def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """`loop` is the one that start() will run on; only to be told apart from others. ConfigError."""
+        """`loop` is the loop of a later start(), only for comparisons. ConfigError."""
         self.config = config
         self.loop = loop
         self.network = NetworkClient(config)
@@ -129,7 +132,7 @@ class ProducerCore:
         self.sender.leaders_changed(leaders)
 
     def _want_again(self) -> None:
-        """Topics that get records keep their metadata (metadata.max.idle.ms)."""
+        """Keeps topics with new records in the metadata (metadata.max.idle.ms)."""
         if self.loop is None or self.closed:
             return
         topics = self.accumulator.listed_topics()
@@ -138,15 +141,18 @@ class ProducerCore:
         self._wanting = self.loop.call_later(WANT_AGAIN_S, self._want_again)
 
     async def partitions(self, topic: str, timeout_s: float | None = None) -> set[int]:
-        """The partitions of a topic, waited for at most `timeout_s` (max.block.ms by default).
+        """The partition numbers of a topic; waits at most `timeout_s` (max.block.ms).
 
-        KafkaTimeoutError; TopicAuthorizationFailedError, InvalidTopicError and others that no retry mends.
+        KafkaTimeoutError; TopicAuthorizationFailedError, InvalidTopicError and other errors that are not retriable.
         """
         await self.await_partition(topic, None, timeout_s)
         return self.network.cluster.partitions_for_topic(topic) or set(range(len(self.accumulator.topics[topic])))
 
     async def await_partition(self, topic: str, partition: int | None, timeout_s: float | None = None) -> None:
-        """Until the topic is known, and has the partition. Errors as of partitions()."""
+        """Waits until the topic and the partition are known.
+
+        Errors as in partitions().
+        """
         deadline_s = time.monotonic() + (self._max_block_s if timeout_s is None else timeout_s)
         cluster = self.network.cluster
         queues = self.accumulator.topic(topic)
@@ -183,12 +189,12 @@ class ProducerCore:
             raise error
         return len(queues) > (0 if partition is None else partition)
 
-    # --- room -----------------------------------------------------------------------------------------------------
+    # --- buffer space ---------------------------------------------------------------------------------------------
 
     async def wait_for_room(self, room: int, timeout_s: float) -> None:
-        """Waits until the buffer has `room` bytes free, for a record that was refused them. BufferExhaustedError.
+        """Waits until the buffer has `room` bytes free. BufferExhaustedError.
 
-        Other tasks get a turn in any case, and a call whose time is over raises even where there is room now.
+        For a refused record. It always yields to other tasks, and raises after the timeout even when space is free.
         """
         loop = asyncio.get_running_loop()
         deadline_s = time.monotonic() + timeout_s
@@ -217,7 +223,10 @@ class ProducerCore:
     # --- flush ----------------------------------------------------------------------------------------------------
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Sends what there is and waits for all of it. KafkaTimeoutError, which changes nothing about the records."""
+        """Sends buffered records and waits for their results.
+
+        KafkaTimeoutError, which does not affect the records.
+        """
         accumulator = self.accumulator
         accumulator.flushes += 1
         try:
@@ -225,7 +234,7 @@ class ProducerCore:
             async with asyncio.timeout(timeout_s):
                 await self._all_done(list(accumulator.incomplete))
         except TimeoutError:
-            raise KafkaTimeoutError(f"not every record was sent within {timeout_s:g} s") from None
+            raise KafkaTimeoutError(f"not all records were sent within {timeout_s:g} s") from None
         finally:
             accumulator.flushes -= 1
 
@@ -256,9 +265,11 @@ class ProducerCore:
         return self.transactions, self._requests
 
     async def _settle(self, operation: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs an operation to its end. After max.block.ms KafkaTimeoutError: then it goes on, and the same call waits
-        for it
-        again; any other is an IllegalStateError until then."""
+        """Runs an operation to its end.
+
+        KafkaTimeoutError after max.block.ms: the operation continues, and a second call waits for it; other operations
+        raise IllegalStateError until then.
+        """
         manager, _ = self._transactional()
         manager.require_no_pending(operation)
         if self._pending is None:
@@ -268,32 +279,35 @@ class ProducerCore:
         done, _ = await asyncio.wait({task}, timeout=self._max_block_s)
         if not done:
             raise KafkaTimeoutError(
-                f"{operation}() has not come to its end within {self._max_block_s:g} s; call it again"
+                f"{operation}() did not complete within {self._max_block_s:g} s; call it again"
             )
         if self._pending is task:
             self._pending = None
             manager.pending = ""
         if task.cancelled():
-            raise IllegalStateError("the producer was closed in the meantime")
+            raise IllegalStateError("the producer was closed during the call")
         task.result()
 
     async def init_transactions(self) -> None:
-        """A producer id; transactions of earlier producers with the same transactional.id are ended first."""
+        """Gets a producer id and ends transactions of earlier producers.
+
+        These are the producers with the same transactional.id.
+        """
         _, requests = self._transactional()
         await self._settle("init_transactions", requests.initialize)
 
     def begin_transaction(self) -> None:
-        """Opens a transaction. IllegalStateError; ProducerFencedError and others that the producer does not survive."""
+        """Begins a transaction. IllegalStateError; fatal errors such as ProducerFencedError."""
         manager, _ = self._transactional()
         manager.begin()
 
     def require_transaction(self) -> None:
-        """IllegalStateError where no transaction is open; the error that the producer is in."""
+        """IllegalStateError without an open transaction; the producer's error."""
         manager, _ = self._transactional()
         manager.require_open()
 
     def join_transaction(self, queue: PartitionQueue) -> None:
-        """A partition gets its first record in the open transaction."""
+        """Adds a partition to the open transaction, with its first record."""
         manager, _ = self._transactional()
         manager.add_partition(queue)
 
@@ -305,13 +319,13 @@ class ProducerCore:
         await self._settle(SEND_OFFSETS, lambda: requests.send_offsets(offsets, group))
 
     async def prepare_transaction(self) -> PreparedTxnState:
-        """Sends what there is and leaves the transaction open, also when the producer is closed."""
+        """Sends buffered records and leaves the transaction open, even after close()."""
         _, requests = self._transactional()
         await self._settle("prepare_transaction", requests.prepare)
         return requests.prepared_state
 
     async def complete_transaction(self, prepared: PreparedTxnState) -> None:
-        """Commits the prepared transaction if it is this one, else aborts it."""
+        """Commits the prepared transaction if it is this one; aborts another."""
         _, requests = self._transactional()
         if requests.prepared_state == prepared:
             await self.commit_transaction()
@@ -319,19 +333,20 @@ class ProducerCore:
             await self.abort_transaction()
 
     async def commit_transaction(self) -> None:
-        """Ends the open transaction; its records are there for readers of committed ones."""
+        """Commits the open transaction: readers of committed records see it."""
         _, requests = self._transactional()
         await self._settle("commit_transaction", requests.commit)
 
     async def abort_transaction(self) -> None:
-        """Ends the open transaction; its records are there for nobody."""
+        """Aborts the open transaction: readers of committed records skip it."""
         _, requests = self._transactional()
         await self._finish_offsets()
         await self._settle("abort_transaction", requests.abort)
 
     async def _finish_offsets(self) -> None:
-        """Offsets whose sending was interrupted need not be sent again before an abort, but are not to come after it.
-        KafkaTimeoutError while they are under way.
+        """Waits for interrupted offset commits, which must not follow the abort.
+
+        They need not be repeated. KafkaTimeoutError while they run.
         """
         manager, _ = self._transactional()
         task = self._pending
@@ -339,12 +354,12 @@ class ProducerCore:
             return
         done, _ = await asyncio.wait({task}, timeout=self._max_block_s)
         if not done:
-            raise KafkaTimeoutError(f"{SEND_OFFSETS}() is still under way after {self._max_block_s:g} s")
+            raise KafkaTimeoutError(f"{SEND_OFFSETS}() is still running after {self._max_block_s:g} s")
         if self._pending is task:
             self._pending = None
             manager.pending = ""
         if not task.cancelled():
-            task.exception()  # the abort makes up for it
+            task.exception()  # the abort undoes it
 
     # --- end ------------------------------------------------------------------------------------------------------
 
@@ -353,22 +368,24 @@ class ProducerCore:
             raise IllegalStateError("the producer is closed")
 
     def refusal(self) -> BaseException:
-        """Why no records are taken now."""
+        """The error for a record now."""
         if self.closed or self.accumulator.closed:
             return IllegalStateError("the producer is closed")
         if self.transactions is None:
-            return IllegalStateError("the producer takes no records")
+            return IllegalStateError("the producer accepts no records")
         return self.transactions.refusal()
 
     def stop_taking(self) -> None:
-        """No more records, from now on. On any thread."""
+        """Refuses further records. Any thread."""
         self.accumulator.closed = True
         self.accumulator.open = False
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Takes no more records, sends what there is for at most `timeout_s` (None: until delivery.timeout.ms has ended
-        all
-        of it) and aborts an open transaction; what is left then fails. May be called again."""
+        """Sends buffered records, aborts an open transaction, and closes.
+
+        A second call does nothing. It accepts no more records and sends for at most `timeout_s` (None: until
+        delivery.timeout.ms is over); then the rest fails.
+        """
         if self._closing:
             return
         self._closing = True
@@ -380,9 +397,9 @@ class ProducerCore:
                 async with asyncio.timeout(timeout_s):
                     await self._finish()
         except TimeoutError:
-            log.info("The producer is closed with %d batches that were not sent", len(accumulator.incomplete))
+            log.info("The producer closes with %d unsent batches", len(accumulator.incomplete))
         except KafkaError as error:
-            log.info("The producer is closed while in an error: %s", error)
+            log.info("The producer closes with an error: %s", error)
         finally:
             await self._end()
 
@@ -392,7 +409,7 @@ class ProducerCore:
             await asyncio.wait({self._pending})
         requests = self._requests
         if manager is not None and requests is not None and manager.transactional and manager.ongoing:
-            # A transaction that is prepared is somebody else's to end.
+            # Another client ends a prepared transaction.
             if manager.prepared:
                 return
             await requests.abort()
@@ -408,7 +425,7 @@ class ProducerCore:
             self._requests.cancel()
         if self._wanting is not None:
             self._wanting.cancel()
-        error = KafkaError("the producer was closed before this was sent")
+        error = KafkaError("the producer was closed before the record was sent")
         for batch in self.accumulator.take_all():
             self.accumulator.fail(batch, error)
         await self.network.close()
@@ -417,9 +434,9 @@ class ProducerCore:
 
 
 def no_room(accumulator: RecordAccumulator, waited_s: float) -> BufferExhaustedError:
-    """What a record that found no room fails with."""
+    """The error of a record that got no buffer space."""
     return BufferExhaustedError(
-        f"no room in the buffer within {waited_s:g} s: of {accumulator.pool.total} bytes (buffer.memory) "
+        f"no space in the buffer within {waited_s:g} s: of {accumulator.pool.total} bytes (buffer.memory) "
         f"{accumulator.pool.available} are free, {len(accumulator.incomplete)} batches wait for their results"
     )
 
@@ -427,14 +444,14 @@ def no_room(accumulator: RecordAccumulator, waited_s: float) -> BufferExhaustedE
 def _unknown(topic: str, partition: int | None, count: int, waited_s: float) -> KafkaTimeoutError:
     if partition is None or not count:
         return KafkaTimeoutError(f"topic {topic} is not in the metadata after {waited_s:g} s")
-    return KafkaTimeoutError(f"topic {topic} has {count} partitions, and no partition {partition} after {waited_s:g} s")
+    return KafkaTimeoutError(f"topic {topic} has {count} partitions and no partition {partition} after {waited_s:g} s")
 
 
 def _partitioning(config: ProducerConfig) -> tuple[bool, Any]:
     """(whether the built-in partitioner ignores keys, another partitioner or None)."""
     if config["partitioner.class"] is None:
         return config["partitioner.ignore.keys"], None
-    # Plugins are only looked for when a partitioner is asked for.
+    # Loading plugins takes time; it happens only if the configuration names a partitioner.
     from kafkapy.clients.producer.partitioners import BuiltInPartitioner, partitioner_for
 
     partitioner = partitioner_for(config)

@@ -1,11 +1,12 @@
-"""Interceptors: a user's objects that see every record before it is serialized and every result.
+"""Interceptors: a user's objects that see all records and results.
 
     class Audit:
         def on_send(self, record): return record                        # or another ProducerRecord
         def on_acknowledgement(self, metadata, exception): ...
         def close(self): ...
 
-Each method is optional. What one raises is logged and changes nothing, as in Kafka's ProducerInterceptors.
+on_send sees a record before its serialization. All methods are optional. Their errors are logged and have no effect, as
+in Kafka's ProducerInterceptors.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ log = logging.getLogger("kafkapy.producer")
 
 
 class ProducerRecord(NamedTuple):
-    """A record as its sender gave it."""
+    """A record before serialization."""
 
     topic: str
     value: Any = None
@@ -36,38 +37,41 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptors:
-    """The interceptors of one producer, in order. on_send runs on threads that send, the rest on its loop."""
+    """The interceptors of one producer, in order.
+
+    on_send runs on threads that send, the other methods run on the producer's loop.
+    """
 
     def __init__(self, interceptors: Iterable[Any]) -> None:
-        """Objects, classes, or dotted names of classes. ConfigError."""
+        """Takes objects, classes, or dotted names of classes. ConfigError."""
         self._interceptors = [_made(each) for each in interceptors]
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record as the last of them leaves it."""
+        """The record after all interceptors."""
         for interceptor in self._interceptors:
             try:
                 method = getattr(interceptor, "on_send", None)
                 if method is not None:
                     record = method(record) or record
             except Exception:
-                log.exception("An interceptor failed with a record for %s", record.topic)
+                log.exception("An interceptor's on_send failed with a record for %s", record.topic)
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, exception: BaseException | None) -> None:
-        """Tells all of them a result."""
+        """Passes a result to all interceptors."""
         for interceptor in self._interceptors:
             try:
                 method = getattr(interceptor, "on_acknowledgement", None)
                 if method is not None:
                     method(metadata, exception)
             except Exception:
-                log.exception("An interceptor failed with a result")
+                log.exception("An interceptor's on_acknowledgement failed")
 
     def close(self) -> None:
-        """Closes all of them."""
+        """Closes all interceptors."""
         for interceptor in self._interceptors:
             try:
                 method = getattr(interceptor, "close", None)

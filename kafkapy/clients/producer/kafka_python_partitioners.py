@@ -1,7 +1,7 @@
-"""kafka-python's partitioners, for programs that name or extend them. A producer without one partitions in C.
+"""kafka-python's partitioners, for programs that name or extend them.
 
-They are asked with the record and the cluster's metadata: `partition(topic, key, serialized_key, value,
-serialized_value, cluster)`. DefaultPartitioner is aiokafka's, too: a callable `(key, all_partitions, available)`.
+A producer without a partitioner partitions in C. The producer calls `partition(topic, key, serialized_key, value,
+serialized_value, cluster)`. DefaultPartitioner is also aiokafka's: a callable `(key, all_partitions, available)`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ __all__ = ["DefaultPartitioner", "Partitioner", "StickyPartitioner"]
 
 
 class Partitioner(ABC):
-    """Base of partitioners. The producer calls it on the thread of send(), or on the loop of an asyncio producer."""
+    """Base of partitioners.
+
+    The producer calls it on the thread of send(), or on the loop of an asyncio producer.
+    """
 
     @abstractmethod
     def partition(
@@ -29,14 +32,17 @@ class Partitioner(ABC):
         serialized_value: bytes | None,
         cluster: Any,
     ) -> int:
-        """The number of the record's partition. What it raises, send() raises.
+        """The partition number of a record. send() raises its errors.
 
         `cluster` has partitions_for_topic(topic) and available_partitions_for_topic(topic), sets of numbers.
         """
 
 
 class DefaultPartitioner(Partitioner):
-    """murmur2 of the key, as Java's producer; a random partition with a leader for a record without a key."""
+    """murmur2 of the key, as in Java's producer.
+
+    A record without a key goes to a random partition with a leader.
+    """
 
     def partition(
         self,
@@ -47,19 +53,25 @@ class DefaultPartitioner(Partitioner):
         serialized_value: bytes | None,
         cluster: Any,
     ) -> int:
-        """See Partitioner. ValueError for a topic that is not known."""
+        """See Partitioner. ValueError for an unknown topic."""
         partitions, available = _numbers(topic, cluster)
         return self(serialized_key, partitions, available)
 
     def __call__(self, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
-        """One of `all_partitions`, which are in order; of `available` for None, where there are any."""
+        """The partition of a key, out of `all_partitions` in order.
+
+        None: a random one of `available`, or of all partitions when none is available.
+        """
         if key is None:
             return random.choice(available or all_partitions)
         return all_partitions[partition_for_key(key, len(all_partitions))]
 
 
 class StickyPartitioner(DefaultPartitioner):
-    """As DefaultPartitioner, but records without a key stay with one partition until its batch is full (KIP-480)."""
+    """DefaultPartitioner, with sticky partitions for records without a key (KIP-480).
+
+    Such records stay with one partition until its batch is full.
+    """
 
     def __init__(self) -> None:
         self._chosen: dict[str, int] = {}
@@ -73,7 +85,7 @@ class StickyPartitioner(DefaultPartitioner):
         serialized_value: bytes | None,
         cluster: Any,
     ) -> int:
-        """See Partitioner. ValueError for a topic that is not known."""
+        """See Partitioner. ValueError for an unknown topic."""
         partitions, available = _numbers(topic, cluster)
         if serialized_key is not None:
             return self(serialized_key, partitions, available)
@@ -83,7 +95,7 @@ class StickyPartitioner(DefaultPartitioner):
         return chosen
 
     def on_new_batch(self, topic: str, cluster: Any, prev_partition: int) -> None:
-        """The producer is about to begin a batch of `prev_partition`: the next record goes elsewhere, where it can."""
+        """Chooses another partition, if possible, before a new batch of `prev_partition`."""
         if self._chosen.get(topic) == prev_partition:
             partitions, available = _numbers(topic, cluster)
             others = [number for number in available or partitions if number != prev_partition]
@@ -91,8 +103,8 @@ class StickyPartitioner(DefaultPartitioner):
 
 
 def _numbers(topic: str, cluster: Any) -> tuple[list[int], list[int]]:
-    """All partitions, and those with a leader."""
+    """The numbers of all partitions, and of those with a leader."""
     partitions = cluster.partitions_for_topic(topic)
     if not partitions:
-        raise ValueError(f"Topic {topic} is not known")
+        raise ValueError(f"topic {topic} is unknown")
     return sorted(partitions), sorted(cluster.available_partitions_for_topic(topic) or ())

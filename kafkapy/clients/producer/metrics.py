@@ -1,6 +1,6 @@
-"""What a producer counts beside its connections, under the names of Kafka's producer metrics.
+"""A producer's metrics, under the names of Kafka's producer metrics.
 
-Counted per request on the loop's thread, never per record. Source: SenderMetricsRegistry.
+The loop's thread counts per request, never per record. Source: SenderMetricsRegistry.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ __all__ = ["ProducerMetrics"]
 
 
 class ProducerMetrics:
-    """Owned by the producer's core; the sender counts, `snapshot` is for users."""
+    """The metrics of one producer core.
+
+    The sender counts; users read `snapshot`.
+    """
 
     def __init__(self, accumulator: RecordAccumulator, samples: int, window_s: float) -> None:
         self._accumulator = accumulator
@@ -32,7 +35,7 @@ class ProducerMetrics:
         self.splits = 0
 
     def request(self, batches: list[ProducerBatch]) -> None:
-        """A request with these batches goes out."""
+        """Counts a request with these batches."""
         now_s = time.monotonic()
         records = 0
         size = 0
@@ -48,21 +51,24 @@ class ProducerMetrics:
         self._queue_ms.record(first.drained_ms - first.created_ms, now_s)
 
     def sent(self, request: ProduceRequestFrame) -> None:
-        """A request was answered, or has failed."""
+        """Counts a response, or a failed request."""
         if request.bytes_encoded:
             self._bytes_before += request.bytes_before
             self._bytes_sent += request.bytes_encoded
 
     def record_retries(self, batch: ProducerBatch) -> None:
-        """A batch is sent again."""
+        """Counts the records of a batch that is sent again."""
         self._retries.record(batch.record_count, time.monotonic())
 
     def record_errors(self, batch: ProducerBatch) -> None:
-        """A batch has failed."""
+        """Counts the records of a failed batch."""
         self._errors.record(batch.record_count, time.monotonic())
 
     def snapshot(self) -> dict[str, float]:
-        """Values by name. Averages and rates are over the last samples, totals since the start."""
+        """Values by name.
+
+        Averages and rates cover the last samples, totals the time since the start.
+        """
         now_s = time.monotonic()
         accumulator = self._accumulator
         appended = accumulator.records_appended

@@ -1,13 +1,12 @@
-"""Partitioners: which partition a record goes to when its sender has not said so.
+"""Partitioners: the choice of a record's partition when the sender gives none.
 
-The built-in one is in C (`_speedups/clients/producer/partition_queue`): murmur2 of the key; records without a key stick
-to one partition until a batch is full. Here are the names for partitioner.class, and the function that calls the
-partitioner of a user:
-
-- an object with ``partition(topic, key, value, partitions)``, as the hook register_partitioners gives them: serialized
-  key and value, and the number of partitions;
-- kafka-python's: an object with ``partition(topic, key, serialized_key, value, serialized_value, cluster)``, and
-  ``on_new_batch`` if it likes; or a callable ``(serialized_key, all_partitions, available_partitions)``.
+The built-in one is in C (`_speedups/clients/producer/partition_queue`): murmur2 of the key; records without a key stay
+with one partition until a batch is full. This module has the names for partitioner.class, and the function that calls a
+user's partitioner:
+- an object with ``partition(topic, key, value, partitions)``, from the hook register_partitioners: serialized key and
+  value, and the number of partitions;
+- kafka-python's: an object with ``partition(topic, key, serialized_key, value, serialized_value, cluster)`` and
+  optionally ``on_new_batch``; or a callable ``(serialized_key, all_partitions, available_partitions)``.
 """
 
 from __future__ import annotations
@@ -36,40 +35,49 @@ ALIASES: Final[Mapping[str, str]] = {
     "org.apache.kafka.clients.producer.UniformStickyPartitioner": "uniform_sticky",
     "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "default",
 }
-"""What Kafka's class names stand for."""
+"""The partitioners for Kafka's class names."""
 
 _OBJECT_PARAMETERS: Final = 4
 _CALLABLE_PARAMETERS: Final = 3
 
 
 class BuiltInPartitioner:
-    """Stands for the partitioner in C; ignore_keys as partitioner.ignore.keys. Immutable."""
+    """Stands for the partitioner in C. Immutable.
+
+    `ignore_keys` is partitioner.ignore.keys.
+    """
 
     def __init__(self, ignore_keys: bool = False) -> None:
         self.ignore_keys = ignore_keys
         self._next = itertools.count()
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
-        """As the one in C where there is a key; without one, each in turn, for there are no batches to look at here."""
+        """The partition of a key, as in C.
+
+        Without a key, each partition in turn: there are no batches here to stay with.
+        """
         if key is None or self.ignore_keys:
             return next(self._next) % partitions
         return partition_for_key(key, partitions)
 
 
 class RoundRobinPartitioner:
-    """Each record of a topic goes to the next partition, whatever its key. Any thread."""
+    """Sends the records of a topic to its partitions in turn.
+
+    It ignores keys. Any thread.
+    """
 
     def __init__(self) -> None:
         self._next: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
-        """The next one."""
+        """The next partition of the topic."""
         return next(self._next[topic]) % partitions
 
 
 @hookimpl
 def register_partitioners() -> Mapping[str, Callable[..., Any]]:
-    """The partitioners that kafkapy brings."""
+    """kafkapy's partitioners by name."""
     return {
         "default": lambda config: BuiltInPartitioner(),
         "uniform_sticky": lambda config: BuiltInPartitioner(ignore_keys=True),
@@ -78,7 +86,10 @@ def register_partitioners() -> Mapping[str, Callable[..., Any]]:
 
 
 def partitioner_for(config: ProducerConfig) -> Any:
-    """The partitioner that partitioner.class asks for: an object, a callable, or a BuiltInPartitioner. ConfigError."""
+    """The partitioner of partitioner.class. ConfigError.
+
+    An object, a callable, or a BuiltInPartitioner.
+    """
     given = config["partitioner.class"]
     if given is None:
         return BuiltInPartitioner(config["partitioner.ignore.keys"])
@@ -96,7 +107,7 @@ def partitioner_for(config: ProducerConfig) -> Any:
 
 
 def bound(partitioner: Any, accumulator: RecordAccumulator, cluster: ClusterMetadata) -> Choose:
-    """One function for a partitioner of any of the kinds above."""
+    """One function for a partitioner of any of these kinds."""
     method = getattr(partitioner, "partition", None)
     if method is None:
         return _of_callable(partitioner, cluster)
@@ -140,7 +151,7 @@ def _of_kafka_python(partitioner: Any, accumulator: RecordAccumulator, cluster: 
         if on_new_batch is not None and raw_key is None:
             queue = accumulator.queue(topic, chosen)
             if not queue.batches or queue.batches[-1].full:
-                # The record would begin a batch: the partitioner may send it, and those after it, elsewhere.
+                # The record would begin a batch: the partitioner may choose another partition for it and later records.
                 on_new_batch(topic, view, chosen)
                 chosen = method(topic, key, raw_key, value, raw_value, view)
         return chosen

@@ -4,7 +4,7 @@
         future = producer.send("orders", b"value", key=b"key")
         print(future.get(timeout=10).offset)
 
-send() is C (`_speedups/clients/producer/record_sender`); everything that waits runs on the producer's own thread.
+send() is C (`_speedups/clients/producer/record_sender`); all waits run on the producer's thread.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ log = logging.getLogger("kafkapy.producer")
 ROOM_CHECK_S: Final = 0.05
 ROOM_CAME_S: Final = 0.0005
 CLOSE_AT_EXIT_S: Final = 1.0
-"""What a producer that nobody has closed gets to send its last records."""
+"""Seconds in which an unclosed producer sends its last records at exit."""
 MARGIN_S: Final = 5.0
-"""What is waited for the producer's thread beyond the time that it keeps to by itself."""
+"""Seconds to wait for the producer's thread beyond its own timeout."""
 
 
 class _Group(NamedTuple):
-    """A group of which only the name was given."""
+    """A group known only by name."""
 
     group_id: str
     generation_id: int = -1
@@ -58,14 +58,18 @@ class _Group(NamedTuple):
 
 
 class KafkaProducer(RecordSender):
-    """Publishes records. Threads may share one producer; a forked child needs one of its own.
+    """Publishes records. Threads may share one producer.
 
-    Keyword arguments are kafka-python's, or Kafka's keys with dots: ``KafkaProducer(configs={"linger.ms": 5})``.
-    The defaults are those of Kafka 4: acks=all, idempotent, linger.ms=5. docs/clients.md has all of them.
+    A forked child needs a new one. Keyword arguments are kafka-python's, or Kafka's keys with dots:
+    ``KafkaProducer(configs={"linger.ms": 5})``. The defaults are those of Kafka 4: acks=all, idempotent, linger.ms=5.
+    docs/clients.md lists all of them.
     """
 
     def __init__(self, configs: Mapping[str, object] | None = None, **keywords: Unpack[ProducerOptions]) -> None:
-        """Connects to the cluster. NoBrokersAvailableError; ConfigError for keys and values that are not allowed."""
+        """Connects to the cluster.
+
+        NoBrokersAvailableError; ConfigError for unknown keys and invalid values.
+        """
         self._closed = True
         config = ProducerConfig(PRODUCER, configs, **keywords)
         self.config: ClientConfig = config
@@ -101,7 +105,7 @@ class KafkaProducer(RecordSender):
             return
         with contextlib.suppress(Exception):
             if runs_a_loop():
-                # A garbage collection on the loop of another client, or of the user, which must not wait.
+                # A garbage collection on the loop of another client or of the user, which must not block.
                 self._closed = True
                 self._core.stop_taking()
                 self._background.post(_close_aside, self._core, self._background, self._serializers)
@@ -113,33 +117,39 @@ class KafkaProducer(RecordSender):
             f"<KafkaProducer client_id={self.config['client.id']} transactional_id={self.config['transactional.id']}>"
         )
 
-    # --- what send() cannot do at once ----------------------------------------------------------------------------
+    # --- slow paths of send() -------------------------------------------------------------------------------------
 
     def refuse(self) -> None:
-        """Raises why no records are taken."""
+        """Raises the reason why no records are accepted."""
         if os.getpid() != self._pid:
-            raise IllegalStateError("the producer belongs to the process that this one was forked from")
+            raise IllegalStateError("the producer belongs to the parent process")
         raise self._core.refusal()
 
     def _deadline(self, deadline: float | None) -> tuple[float, float]:
-        """(the deadline of this send, s left)."""
+        """(deadline of this send, seconds left)."""
         now_s = time.monotonic()
         if deadline is None:
             deadline = now_s + self._max_block_s
         return deadline, max(deadline - now_s, 0.0)
 
     def await_topic(self, topic: str, partition: int | None, deadline: float | None) -> float:
-        """Until the metadata has the topic and the partition. Errors as of partitions_for()."""
+        """Waits until the topic and the partition are known.
+
+        Errors as in partitions_for().
+        """
         deadline, left_s = self._deadline(deadline)
         self._background.run(self._core.await_partition(topic, partition, left_s))
         return deadline
 
     def join_transaction(self, queue: PartitionQueue) -> None:
-        """The partition gets its first record in the open transaction."""
+        """Adds a partition to the open transaction, with its first record."""
         self._core.join_transaction(queue)
 
     def await_room(self, room: int, deadline: float | None) -> float:
-        """Waits until the buffer may have `room` bytes free, which a record was refused. BufferExhaustedError."""
+        """Waits until the buffer may have `room` bytes free. BufferExhaustedError.
+
+        For a refused record.
+        """
         deadline, left_s = self._deadline(deadline)
         accumulator = self.accumulator
         told = threading.Event()
@@ -150,10 +160,10 @@ class KafkaProducer(RecordSender):
             if left_s <= 0:
                 raise no_room(accumulator, self._max_block_s)
             if accumulator.has_room(room):
-                # It came since the record was refused. A refusal for another reason must not make this thread spin.
+                # The space became free after the refusal. A refusal for another reason must not make this thread spin.
                 told.wait(min(left_s, ROOM_CAME_S))
                 return deadline
-            # Room may be there without being told: it is worth a look now and then.
+            # Space may become free without a signal, so the loop checks now and then.
             told.wait(min(left_s, ROOM_CHECK_S))
         finally:
             accumulator.stop_waiting(told.set)
@@ -169,7 +179,10 @@ class KafkaProducer(RecordSender):
         timestamp_ms: int | None,
         callback: Callable[[RecordMetadata | None, BaseException | None], object] | None,
     ) -> FutureRecordMetadata:
-        """send() with interceptors: they see the record first, and hear of its result, also of an error here."""
+        """send() with interceptors.
+
+        They see the record first, and then its result, including an error from here.
+        """
         interceptors = self._core.interceptors
         record = interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:
@@ -187,40 +200,47 @@ class KafkaProducer(RecordSender):
     # --- methods --------------------------------------------------------------------------------------------------
 
     def send_arrow(self, table: Any, topic: str | None = None) -> BulkFuture:
-        """Has a record sent for each row of a pyarrow table, or of a DataFrame, and returns one future for all of them.
+        """Sends a record for each row of a table; returns one future.
 
-        See kafkapy.arrow.send for the columns. Needs pyarrow (the extra `arrow`).
+        The table is a pyarrow table or a DataFrame. See kafkapy.arrow.send for the columns. Needs pyarrow (the extra
+        `arrow`).
         """
         from kafkapy.clients.arrow.rows import send
 
         return send(self, table, topic)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends everything that was handed to send() before and waits for the results.
+        """Sends all buffered records and waits for their results.
 
-        timeout: seconds, None as long as it takes. KafkaTimeoutError; the records are still sent.
+        timeout: seconds, None without limit. KafkaTimeoutError; the records are still sent.
         """
         if self._closed:
             return
         self._background.run(self._core.flush(timeout))
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic. KafkaTimeoutError after max.block.ms; TopicAuthorizationFailedError; ..."""
+        """The partition numbers of a topic.
+
+        KafkaTimeoutError after max.block.ms; TopicAuthorizationFailedError and others.
+        """
         self._require_open()
         return self._background.run(self._core.partitions(topic))
 
     @classmethod
     def max_usable_produce_magic(cls, api_version: tuple[int, ...]) -> int:
-        """The message format that brokers of a release take: 2, as every release that this client speaks to does."""
+        """The newest message format of a release's brokers: always 2.
+
+        All releases that this client supports have it.
+        """
         del api_version
         return 2
 
     def bootstrap_connected(self) -> bool:
-        """Whether the cluster has been reached."""
+        """Whether the client has reached the cluster."""
         return not self._closed and not self._core.network.cluster.bootstrapping
 
     def metrics(self, raw: bool = False) -> dict[str, Any]:
-        """{group: {name: value}} under Kafka's names; raw: {(group, name): value}."""
+        """{group: {name: value}}; raw: {(group, name): value}."""
         groups = self._core.network.metrics.snapshot("producer")
         groups.setdefault("producer-metrics", {}).update(self._core.metrics.snapshot())
         if raw:
@@ -228,11 +248,10 @@ class KafkaProducer(RecordSender):
         return groups
 
     def close(self, timeout: float | None = None) -> None:
-        """Sends what there is, aborts an open transaction, and ends the producer's thread.
+        """Sends buffered records, aborts an open transaction, and ends the producer's thread.
 
-        timeout: most seconds for that (None: as long as it takes, 0: not at all); what is not sent by then fails
-        with a KafkaError.
-        May be called again. ValueError for a negative timeout. In a forked child nothing is sent.
+        timeout: largest duration in seconds (None: no limit, 0: no sending); unsent records then fail with a
+        KafkaError. A second call does nothing. ValueError for a negative timeout. A forked child sends nothing.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout {timeout} is negative")
@@ -245,7 +264,7 @@ class KafkaProducer(RecordSender):
             return
         try:
             if threading.get_ident() == self.accumulator.pool.loop_thread:
-                # From a callback: to wait for the thread that this runs on would be to wait for ever.
+                # From a callback: waiting for the thread of this call would deadlock.
                 self._core.stop_taking()
                 self._background.loop.create_task(self._close_here())
                 return
@@ -267,16 +286,21 @@ class KafkaProducer(RecordSender):
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """Needed once before the first transaction: gets a producer id and ends what earlier producers with the same
-        transactional_id have left open. After a KafkaTimeoutError (max.block.ms) it may be called again.
+        """Initializes transactions; required once before the first one.
 
-        IllegalStateError without a transactional_id; TransactionalIdAuthorizationFailedError; ...
+        It gets a producer id and ends open transactions of earlier producers with the same transactional_id. It may be
+        called again after a KafkaTimeoutError (max.block.ms).
+
+        IllegalStateError without a transactional_id; TransactionalIdAuthorizationFailedError and others.
         """
         self._require_open()
         self._background.run(self._core.init_transactions())
 
     def begin_transaction(self) -> None:
-        """Opens a transaction. IllegalStateError; ProducerFencedError: there is a newer producer with the id."""
+        """Begins a transaction. IllegalStateError.
+
+        ProducerFencedError: a newer producer has the transactional id.
+        """
         self._require_open()
         self._background.call(self._core.begin_transaction)
 
@@ -285,42 +309,47 @@ class KafkaProducer(RecordSender):
     ) -> None:
         """Commits the offsets of a consumer group with the open transaction.
 
-        group_metadata: KafkaConsumer.group_metadata(), which fences members that have left; or the group's name.
-        CommitFailedError: the
-        member has; ProducerFencedError; KafkaTimeoutError; IllegalStateError.
+        group_metadata: KafkaConsumer.group_metadata(), which fences members that have left the group; or the group's
+        name. CommitFailedError: the member has left; ProducerFencedError; KafkaTimeoutError; IllegalStateError.
         """
         self._require_open()
         group = _Group(group_metadata) if isinstance(group_metadata, str) else group_metadata
         self._background.run(self._core.send_offsets_to_transaction(offsets, group))
 
     def prepare_transaction(self) -> PreparedTxnState:
-        """Sends what there is and takes no more: the transaction stays open, also when the producer is closed, until
-        somebody ends it with what is returned and its transactional_id, or the broker does (transaction.timeout.ms).
+        """Sends buffered records and leaves the transaction open, even after close().
 
-        The names are KIP-939's; the broker need not know it. What made a record fail is raised: abort_transaction() is
-        next then. After a KafkaTimeoutError it may be called again.
+        It accepts no more records. The transaction ends by the returned state and its transactional_id, or by the
+        broker (transaction.timeout.ms).
+
+        The names are KIP-939's; the broker need not support it. Raises the error of a failed record; then
+        abort_transaction() must follow. It may be called again after a KafkaTimeoutError.
         """
         self._require_open()
         return self._background.run(self._core.prepare_transaction())
 
     def complete_transaction(self, prepared: PreparedTxnState) -> None:
-        """Commits the prepared transaction if it is the one given, which has been decided on; else aborts it.
+        """Commits the prepared transaction if it is the given one; aborts another.
 
-        IllegalStateError when none is prepared; others as of commit_transaction().
+        IllegalStateError without a prepared transaction; other errors as in commit_transaction().
         """
         self._require_open()
         self._background.run(self._core.complete_transaction(prepared))
 
     def commit_transaction(self) -> None:
-        """Sends what there is and commits. What made a record fail is raised: abort_transaction() is next then.
+        """Sends buffered records and commits the transaction.
 
-        After a KafkaTimeoutError it may be called again. ProducerFencedError: only close() is left.
+        Raises the error of a failed record; then abort_transaction() must follow. It may be called again after a
+        KafkaTimeoutError. After ProducerFencedError only close() remains.
         """
         self._require_open()
         self._background.run(self._core.commit_transaction())
 
     def abort_transaction(self) -> None:
-        """Aborts: what was not sent yet is not sent, what was is hidden from readers of committed records."""
+        """Aborts the transaction.
+
+        Buffered records are dropped; sent records stay hidden from readers of committed records.
+        """
         self._require_open()
         self._background.run(self._core.abort_transaction())
 
@@ -336,7 +365,7 @@ _closing: set[asyncio.Task[None]] = set()
 
 
 def _close_aside(core: ProducerCore, background: BackgroundLoop, serializers: list[Any]) -> None:
-    """On the loop of a producer that nobody holds any more: its end, which nobody waits for."""
+    """Closes an abandoned producer in the background, on its loop."""
 
     async def close() -> None:
         try:
@@ -361,7 +390,10 @@ def _close_all() -> None:
 
 
 def _forked() -> None:
-    """In the child: whatever the parent's producers hold is the parent's to send."""
+    """Abandons the producers of the parent in a forked child.
+
+    The parent sends their records.
+    """
     for producer in list(_open):
         producer.accumulator.open = False
         producer.accumulator.wake = None

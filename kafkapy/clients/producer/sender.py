@@ -1,8 +1,8 @@
-"""The sender: turns batches that are ready into Produce requests, and responses into results.
+"""The sender: turns ready batches into Produce requests, and responses into results.
 
-It has no thread of its own: `wake` runs one pass on the producer's loop soon. A pass looks at what is ready, sends what
-may be sent, and sets a timer for what comes next; responses, new connections and full batches wake it again. Per record
-nothing is done here, per batch only where it failed. Source: org.apache.kafka.clients.producer.internals.Sender.
+It has no thread: `wake` schedules one pass on the producer's loop. A pass collects the ready batches, sends those that
+may be sent, and sets a timer for the next event; responses, new connections and full batches wake it again. It does no
+work per record, and work per batch only after errors. Source: org.apache.kafka.clients.producer.internals.Sender.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ LOWEST_VERSION: Final = 3
 HIGHEST_VERSION: Final = 13
 TOPIC_ID_VERSION: Final = 13
 LAST_VERSION_WITH_ADDED_PARTITIONS: Final = 11
-"""Later ones let the broker add a partition to the transaction by itself (KIP-890)."""
+"""In later versions the broker adds a partition to the transaction itself (KIP-890)."""
 DEFAULT_LEVEL: Final = -0x7FFFFFFF
 RECONNECT_CHECK_S: Final = 0.02
 
 
 class PartitionResponse(NamedTuple):
-    """What a broker said of one batch, or what stands for it when it said nothing."""
+    """A broker's result for one batch, or a substitute without a response."""
 
     code: ErrorCode
     message: str | None = None
@@ -63,12 +63,15 @@ class PartitionResponse(NamedTuple):
 
 
 def monotonic_ms() -> int:
-    """The clock of batches."""
+    """The clock of batches, in ms."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Sender:
-    """Owned by the producer's core; every method on its loop's thread, but for `wake`."""
+    """The sender of a producer's core.
+
+    All methods belong to the loop's thread, except `wake`.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Sender:
         self._transactions = transactions
         self._clock = clock
         self.requests: TransactionalRequests | None = None
-        """Set by the core: what starts requests for producer ids and new partitions."""
+        """The requests for producer ids and new partitions; the core sets it."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._acks: int = config["acks"]
         self._retries: int = config["retries"]
@@ -113,13 +116,13 @@ class Sender:
     # --- running --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins, on the running loop."""
+        """Starts on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._accumulator.wake = self.wake
         self.schedule()
 
     def wake(self) -> None:
-        """Has a pass run soon. On any thread."""
+        """Schedules a pass. Any thread."""
         if self._loop is not None and not self.closed:
             try:
                 self._loop.call_soon_threadsafe(self._pass)
@@ -127,13 +130,13 @@ class Sender:
                 log.debug("The loop of a producer is closed")
 
     def schedule(self) -> None:
-        """The same, on the loop's thread."""
+        """Schedules a pass, on the loop's thread."""
         if not self._scheduled and self._loop is not None and not self.closed:
             self._scheduled = True
             self._loop.call_soon(self._pass)
 
     def stop(self) -> None:
-        """No more passes."""
+        """Stops the passes."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -143,11 +146,11 @@ class Sender:
 
     @property
     def in_flight(self) -> int:
-        """Produce requests without a response."""
+        """Number of Produce requests in flight."""
         return sum(self._in_flight.values())
 
     async def all_complete(self) -> None:
-        """Returns when no batch is without a result, or the producer is in an error."""
+        """Returns when all batches have results, or the producer has an error."""
         while self._accumulator.incomplete and not self._has_failed() and not self.closed:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -164,7 +167,7 @@ class Sender:
                 waiter.set_result(None)
 
     def leaders_changed(self, leaders: set[int]) -> None:
-        """The brokers that lead partitions of topics that are produced to."""
+        """Records the brokers that lead partitions of the produced topics."""
         self._leaders = leaders
         self.schedule()
 
@@ -179,7 +182,7 @@ class Sender:
     def _run_pass(self) -> None:
         accumulator = self._accumulator
         self._scheduled = False
-        # First of all: what comes from now on asks for another pass, whatever this one has already looked at.
+        # First: later wakes ask for another pass, even for data that this one has already seen.
         accumulator.wake_asked = False
         accumulator.timer_set = accumulator.saturated = False
         if self.closed:
@@ -200,10 +203,13 @@ class Sender:
         self._set_timer(next_ms, expiry)
 
     def _advance_transactions(self, transactions: TransactionManager) -> bool:
-        """What has to be done about ids, sequences and errors before anything is sent. Whether to go on."""
+        """Handles ids, sequences and errors before a pass sends.
+
+        Returns whether the pass may send.
+        """
         transactions.resolve_sequences()
         if transactions.state is State.FATAL_ERROR:
-            error = transactions.last_error or KafkaError("the producer is in a fatal error")
+            error = transactions.last_error or KafkaError("the producer has a fatal error")
             for batch in self._accumulator.take_all():
                 self._accumulator.fail(batch, error)
             return False
@@ -212,7 +218,7 @@ class Sender:
             self.requests.advance()
         if transactions.state is State.ABORTABLE_ERROR or transactions.state is State.ABORTING:
             aborted = transactions.last_error or TransactionAbortedError(
-                "the transaction was aborted before this was sent"
+                "the transaction was aborted before the record was sent"
             )
             for batch in self._accumulator.take_undrained():
                 self._accumulator.fail(batch, aborted)
@@ -240,7 +246,7 @@ class Sender:
     # --- sending --------------------------------------------------------------------------------------------------
 
     def _send_to(self, node: int, now: int) -> None:
-        """Requests to a node, as many as it may have in flight."""
+        """Sends requests to a node, up to max.in.flight.requests.per.connection."""
         network = self._network
         if not network.is_ready(node):
             self._note_slow(node, now, drained=False)
@@ -258,7 +264,10 @@ class Sender:
             self._send(node, batches)
 
     def _note_slow(self, node: int, now: int, *, drained: bool) -> None:
-        """Which nodes do not take what is ready for them: records without a key avoid their partitions."""
+        """Notes nodes that do not take their ready batches.
+
+        Records without a key avoid their partitions.
+        """
         if drained:
             self._slow_since.pop(node, None)
         else:
@@ -283,7 +292,10 @@ class Sender:
             self.schedule()
 
     def _refuse_all(self, node: int, error: KafkaError) -> None:
-        """A broker that will never take what it is sent: too old, or it does not let this client in."""
+        """Fails the batches for a broker that will never accept them.
+
+        The broker is too old, or refuses this client.
+        """
         if self._transactions is not None and error.code is ErrorCode.UNSUPPORTED_VERSION:
             self._transactions.fatal(error)
         for batch in self._accumulator.drain(node, 2**62, self._clock()):
@@ -300,7 +312,7 @@ class Sender:
         return version
 
     def _send(self, node: int, batches: list[ProducerBatch]) -> None:
-        """One request. Its batches have been drained."""
+        """Sends one request with drained batches."""
         network = self._network
         topics = self._accumulator.topics
         topic_ids = {batch.topic: topics[batch.topic].topic_id or ZERO_UUID for batch in batches}
@@ -362,7 +374,10 @@ class Sender:
             self._network.throttled(node, PRODUCE, response.version, throttle_ms)
 
     def _request_failed(self, batches: list[ProducerBatch], error: KafkaError) -> None:
-        """A request without an answer: nobody knows whether its batches are written."""
+        """Handles a request without a response.
+
+        Its batches may or may not be written.
+        """
         code = error.code
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             code = ErrorCode.NETWORK_EXCEPTION if error.retriable else code
@@ -370,7 +385,10 @@ class Sender:
             self._complete(batch, PartitionResponse(code, str(error)))
 
     def _answered(self, request: ProduceRequestFrame, frame: ProduceResponseFrame) -> int:
-        """A response that says more than that all is well. Its throttle time in ms."""
+        """Handles a response with errors or a throttle time.
+
+        Returns the throttle time in ms.
+        """
         try:
             response = ProduceResponse.decode(frame.body(), frame.version)
         except DecodeError as error:
@@ -415,26 +433,26 @@ class Sender:
         return throttle_ms
 
     def _complete(self, batch: ProducerBatch, response: PartitionResponse) -> None:
-        """The result of one batch, or another attempt."""
+        """Completes one batch, or sends it again."""
         code = response.code
         accumulator = self._accumulator
         if code is ErrorCode.NONE or (code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and not batch.done):
-            # A duplicate is written; where, the broker has forgotten.
+            # The broker has written a duplicate, but no longer knows its offset.
             accumulator.succeed(batch, response.base_offset, response.log_append_time)
             return
         queue = accumulator.queue(batch.topic, batch.partition)
         if batch.done:
-            queue.forget(batch)  # it has expired meanwhile
+            queue.forget(batch)  # it expired meanwhile
             queue.muted = False
             return
         if code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
-            log.warning("%s of %d bytes is too large for its topic and is split", batch, batch.size)
+            log.warning("%s of %d bytes is too large for its topic; splitting it", batch, batch.size)
             accumulator.split(batch)
             self._metrics.splits += 1
         elif self._can_retry(batch, response):
             level = logging.WARNING if batch.attempts in (0, 10, 100, 1000) else logging.DEBUG
             log.log(
-                level, "%s is sent again (attempt %d): %s", batch, batch.attempts + 1, response.message or code.name
+                level, "Retrying %s (attempt %d): %s", batch, batch.attempts + 1, response.message or code.name
             )
             accumulator.retry(batch, self._clock())
             self._metrics.record_retries(batch)
@@ -445,7 +463,7 @@ class Sender:
             self._network.cluster.invalidate()
 
     def _has_time(self, batch: ProducerBatch) -> bool:
-        """Whether neither its retries nor delivery.timeout.ms are used up."""
+        """Whether neither retries nor delivery.timeout.ms are exhausted."""
         return batch.attempts < self._retries and self._clock() - batch.created_ms < self._delivery_timeout_ms
 
     def _can_retry(self, batch: ProducerBatch, response: PartitionResponse) -> bool:
@@ -457,13 +475,13 @@ class Sender:
         return self._transactions.can_retry(queue, batch, response.code, response.log_start_offset)
 
     def _refused(self, batch: ProducerBatch, response: PartitionResponse) -> None:
-        """A batch that is not tried again."""
+        """Fails a batch without another attempt."""
         code = response.code
         if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             error = error_for(code, f"not authorized for topic {batch.topic}")
         else:
             error = error_for(code, response.message)
-        # With its retries or its time used up, nobody knows whether the broker has written it.
+        # After the last retry or the timeout, it is unknown whether the broker wrote the batch.
         adjust = self._has_time(batch)
         if not adjust and self._transactions is not None and batch.has_sequence:
             self._transactions.mark_unresolved(self._accumulator.queue(batch.topic, batch.partition), batch)
@@ -475,7 +493,7 @@ class Sender:
         for index, text in response.record_errors:
             message = text or response.message or code.message
             record_errors[index] = error_for(code, message) if single else InvalidRecordError(message)
-        others = KafkaError("the record was not written because others of its batch are not valid")
+        others = KafkaError("the record was not written because other records of its batch are invalid")
         self._fail(batch, error, adjust=adjust, record_errors=record_errors, others=others)
 
     def _fail(
@@ -495,7 +513,10 @@ class Sender:
     # --- expiry ---------------------------------------------------------------------------------------------------
 
     def _expire(self, now: int) -> int | None:
-        """Fails what is older than delivery.timeout.ms. ms until something may be; None when there is nothing."""
+        """Fails batches older than delivery.timeout.ms.
+
+        Returns the ms until the next batch may expire, None without batches.
+        """
         if not self._accumulator.incomplete:
             self._expires_ms = None
             return None
@@ -516,7 +537,7 @@ class Sender:
                 adjust=False,
             )
             if self._transactions is not None and sent:
-                # Nothing new is numbered until what is in flight has been answered.
+                # No new batch gets a sequence until the batches in flight have responses.
                 self._transactions.mark_unresolved(queue, batch)
         if expired:
             self._accumulator.tell_room()

@@ -1,8 +1,9 @@
-"""The state of a producer's idempotence and transactions: what it may do now, and what an error does to it.
+"""The state of a producer's idempotence and transactions.
 
-A state machine without I/O; the requests are in `transactional_requests`. What the sending path looks at for every
-record and batch (producer id, whether records are taken, whether a partition belongs to the transaction) is written
-into the RecordAccumulator and its queues, so that nothing here runs per record.
+A state machine without I/O; the requests are in `transactional_requests`. It defines which operations are allowed, and
+the effect of errors. The facts that the sending path needs per record and batch (producer id, whether records are
+accepted, whether a partition belongs to the transaction) are stored in the RecordAccumulator and its queues, so that
+nothing here runs per record.
 
 Source: org.apache.kafka.clients.producer.internals.TransactionManager (4.1, with KIP-360 and KIP-890).
 """
@@ -37,7 +38,10 @@ MAX_EPOCH: Final = 2**15 - 1
 
 
 class State(Enum):
-    """Where the producer stands. Without a transactional id only the first three and the last are entered."""
+    """The states of a producer.
+
+    Without a transactional id it enters only the first three and the last.
+    """
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()
@@ -63,7 +67,7 @@ _FROM: Final[dict[State, frozenset[State]]] = {
     ),
     State.FATAL_ERROR: frozenset(State),
 }
-"""The states each state may be entered from."""
+"""The states from which each state may be entered."""
 
 _FATAL: Final = frozenset(
     {
@@ -74,13 +78,14 @@ _FATAL: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Errors of a batch that the producer does not survive."""
+"""The fatal errors of a batch."""
 
 
 class TransactionManager:
-    """Owned by one producer; used on its loop's thread, but for add_partition, which a thread that sends calls.
+    """The transaction state of one producer.
 
-    `wake` runs the sender soon.
+    All of it belongs to the loop's thread, except add_partition, which sending threads call. `wake` schedules a pass of
+    the sender.
     """
 
     def __init__(
@@ -91,57 +96,60 @@ class TransactionManager:
         self.state = State.UNINITIALIZED
         self.last_error: BaseException | None = None
         self.v2 = False
-        """Whether the brokers add partitions to the transaction by themselves and bump the epoch with each (KIP-890).
-        """
+        """Whether the brokers add partitions to the transaction themselves and bump the epoch after each transaction
+        (KIP-890)."""
         self.coordinator_bumps = False
-        """Whether the coordinator lets the producer raise its own epoch (KIP-360)."""
+        """Whether the coordinator allows the producer to bump its epoch (KIP-360)."""
         self.epoch_bump_required = False
         self.started = False
-        """Whether the coordinator knows of the open transaction."""
+        """Whether the coordinator knows the open transaction."""
         self.new_partitions: set[PartitionQueue] = set()
         self.partitions: set[PartitionQueue] = set()
         self._unresolved: set[PartitionQueue] = set()
         self._to_rewrite: set[PartitionQueue] = set()
         self.wake = wake or (lambda: None)
         self.pending = ""
-        """The operation that has begun and whose end nobody has seen yet."""
+        """The name of the operation that has started and whose end no call has seen."""
         accumulator.idempotent = True
         accumulator.transactional = self.transactional
         self._publish()
 
     @property
     def transactional(self) -> bool:
-        """Whether there are transactions, and not only idempotence."""
+        """Whether the producer has transactions, not only idempotence."""
         return self.transactional_id is not None
 
     @property
     def producer(self) -> tuple[int, int]:
-        """Producer id and epoch; (-1, -1) while there are none."""
+        """Producer id and epoch; (-1, -1) without them."""
         return self.accumulator.producer_id, self.accumulator.producer_epoch
 
     @property
     def has_producer(self) -> bool:
-        """Whether there is a producer id."""
+        """Whether the producer has a producer id."""
         return self.accumulator.producer_id >= 0
 
     @property
     def completing(self) -> bool:
-        """Whether a transaction is on its way to its end."""
+        """Whether a transaction is committing or aborting."""
         return self.state in (State.COMMITTING, State.ABORTING)
 
     @property
     def prepared(self) -> bool:
-        """Whether a transaction takes no more records and waits to be ended, maybe by another client."""
+        """Whether a transaction is prepared.
+
+        A prepared transaction accepts no records, and any client may end it.
+        """
         return self.state is State.PREPARED
 
     @property
     def failed(self) -> bool:
-        """Whether the state is one of the two errors."""
+        """Whether the producer has an abortable or fatal error."""
         return self.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR)
 
     @property
     def ongoing(self) -> bool:
-        """Whether a transaction was begun and not ended."""
+        """Whether a transaction has begun and not ended."""
         return self.state in (State.IN_TRANSACTION, State.PREPARED, State.ABORTABLE_ERROR) or self.completing
 
     # --- transitions ----------------------------------------------------------------------------------------------
@@ -150,7 +158,7 @@ class TransactionManager:
         if self.state not in _FROM[state]:
             raise IllegalStateError(
                 f"{'' if self.transactional_id is None else f'transactional.id {self.transactional_id}: '}"
-                f"the producer cannot go from {self.state.name} to {state.name}"
+                f"the producer cannot change from {self.state.name} to {state.name}"
             )
         log.debug("Producer state %s -> %s (%s)", self.state.name, state.name, error)
         self.state = state
@@ -158,7 +166,7 @@ class TransactionManager:
         self._publish()
 
     def _publish(self) -> None:
-        """Tells the accumulator what follows from the state."""
+        """Passes the state's consequences to the accumulator."""
         accumulator = self.accumulator
         taking = self.state is State.IN_TRANSACTION if self.transactional else not self.failed
         accumulator.open = taking and not accumulator.closed
@@ -166,7 +174,7 @@ class TransactionManager:
         accumulator.sending_allowed = self.state is not State.FATAL_ERROR
 
     def set_producer(self, producer_id: int, producer_epoch: int) -> None:
-        """A producer id and epoch for all batches from now on."""
+        """Sets the producer id and epoch of later batches."""
         log.debug("Producer id %d, epoch %d", producer_id, producer_epoch)
         self.accumulator.producer_id = producer_id
         self.accumulator.producer_epoch = producer_epoch
@@ -177,7 +185,7 @@ class TransactionManager:
             raise IllegalStateError("transactions need a transactional_id in the producer's configuration")
 
     def require_no_error(self) -> None:
-        """Raises what stands against going on: the error that the producer is in."""
+        """Raises the producer's error."""
         if not self.failed:
             return
         error = self.last_error
@@ -185,43 +193,46 @@ class TransactionManager:
             ErrorCode.PRODUCER_FENCED,
             ErrorCode.INVALID_PRODUCER_EPOCH,
         ):
-            # A new one: the old one's traceback is of another call.
+            # A new exception: the traceback of the stored one belongs to another call.
             raise error_for(error.code, f"the producer of {self.transactional_id} {self.producer} was fenced: {error}")
         if isinstance(error, KafkaError) and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
-            raise error_for(error.code, f"the producer is in an error: {error}") from error
-        raise KafkaError(f"the producer is in an error: {error}") from error
+            raise error_for(error.code, f"the producer has an error: {error}") from error
+        raise KafkaError(f"the producer has an error: {error}") from error
 
     def require_open(self) -> None:
-        """IllegalStateError where no transaction is open; the error that the producer is in."""
+        """IllegalStateError without an open transaction; the producer's error."""
         self.require_no_error()
         if self.state is not State.IN_TRANSACTION:
             raise IllegalStateError(f"no transaction is open (the producer is {self.state.name})")
 
     def require_no_pending(self, operation: str) -> None:
-        """IllegalStateError while an operation that timed out was not called again."""
+        """IllegalStateError while a timed-out operation was not called again."""
         if self.pending and self.pending != operation:
-            raise IllegalStateError(f"{operation} has to wait: {self.pending} has timed out and has to be called again")
+            raise IllegalStateError(f"{operation} is not possible: {self.pending} timed out and must be called again")
 
     def refusal(self) -> BaseException:
-        """Why no records are taken now."""
+        """The error for a record now."""
         try:
             self.require_no_pending("send")
             self.require_no_error()
         except KafkaError as error:
             return error
         if not self.has_producer:
-            return IllegalStateError("init_transactions() has to be called before records can be sent")
+            return IllegalStateError("init_transactions() must precede the first record")
         return IllegalStateError(
-            f"no transaction is open (the producer is {self.state.name}): begin_transaction() first"
+            f"no transaction is open (the producer is {self.state.name}): call begin_transaction() first"
         )
 
     def initializing(self) -> None:
-        """InitProducerId is about to be sent. IllegalStateError; the error the producer is in."""
+        """Enters the state before InitProducerId. IllegalStateError; the producer's error."""
         self.require_no_error()
         self._enter(State.INITIALIZING)
 
     def initialized(self, producer_id: int, producer_epoch: int, *, bumped: bool = False) -> None:
-        """InitProducerId was answered; `bumped`: it was for another epoch of the same producer."""
+        """Takes the response of InitProducerId.
+
+        `bumped`: the request was for another epoch of the same producer.
+        """
         self.set_producer(producer_id, producer_epoch)
         self._enter(State.READY)
         if bumped:
@@ -230,30 +241,39 @@ class TransactionManager:
         self.wake()
 
     def uninitialized(self) -> None:
-        """Begins anew with the next record or init_transactions(): an authorization may be granted meanwhile."""
+        """Returns to the initial state: an authorization may be granted meanwhile.
+
+        The next record or init_transactions() starts again.
+        """
         self._enter(State.UNINITIALIZED)
 
     def begin(self) -> None:
-        """A transaction is open: records are taken. IllegalStateError; the error the producer is in."""
+        """Begins a transaction. IllegalStateError; the producer's error."""
         self.require_transactional()
         self.require_no_pending("begin_transaction")
         self.require_no_error()
         self._enter(State.IN_TRANSACTION)
 
     def prepare(self) -> None:
-        """No more records; the transaction stays open. IllegalStateError; the error the producer is in."""
+        """Refuses further records; the transaction stays open. IllegalStateError; the producer's error."""
         self.require_transactional()
         self.require_no_error()
         self._enter(State.PREPARED)
 
     def begin_commit(self) -> None:
-        """No more records; what there is will be sent. IllegalStateError; the error the producer is in."""
+        """Refuses further records before a commit. IllegalStateError; the producer's error.
+
+        Buffered records are sent.
+        """
         self.require_transactional()
         self.require_no_error()
         self._enter(State.COMMITTING)
 
     def begin_abort(self) -> None:
-        """No more records; what was not sent yet is left out. IllegalStateError; the fatal error the producer is in."""
+        """Refuses further records before an abort. IllegalStateError; a fatal error.
+
+        Unsent records are dropped.
+        """
         self.require_transactional()
         if self.state is not State.ABORTABLE_ERROR:
             self.require_no_error()
@@ -263,8 +283,9 @@ class TransactionManager:
         self.new_partitions.clear()
 
     def ended(self, producer_id: int = -1, producer_epoch: int = -1) -> bool:
-        """The transaction is over; an id other than -1 is the one to go on with. Whether the epoch has to be bumped
-        first.
+        """Ends the transaction; whether the epoch must be bumped first.
+
+        An id other than -1 is the producer's new id.
         """
         if producer_id != -1:
             self.set_producer(producer_id, producer_epoch)
@@ -280,24 +301,27 @@ class TransactionManager:
         return bump
 
     def fatal(self, error: BaseException) -> None:
-        """The producer cannot go on; it can only be closed."""
-        log.info("The producer is in a fatal error: %s", error)
+        """Sets a fatal error: the producer can only be closed."""
+        log.info("The producer has a fatal error: %s", error)
         self._enter(State.FATAL_ERROR, error)
         self.wake()
 
     def abortable(self, error: BaseException) -> None:
-        """The transaction cannot be committed any more."""
+        """Sets an abortable error: the transaction can only be aborted."""
         if self.state is State.ABORTING:
             log.debug("An error during an abort: %s", error)
             return
         if self.state is State.FATAL_ERROR:
             return
-        log.info("The transaction has to be aborted: %s", error)
+        log.info("The transaction must be aborted: %s", error)
         self._enter(State.ABORTABLE_ERROR, error)
         self.wake()
 
     def abortable_if_possible(self, error: BaseException) -> None:
-        """Abortable where the epoch can be bumped afterwards, fatal where it cannot."""
+        """Sets an abortable error, or a fatal one.
+
+        The error is abortable if the epoch can be bumped afterwards.
+        """
         if self.coordinator_bumps or self.v2:
             self._bump_after_abort()
             self.abortable(error)
@@ -309,17 +333,20 @@ class TransactionManager:
             self.epoch_bump_required = True
 
     def use_version(self, transaction_version: int, *, initially: bool) -> None:
-        """The transaction protocol that is spoken from the next transaction on: the feature transaction.version."""
+        """Sets the transaction protocol of the next transaction (the feature transaction.version)."""
         was = self.v2
         self.v2 = transaction_version >= 2
         if self.v2 and not was and not initially:
-            # Records of the old protocol's epoch must not be taken for the new one's.
+            # Records with the old protocol's epoch must not count as the new protocol's.
             self.epoch_bump_required = True
 
     # --- partitions -----------------------------------------------------------------------------------------------
 
     def add_partition(self, queue: PartitionQueue) -> None:
-        """A partition gets its first record in this transaction. Raises what refusal() gives."""
+        """Adds a partition to the transaction, with its first record.
+
+        Raises the error of refusal().
+        """
         if self.state is not State.IN_TRANSACTION:
             raise self.refusal()
         if self.v2:
@@ -331,7 +358,7 @@ class TransactionManager:
             self.wake()
 
     def partitions_added(self, queues: set[PartitionQueue]) -> None:
-        """The coordinator knows these partitions: their batches may go."""
+        """Releases the batches of partitions that the coordinator has added."""
         self.started = True
         for queue in queues:
             self.new_partitions.discard(queue)
@@ -343,29 +370,31 @@ class TransactionManager:
     # --- sequences ------------------------------------------------------------------------------------------------
 
     def reset_sequences(self) -> None:
-        """Every partition begins its sequence anew with its next batch."""
+        """Restarts the sequence of every partition with its next batch."""
         for topic in list(self.accumulator.topics.values()):
             for queue in topic.partitions:
                 queue.reset_sequence()
         self._unresolved.clear()
 
     def request_epoch_bump(self, queue: PartitionQueue) -> None:
-        """The next pass of the sender raises the epoch (of a producer without transactions) and numbers this partition
-        anew.
+        """Requests a bumped epoch and new sequences for this partition.
+
+        The next pass of the sender bumps the epoch, for a producer without transactions.
         """
         self.epoch_bump_required = True
         self._to_rewrite.add(queue)
 
     def bump_epoch_if_required(self) -> None:
-        """Raises the epoch where batches asked for it; after the last epoch comes a new producer id. Not for
-        transactions.
+        """Bumps the epoch if batches requested it, outside of transactions.
+
+        After the last epoch the producer gets a new id.
         """
         if self.transactional or not self.epoch_bump_required or not self.has_producer:
             return
         producer_id, epoch = self.producer
         self.epoch_bump_required = False
         if epoch == MAX_EPOCH:
-            # The partitions are numbered anew once there is another id.
+            # The partitions get new sequences once there is another id.
             self.set_producer(*NO_PRODUCER)
             self._enter(State.UNINITIALIZED)
         else:
@@ -380,14 +409,19 @@ class TransactionManager:
         self._to_rewrite.clear()
 
     def mark_unresolved(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """A batch that was sent has expired: whether the broker has it is not known."""
+        """Marks the sequence of an expired batch.
+
+        The broker may or may not have written it.
+        """
         queue.unresolved_sequence = max(queue.unresolved_sequence, next_sequence(batch.last_sequence, 1))
         self._unresolved.add(queue)
 
     def resolve_sequences(self) -> None:
-        """Where nothing is in flight any more: either later batches came through, so the expired one did; or the
-        sequence is
-        broken, and the epoch has to be raised."""
+        """Resolves expired batches of partitions without batches in flight.
+
+        Either later batches succeeded, and so did the expired one, or the sequence is broken and the epoch must be
+        bumped.
+        """
         for queue in list(self._unresolved):
             if queue.unacked:
                 continue
@@ -398,13 +432,16 @@ class TransactionManager:
                 queue.unresolved_sequence = -1
                 if not self.failed:
                     self.abortable_if_possible(
-                        KafkaError("records were sent and neither acknowledged nor refused before their time was up")
+                        KafkaError("sent records expired without a response")
                     )
             else:
                 self.request_epoch_bump(queue)
 
     def batch_failed(self, queue: PartitionQueue, batch: ProducerBatch, error: BaseException, adjust: bool) -> None:
-        """A batch has failed for good and is out of its queue. adjust: the broker has surely not written it."""
+        """Handles a failed batch that has left its queue.
+
+        adjust: the broker has certainly not written it.
+        """
         self.error_of_record(error)
         if self.state is State.FATAL_ERROR or not batch.has_sequence:
             return
@@ -421,7 +458,7 @@ class TransactionManager:
                 self.request_epoch_bump(queue)
 
     def error_of_record(self, error: BaseException) -> None:
-        """What an error of a record or a batch means for the producer."""
+        """Applies the error of a record or batch to the producer's state."""
         if self.state is State.FATAL_ERROR or isinstance(error, TransactionAbortedError):
             return
         code = code_of(error)
@@ -431,7 +468,7 @@ class TransactionManager:
             if isinstance(error, RetriableError) or code is ErrorCode.INVALID_TXN_STATE:
                 cause = error
                 error = error_class(ErrorCode.TRANSACTION_ABORTABLE)(
-                    f"a record was given up after its retries: {error}"
+                    f"a record failed after its retries: {error}"
                 )
                 error.__cause__ = cause
             if not self.completing:
@@ -439,15 +476,17 @@ class TransactionManager:
             self.abortable(error)
 
     def can_retry(self, queue: PartitionQueue, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
-        """Whether a batch that was refused with this code is to be sent again; may ask for another epoch first."""
+        """Whether a refused batch is sent again.
+
+        It may request another epoch first.
+        """
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
             if log_start_offset == -1 or batch.sequence_reset:
-                # Without the log's start it cannot be told why; and a batch that was in flight when the sequence began
-                # anew
-                # has failed under its old numbers.
+                # Without the log start offset the cause is unknown; and a batch that was in flight when the sequence
+                # restarted has failed under its old sequence.
                 return True
             if queue.last_acked_offset < log_start_offset and self.transactional:
-                # Retention has taken the producer's records, and its state with them.
+                # Retention has deleted the producer's records, and its state with them.
                 queue.start_sequence(*self.producer)
                 return True
             if not self.transactional:
@@ -456,7 +495,7 @@ class TransactionManager:
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             unresolved = queue.unresolved_sequence >= 0
             if not unresolved and (batch.sequence_reset or not queue.is_next_sequence(batch.base_sequence)):
-                return True  # one before it has failed, and goes first
+                return True  # an earlier batch has failed and goes first
             if not self.transactional:
                 if not unresolved or batch.base_sequence == queue.unresolved_sequence:
                     self.request_epoch_bump(queue)

@@ -1,6 +1,6 @@
-"""The requests of idempotence and transactions: what is asked of the coordinators, again until there is an answer.
+"""The requests of idempotence and transactions to coordinators, with retries.
 
-One coroutine for each; the state and what errors do to it are in `transaction_manager`. Everything runs on the
+One coroutine per request; `transaction_manager` has the state and the effect of errors. All of it runs on the
 producer's loop. Source: the request handlers of org.apache.kafka.clients.producer.internals.TransactionManager.
 """
 
@@ -37,7 +37,7 @@ __all__ = ["GroupMetadata", "PreparedTxnState", "TransactionalRequests"]
 log = logging.getLogger("kafkapy.producer")
 
 FIRST_CONCURRENT_WAIT_S: Final = 0.02
-"""Wait before the first partitions are added again while the transaction before is still being completed."""
+"""Seconds before the first partitions are added again while the previous transaction completes."""
 MOST_INT: Final = 2**31 - 1
 
 _LOST_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -52,36 +52,39 @@ _FATAL: Final = frozenset(
 
 
 class GroupMetadata(Protocol):
-    """What a consumer's group_metadata() gives, as far as a commit within a transaction needs it."""
+    """The part of a consumer's group_metadata() that a transactional commit needs."""
 
     @property
     def group_id(self) -> str:
-        """The group's name."""
+        """The group id."""
 
     @property
     def generation_id(self) -> int:
-        """The generation, or the member's epoch."""
+        """The generation, or the member epoch."""
 
     @property
     def member_id(self) -> str:
-        """The member's name."""
+        """The member id."""
 
     @property
     def group_instance_id(self) -> str | None:
-        """Of a static member."""
+        """The group instance id of a static member, or None."""
 
 
 class PreparedTxnState(NamedTuple):
-    """What is needed to end a prepared transaction, beside its transactional id (KIP-939)."""
+    """The state that, with its transactional id, ends a prepared transaction (KIP-939)."""
 
     producer_id: int
     producer_epoch: int
     transaction_version: int = 0
-    """2: the transaction follows KIP-890 and has to be ended by EndTxn 5 or later; else by an earlier version."""
+    """2: the transaction follows KIP-890, and EndTxn 5 or later ends it; else an earlier version does."""
 
 
 class TransactionalRequests:
-    """Owned by the producer's core. `all_sent` waits until every batch has a result or the manager is in an error."""
+    """The transactional requests of a producer's core.
+
+    `all_sent` waits until all batches have results or the manager has an error.
+    """
 
     def __init__(
         self,
@@ -106,8 +109,9 @@ class TransactionalRequests:
     # --- called by the sender -------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Starts what the state asks for: a producer id where there are no transactions, new partitions where there
-        are.
+        """Starts the requests that the state requires.
+
+        Without transactions this is a producer id, with them new partitions.
         """
         manager = self._manager
         if not manager.transactional:
@@ -117,14 +121,17 @@ class TransactionalRequests:
             self._adding = asyncio.ensure_future(self._quietly(self._add_partitions()))
 
     async def _quietly(self, coroutine: Awaitable[None]) -> None:
-        """The errors are in the manager's state already, and told by whatever is done next."""
+        """Awaits a request and logs its error.
+
+        The error is in the manager's state already, and the next operation raises it.
+        """
         try:
             await coroutine
         except KafkaError as error:
             log.debug("A transactional request failed: %s", error)
 
     def cancel(self) -> None:
-        """Ends what runs in the background."""
+        """Cancels the background requests."""
         for task in (self._adding, self._initializing):
             if task is not None:
                 task.cancel()
@@ -134,7 +141,10 @@ class TransactionalRequests:
     async def _ask(
         self, request: Callable[[], Request], kind: CoordinatorType | None, key: str, max_version: int | None = None
     ) -> Any:
-        """The response of the coordinator (kind None: of any broker), however often it takes to reach one."""
+        """The response of the coordinator, or of any broker (kind None).
+
+        It retries until one responds.
+        """
         attempts = 0
         while True:
             try:
@@ -148,7 +158,7 @@ class TransactionalRequests:
                 self._manager.fatal(error)
                 raise
             except RetriableError as error:
-                log.debug("%s: to be asked again: %s", request().NAME, error)
+                log.debug("Retrying %s: %s", request().NAME, error)
                 if kind is not None:
                     self._coordinators.invalidate(key, kind)
             except KafkaError as error:
@@ -158,14 +168,14 @@ class TransactionalRequests:
             attempts += 1
 
     def _coordinator_refused(self, error: KafkaError) -> None:
-        """The coordinator cannot be found, and that will not change by itself."""
+        """Handles a coordinator lookup that no retry can fix."""
         if error.code in (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE):
             self._manager.abortable(error)
         else:
             self._manager.fatal(error)
 
     async def _learn(self, node: int) -> None:
-        """Another broker is the coordinator: what it can do."""
+        """Records the abilities of a new coordinator."""
         try:
             await self._network.version(node, InitProducerIdRequest.API_KEY, 3, 5)
             self._manager.coordinator_bumps = True
@@ -174,7 +184,7 @@ class TransactionalRequests:
         self._coordinator = node
 
     def _transaction_version(self) -> int:
-        """The level of the cluster's feature transaction.version, as the coordinator said."""
+        """The level of the cluster's feature transaction.version, from the coordinator."""
         level: int = self._network.finalized_feature(self._coordinator, "transaction.version")
         return level
 
@@ -184,10 +194,10 @@ class TransactionalRequests:
         max_version: int | None,
         own: Callable[[ErrorCode], KafkaError | None] = lambda code: None,
     ) -> Any:
-        """The transaction coordinator's response without an error. What is retriable is asked again; what is not
-        becomes the
-        manager's state and is raised. `own` gives the error for codes that mean something else to this request, after
-        having told the manager.
+        """The transaction coordinator's response without an error.
+
+        It retries retriable errors; others change the manager's state and are raised. `own` returns the error for codes
+        with another meaning in this request, and updates the manager.
         """
         manager = self._manager
         transactional_id = manager.transactional_id or ""
@@ -207,7 +217,7 @@ class TransactionalRequests:
             attempts += 1
 
     def _raise_unless_retriable(self, code: ErrorCode, what: str) -> None:
-        """What every request to the transaction coordinator makes of an error code."""
+        """Handles an error code that all requests to the transaction coordinator share."""
         manager = self._manager
         if code.retriable:
             return
@@ -229,7 +239,10 @@ class TransactionalRequests:
     # --- producer ids ---------------------------------------------------------------------------------------------
 
     async def initialize(self, *, bump: bool = False) -> None:
-        """A producer id; `bump`: another epoch of the one there is, after a transaction has ended. KafkaError."""
+        """Gets a producer id. KafkaError.
+
+        `bump`: another epoch of the current id, after a transaction has ended.
+        """
         manager = self._manager
         if not bump:
             manager.initializing()
@@ -252,7 +265,7 @@ class TransactionalRequests:
         manager.initialized(response.producer_id, response.producer_epoch, bumped=bump)
 
     def _authorization(self, code: ErrorCode) -> KafkaError | None:
-        """An authorization may be granted: the next attempt begins anew (KIP-1050)."""
+        """The error of a missing authorization: the next attempt starts again (KIP-1050)."""
         if code not in (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
             return None
         error = error_for(code)
@@ -303,7 +316,10 @@ class TransactionalRequests:
                 attempts += 1
 
     def _partitions_answered(self, queues: set[PartitionQueue], response: Any) -> ErrorCode | None:
-        """The code after which to ask again, or None. Raises after having told the manager."""
+        """The code after which to send again, or None.
+
+        Updates the manager before it raises.
+        """
         manager = self._manager
         unauthorized: list[str] = []
         refused: dict[str, str] = {}
@@ -335,7 +351,7 @@ class TransactionalRequests:
             error = (
                 error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not authorized for {', '.join(sorted(unauthorized))}")
                 if unauthorized
-                else KafkaError(f"partitions could not be added to the transaction: {refused}")
+                else KafkaError(f"the transaction could not add partitions: {refused}")
             )
             for queue in queues:
                 queue.joining = False
@@ -418,8 +434,9 @@ class TransactionalRequests:
         code: ErrorCode,
         group: GroupMetadata,
     ) -> None:
-        """Takes the partition off `left`, or leaves it there to be asked again, or raises after having told the
-        manager.
+        """Removes the partition from `left`, or keeps it there for another attempt.
+
+        Other errors update the manager and are raised.
         """
         manager = self._manager
         if code is ErrorCode.NONE:
@@ -427,7 +444,7 @@ class TransactionalRequests:
         elif code in _LOST_COORDINATOR or code is ErrorCode.REQUEST_TIMED_OUT:
             self._coordinators.invalidate(group.group_id, CoordinatorType.GROUP)
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            error = CommitFailedError(f"the group {group.group_id} has moved on: {code.name}: {code.message}")
+            error = CommitFailedError(f"group {group.group_id} has another generation: {code.name}: {code.message}")
             manager.abortable(error)
             raise error
         elif code is ErrorCode.FENCED_INSTANCE_ID:
@@ -444,8 +461,9 @@ class TransactionalRequests:
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Sends what there is, and leaves the transaction open. Whatever made a record fail is raised, and the
-        transaction has to be aborted.
+        """Sends buffered records and leaves the transaction open.
+
+        Raises the error of a failed record; the transaction must then be aborted.
         """
         self._manager.prepare()
         await self._all_written()
@@ -454,14 +472,14 @@ class TransactionalRequests:
         manager = self._manager
         await self._all_sent()
         if self._adding is not None and _runs(self._adding) and not manager.failed:
-            # No batch may wait for these partitions: then only their answer says that the coordinator has begun.
+            # If no batch waits for these partitions, only their response shows that the coordinator has begun.
             await asyncio.wait({self._adding})
         if manager.failed:
             manager.require_no_error()
 
     @property
     def prepared_state(self) -> PreparedTxnState:
-        """Of the transaction that is prepared. IllegalStateError when none is."""
+        """The state of the prepared transaction. IllegalStateError without one."""
         manager = self._manager
         manager.require_no_error()
         if not manager.prepared:
@@ -469,20 +487,21 @@ class TransactionalRequests:
         return PreparedTxnState(*manager.producer, transaction_version=2 if manager.v2 else 0)
 
     async def commit(self) -> None:
-        """Sends what there is, then commits. Whatever made a record fail is raised, and the transaction has to be
-        aborted.
+        """Sends buffered records, then commits.
+
+        Raises the error of a failed record; the transaction must then be aborted.
         """
         self._manager.begin_commit()
         await self._end(True)
 
     async def abort(self) -> None:
-        """Leaves out what was not sent, waits for what was, and aborts."""
+        """Drops unsent records, waits for sent ones, and aborts."""
         self._manager.begin_abort()
         await self._end(False)
 
     async def _end(self, committed: bool) -> None:
         manager = self._manager
-        v2 = manager.v2  # it ends with the protocol that it has begun with
+        v2 = manager.v2  # it ends with the protocol of its begin
         manager.use_version(self._transaction_version(), initially=False)
         await self._all_written()
         if not manager.started:
@@ -503,7 +522,10 @@ class TransactionalRequests:
             await self.initialize(bump=True)
 
     def _abort_failed(self, code: ErrorCode) -> KafkaError | None:
-        """An abort that would have to be aborted itself never ends."""
+        """The error of a failed abort.
+
+        An abort that requires another abort would never end, so the error is fatal.
+        """
         if code is not ErrorCode.TRANSACTION_ABORTABLE:
             return None
         error = KafkaError(f"the transaction could not be aborted: {code.message}")

@@ -55,12 +55,12 @@ def test_transactions_are_listed_and_described(
 
 def test_ids_and_partitions_that_are_not_there(admin: KafkaAdminClient, topic: str, name: Name) -> None:
     missing = name()
-    with pytest.raises(TransactionalIdNotFoundError, match=f"There is no transactional id {missing}"):
+    with pytest.raises(TransactionalIdNotFoundError, match=f"Transactional id {missing} does not exist"):
         admin.describe_transactions([missing])
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_producers([TopicPartition(topic, 7)])
     assert admin.describe_transactions([]) == {}
-    with pytest.raises(ValueError, match="is no TransactionState"):
+    with pytest.raises(ValueError, match="is not a TransactionState"):
         admin.list_transactions(state_filters=["Sleeping"])
 
 

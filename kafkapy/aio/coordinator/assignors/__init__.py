@@ -1,1 +1,1 @@
-"""Assignors of consumers where aiokafka has them."""
+"""aiokafka's `aiokafka.coordinator.assignors`: the consumers' assignors."""

@@ -1,4 +1,4 @@
-"""aiokafka's `aiokafka.coordinator.assignors.range`, to be named in partition_assignment_strategy."""
+"""aiokafka's `aiokafka.coordinator.assignors.range`, for partition_assignment_strategy."""
 
 from kafkapy.clients.consumer.membership.assignors.range import RangeAssignor as RangePartitionAssignor
 

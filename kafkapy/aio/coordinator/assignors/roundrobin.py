@@ -1,4 +1,4 @@
-"""aiokafka's `aiokafka.coordinator.assignors.roundrobin`, to be named in partition_assignment_strategy."""
+"""aiokafka's `aiokafka.coordinator.assignors.roundrobin`, for partition_assignment_strategy."""
 
 from kafkapy.clients.consumer.membership.assignors.roundrobin import RoundRobinAssignor as RoundRobinPartitionAssignor
 

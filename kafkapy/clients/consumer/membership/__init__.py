@@ -1,4 +1,7 @@
-"""A consumer's membership in its group: both group protocols, assignors, heartbeats and committed offsets."""
+"""A consumer's membership in its group.
+
+Both group protocols, assignors, heartbeats and committed offsets.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ __all__ = ["ConsumerGroupMetadata", "GroupCore", "Membership", "make_membership"
 
 
 def make_membership(core: GroupCore) -> Membership:
-    """By group.protocol. ConfigError for partition.assignment.strategy."""
+    """The membership for group.protocol. ConfigError for partition.assignment.strategy."""
     if core.config["group.protocol"].lower() == "consumer":
         return ConsumerProtocolMembership(core)
     return ClassicMembership(core)

@@ -1,4 +1,4 @@
-"""What membership and commits need of the consumer's core, and what the core gets from them."""
+"""The interfaces between the consumer's core, its membership, and commits."""
 
 from __future__ import annotations
 
@@ -28,18 +28,24 @@ class Committer(Protocol):
     async def commit_before_rebalance(
         self, positions: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int
     ) -> None:
-        """Commits the positions that changed since the last commit. A failure is logged."""
+        """Commits the positions that changed since the last commit.
+
+        A failure is logged.
+        """
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets the last commits of partitions that another member owned."""
 
 
 class GroupCore(Protocol):
-    """The part of ConsumerCore that belongs to a group. On the loop's thread."""
+    """The part of ConsumerCore that belongs to a group.
+
+    On the loop's thread.
+    """
 
     @property
     def config(self) -> ClientConfig:
-        """The consumer's."""
+        """The consumer's configuration."""
 
     @property
     def network(self) -> NetworkClient:
@@ -51,42 +57,49 @@ class GroupCore(Protocol):
 
     @property
     def committer(self) -> Committer | None:
-        """None in a consumer without a group."""
+        """The group's commits, None for a consumer without a group."""
 
     @property
     def membership(self) -> Membership | None:
-        """None in a consumer without a group."""
+        """The membership, None for a consumer without a group."""
 
     @property
     def auto_commit(self) -> bool:
-        """Whether positions are committed without being asked."""
+        """Whether positions are committed automatically."""
 
     @property
     def tells_every_rebalance(self) -> bool:
-        """Whether listeners hear of a rebalance that takes nothing from them, as aiokafka's do."""
+        """Whether a rebalance that revokes nothing calls listeners, as in aiokafka."""
 
     def positions_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the user has got by earlier polls."""
+        """The positions that earlier polls returned."""
 
     async def prepare_revocation(self, partitions: set[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Waits until the user is in poll(), ends the handing out of records of these partitions, and returns what to
-        commit for them.
+        """Stops the records of these partitions while the user is in poll().
+
+        Waits for the user's thread, and returns the positions to commit for them.
         """
 
     async def run_listener(self, kind: Literal["revoked", "assigned", "lost"], partitions: set[TopicPartition]) -> None:
-        """Returns when the user's listener has been told, on the user's thread. Its errors are raised by poll()."""
+        """Calls the listener on the user's thread, and waits for it.
+
+        poll() raises the listener's errors.
+        """
 
     def group_topics_changed(self, topics: Iterable[str]) -> None:
-        """This member leads a group with these topics, and needs metadata of all; or does not any more (no topics)."""
+        """Sets the topics of the group while this member leads it.
+
+        A leader needs the metadata of all of them. No topics: the member no longer leads.
+        """
 
     def report(self, error: Exception) -> None:
-        """The next poll raises this."""
+        """Makes the next poll raise this error."""
 
     def need_poll(self) -> None:
-        """Something has changed that poll() has to look at."""
+        """Makes the user's thread enter poll() after a change."""
 
     def wake_fetcher(self) -> None:
-        """There may be something to fetch."""
+        """Wakes the fetcher after a change."""
 
 
 class Membership(Protocol):
@@ -94,35 +107,53 @@ class Membership(Protocol):
 
     @property
     def error(self) -> Exception | None:
-        """Why this consumer cannot be a member any more: every poll raises it."""
+        """The fatal error of this member, which every poll raises, or None."""
 
     @property
     def ready(self) -> bool:
-        """Whether there is an assignment that the listener knows of, and no rebalance that this member knows of."""
+        """Whether the member has an assignment and knows of no rebalance.
+
+        The listener has returned for the assignment.
+        """
 
     async def start(self) -> None:
-        """Joins with the subscription there is, and stays. May be called again after `leave`."""
+        """Joins with the current subscription, and stays.
+
+        May be called again after `leave`.
+        """
 
     async def leave(self, reason: str) -> None:
-        """Commits what auto commit would, tells the listener, leaves; waits for the user's thread and the broker."""
+        """Commits (with auto commit), calls the listener, and leaves the group.
+
+        It waits for the user's thread and the broker.
+        """
 
     async def stop(self) -> None:
-        """Ends its tasks without a word to anybody; for a consumer that has no time for `leave`, or is not to."""
+        """Ends the member's tasks without leaving the group.
+
+        For a consumer without time for `leave`, or one that must not leave.
+        """
 
     def poll_called(self) -> None:
-        """The user has called poll(), or waits in it."""
+        """Records that the user called poll(), or waits in it."""
 
     def subscription_changed(self) -> None:
-        """The subscription, or what its pattern matches, is another one now."""
+        """Handles a changed subscription, or changed matches of its pattern."""
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this member is; what a transactional producer sends with offsets."""
+        """The member's identity, which a transactional producer sends with offsets."""
 
     def commit_identity(self) -> ConsumerGroupMetadata:
-        """Who commits. CommitFailedError, RebalanceInProgressError when a commit could not be right now."""
+        """The member's identity for a commit.
+
+        CommitFailedError, RebalanceInProgressError when a commit would fail now.
+        """
 
     def fetch_identity(self) -> ConsumerGroupMetadata | None:
-        """Who asks for committed offsets; None where that is nobody's business."""
+        """The member's identity for OffsetFetch, or None.
+
+        None: the protocol does not send it.
+        """
 
     def commit_refused(self, code: ErrorCode, sent: ConsumerGroupMetadata) -> KafkaError:
-        """What it means that a commit by `sent` was refused because of who it is."""
+        """The error of a commit by `sent`, refused because of its identity."""

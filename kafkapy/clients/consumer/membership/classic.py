@@ -1,13 +1,13 @@
-"""Membership by the classic protocol: the members' leader shares the partitions out.
+"""Membership by the classic protocol: the leader assigns the partitions.
 
     UNJOINED --JoinGroup--> PREPARING_REBALANCE --response--> COMPLETING_REBALANCE --SyncGroup's response--> STABLE
        ^                          ^                                   |                                      |  |
        +-- member unknown, left --+--------- rejoin: another member, other topics, other partitions ---------+--+
 
-An eager member gives up all its partitions before it joins. A cooperative one (KIP-429) keeps them, gives up what the
-new assignment leaves out, and joins again, so that somebody else gets it. What the user notices of a rebalance happens
-while it is in poll(); requests and heartbeats go on in between.
-Source: org.apache.kafka.clients.consumer.internals.AbstractCoordinator and ConsumerCoordinator (4.1).
+An eager member gives up all its partitions before it joins. A cooperative member (KIP-429) keeps them, gives up those
+that the new assignment omits, and joins again, so that another member gets them. The user's callbacks run while the
+user is in poll(); requests and heartbeats continue in between. Source:
+org.apache.kafka.clients.consumer.internals.AbstractCoordinator and ConsumerCoordinator (4.1).
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ __all__ = ["ClassicMembership"]
 logger = logging.getLogger("kafkapy.clients.consumer.membership")
 
 JOIN_LAPSE_MS = 5_000
-"""How much longer than the rebalance timeout a response to JoinGroup may take."""
+"""Milliseconds that a JoinGroup response may take beyond the rebalance timeout."""
 REJOIN_AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)
 
 
 class ClassicMembership(GroupMember):
     """A member of the consumer's group. On the loop's thread.
 
-    Three tasks while it is one: rebalances, heartbeats, and a watch on how often the user polls.
+    A member has three tasks: rebalances, heartbeats, and a watch on the user's polls.
     """
 
     def __init__(self, core: GroupCore) -> None:
@@ -89,18 +89,18 @@ class ClassicMembership(GroupMember):
         self._rejoin_reason = ""
         self._needs_prepare = True
         self._changed = asyncio.Event()
-        """There may be a reason to rejoin."""
+        """Set when there may be a reason to rejoin."""
         self._joined = asyncio.Event()
-        """Heartbeats are due from now on."""
+        """Set when heartbeats are due."""
         self._joined_topics: frozenset[str] | None = None
         self._watched: frozenset[str] = frozenset()
         """The topics of the group, while this member leads it."""
         self._watched_were: TopicsSnapshot = {}
-        """These topics as they were when their partitions were shared out."""
+        """The state of these topics at the last assignment."""
         self._is_leader = False
         self.ready = False
 
-    # --- what the core calls --------------------------------------------------------------------------------------
+    # --- interface of the core ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """See Membership."""
@@ -142,11 +142,11 @@ class ClassicMembership(GroupMember):
         """See Membership."""
         if self._rebalancing:
             raise RebalanceInProgressError(
-                "Offsets cannot be committed while the consumer is in a rebalance; complete it by calling poll() first"
+                "The consumer cannot commit offsets during a rebalance; call poll() to complete the rebalance"
             )
         if self._state is not MemberState.STABLE:
             raise CommitFailedError(
-                "Offsets cannot be committed as the consumer is not in the group; it was probably removed from it"
+                "The consumer cannot commit offsets: it is not in the group, which has probably removed it"
             )
         return self._me(self._generation)
 
@@ -155,19 +155,19 @@ class ClassicMembership(GroupMember):
         unchanged = sent == self._me(self._generation)
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._request_rejoin("offset commit failed since group is already rebalancing")
-            return RebalanceInProgressError("Offsets cannot be committed while the group rebalances; call poll() first")
+            return RebalanceInProgressError("The group is rebalancing; call poll() before the commit")
         if code is ErrorCode.FENCED_INSTANCE_ID and unchanged:
             return error_for(code)
         if not unchanged and self._state is MemberState.PREPARING_REBALANCE:
             return RebalanceInProgressError(
-                "Offsets cannot be committed by the member of the generation before; call poll() first"
+                "The member of the previous generation cannot commit offsets; call poll() first"
             )
         if unchanged and code is not ErrorCode.FENCED_INSTANCE_ID:
-            # The member id may be good with a generation that has gone on.
-            self._reset(f"OffsetCommit was answered {code.name}", code is not ErrorCode.ILLEGAL_GENERATION)
+            # The member id may be valid with a newer generation.
+            self._reset(f"the response to OffsetCommit was {code.name}", code is not ErrorCode.ILLEGAL_GENERATION)
         return CommitFailedError()
 
-    # --- what makes it rejoin -------------------------------------------------------------------------------------
+    # --- reasons to rejoin ----------------------------------------------------------------------------------------
 
     @property
     def _out_of_group(self) -> bool:
@@ -181,15 +181,15 @@ class ClassicMembership(GroupMember):
         return ConsumerGroupMetadata(self._group_id, generation.generation_id, generation.member_id, self._instance_id)
 
     def _request_rejoin(self, reason: str) -> None:
-        logger.info("A rebalance of group %s is needed: %s", self._group_id, reason)
+        logger.info("Group %s needs a rebalance: %s", self._group_id, reason)
         self._rejoin_needed = True
         self._rejoin_reason = reason
         self.ready = False
         self._changed.set()
 
     def _reset(self, reason: str, member_id_too: bool) -> None:
-        """Out of the group: partitions are lost, and the next join begins anew."""
-        logger.info("Member %s of group %s begins anew: %s", self._generation.member_id, self._group_id, reason)
+        """Leaves the group: partitions are lost, and the member joins again."""
+        logger.info("Member %s of group %s must join again: %s", self._generation.member_id, self._group_id, reason)
         self._state = MemberState.UNJOINED
         self._generation = NO_GENERATION if member_id_too else Generation(member_id=self._generation.member_id)
         self._needs_prepare = True
@@ -222,11 +222,11 @@ class ClassicMembership(GroupMember):
             try:
                 await self._rejoin()
             except Exception as error:
-                # An assignor is the user's code: whatever it raises is the user's to know.
+                # An assignor is the user's code: the user gets its errors.
                 if isinstance(error, FencedInstanceIdError):
                     self._fail(error)
                     return
-                logger.info("Group %s cannot be joined: %s", self._group_id, error)
+                logger.info("The join of group %s failed: %s", self._group_id, error)
                 self._rejoin_needed = True
                 self._core.report(error)
                 await self._next_poll()
@@ -235,19 +235,19 @@ class ClassicMembership(GroupMember):
         try:
             await loop
         except Exception as error:
-            # Without heartbeats, or without rebalances, it would not be a member for long.
+            # Without heartbeats, or without rebalances, it would soon not be a member.
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """For good."""
-        logger.error("Consumer of group %s cannot be a member any more: %s", self._group_id, error)
+        """Ends the membership with a fatal error."""
+        logger.error("The membership in group %s failed: %s", self._group_id, error)
         self.error = error
         self.ready = False
         self._core.need_poll()
 
     async def _rejoin(self) -> None:
         if self._core.subscription.pattern is not None and self._needs_prepare:
-            # Members that all hear of a new topic late would rebalance once each.
+            # Members that learn of a new topic late would rebalance once each.
             await self._refresh()
         while self._should_rejoin():
             if self._needs_prepare:
@@ -268,7 +268,7 @@ class ClassicMembership(GroupMember):
             await self._complete(assignment)
 
     async def _refresh(self) -> None:
-        """Metadata of now, as soon as there is a broker that gives it."""
+        """Refreshes the metadata, as soon as a broker responds."""
         while True:
             try:
                 await self._core.network.cluster.refresh()
@@ -279,7 +279,7 @@ class ClassicMembership(GroupMember):
                 await asyncio.sleep(self._backoff_s)
 
     async def _prepare(self) -> None:
-        """Gives up what has to be given up before joining."""
+        """Gives up partitions before joining."""
         subscription = self._core.subscription
         self.ready = False
         owned = subscription.assigned
@@ -289,7 +289,7 @@ class ClassicMembership(GroupMember):
         await self._core.prepare_revocation(owned if self._out_of_group else revoked)
         if not self._out_of_group:
             await self._commit(self._core.positions_to_commit(), self._rebalance_timeout_ms)
-        # The member may have been removed from the group while it committed.
+        # The group may have removed the member while it committed.
         if self._out_of_group:
             if owned:
                 logger.info("Partitions of group %s are lost: %s", self._group_id, sorted(owned))
@@ -308,7 +308,7 @@ class ClassicMembership(GroupMember):
             await self._committer.commit_before_rebalance(positions, timeout_ms)
 
     async def _join_and_sync(self) -> bytes:
-        """The assignment of the new generation."""
+        """Joins and syncs; returns the assignment of the new generation."""
         self._state = MemberState.PREPARING_REBALANCE
         self._committer.metrics.rebalance_begins()
         sent = self._generation
@@ -354,9 +354,9 @@ class ClassicMembership(GroupMember):
             self._generation = Generation(member_id=response.member_id)
             self._rejoin_reason = f"need to re-join with the given member-id: {response.member_id}"
         elif code is ErrorCode.UNKNOWN_MEMBER_ID and sent == self._generation:
-            self._reset("JoinGroup was answered UNKNOWN_MEMBER_ID", member_id_too=True)
+            self._reset("the response to JoinGroup was UNKNOWN_MEMBER_ID", member_id_too=True)
         else:
-            logger.info("JoinGroup of group %s was answered %s", self._group_id, code.name)
+            logger.info("The response to JoinGroup of group %s was %s", self._group_id, code.name)
 
     async def _lead(self, response: JoinGroupResponse) -> Mapping[str, Assignment]:
         subscriptions = subscriptions_of(response.members)
@@ -365,7 +365,7 @@ class ClassicMembership(GroupMember):
         self._core.group_topics_changed(topics)
         await self._refresh()
         if response.skip_assignment:
-            # A static leader that comes back goes on with the assignment there is.
+            # A returning static leader continues with the current assignment.
             self._watch(topics)
             return {}
         assignments = assign(self._assignor(), self._protocol, cluster, subscriptions)
@@ -386,7 +386,7 @@ class ClassicMembership(GroupMember):
         for assignor in self._assignors:
             if assignor.name == self._generation.assignor:
                 return assignor
-        raise IllegalStateError(f"The coordinator has chosen the assignor {self._generation.assignor!r}")
+        raise IllegalStateError(f"The coordinator chose the unknown assignor {self._generation.assignor!r}")
 
     async def _sync(self, assignments: Mapping[str, Assignment]) -> bytes:
         sent = self._generation
@@ -406,13 +406,13 @@ class ClassicMembership(GroupMember):
         )
         code = ErrorCode.of(response.error_code)
         if code:
-            logger.info("SyncGroup of group %s was answered %s", self._group_id, code.name)
+            logger.info("The response to SyncGroup of group %s was %s", self._group_id, code.name)
             self._coordinator.answered(code)
             if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION) and sent == self._generation:
-                self._reset(f"SyncGroup was answered {code.name}", code is ErrorCode.UNKNOWN_MEMBER_ID)
+                self._reset(f"the response to SyncGroup was {code.name}", code is ErrorCode.UNKNOWN_MEMBER_ID)
             raise error_for(code)
         if self._generation != sent or self._state is not MemberState.COMPLETING_REBALANCE:
-            # A heartbeat has found out that the member is out of the group.
+            # A heartbeat has shown that the member is out of the group.
             raise IllegalGenerationError()
         if response.protocol_type not in (None, PROTOCOL_TYPE) or response.protocol_name not in (None, sent.assignor):
             raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -424,13 +424,13 @@ class ClassicMembership(GroupMember):
         return assignment
 
     async def _complete(self, encoded: bytes) -> None:
-        """Takes the assignment of the generation."""
+        """Adopts the assignment of the generation."""
         generation = self._generation
         if not self._is_leader:
             self._watched = frozenset()
         if len(encoded) < 2:
             raise IllegalStateError(
-                f"The assignment of {generation.member_id} has {len(encoded)} bytes: the leader has left it out"
+                f"The assignment of {generation.member_id} has {len(encoded)} bytes: the leader omitted it"
             )
         assignment = decode_assignment(encoded)
         self._metadata = self._me(generation)
@@ -442,14 +442,14 @@ class ClassicMembership(GroupMember):
         owned = subscription.assigned
         revoked = owned - assigned
         if self._protocol is RebalanceProtocol.COOPERATIVE and revoked:
-            logger.info("Group %s: partitions %s are given up", self._group_id, sorted(revoked))
+            logger.info("Group %s revokes partitions %s", self._group_id, sorted(revoked))
             await self._commit(await self._core.prepare_revocation(revoked), self._rebalance_timeout_ms)
             if self._generation != generation:
-                return  # all partitions are lost, which the rejoin says
+                return  # all partitions are lost, and the rejoin reports it
             await self._core.run_listener("revoked", revoked)
             self._request_rejoin("need to revoke partitions and re-join")
         if self._joined_topics is not None and subscription.pattern is not None:
-            # The leader knew of a topic of the pattern before this member did.
+            # The leader knew a topic of the pattern before this member did.
             topics = {partition.topic for partition in assigned}
             self._joined_topics |= topics
             subscription.subscribe_matching(subscription.topics | topics)
@@ -457,10 +457,10 @@ class ClassicMembership(GroupMember):
         added = assigned - owned
         subscription.assign_from_subscribed(sorted(assigned))
         self._committer.assigned(added)
-        logger.info("Group %s: partitions %s are assigned, new: %s", self._group_id, sorted(assigned), sorted(added))
+        logger.info("Group %s assigns partitions %s, new: %s", self._group_id, sorted(assigned), sorted(added))
         await self._core.run_listener("assigned", added)
         self.ready = not self._rejoin_needed
-        self._core.need_poll()  # who waits for an assignment hears of it here
+        self._core.need_poll()  # wakes waits for an assignment
         self._core.wake_fetcher()
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ class ClassicMembership(GroupMember):
     async def _heartbeats(self) -> None:
         while self.error is None:
             if self._state in (MemberState.UNJOINED, MemberState.PREPARING_REBALANCE):
-                # The coordinator expects nothing else of who is joining.
+                # The coordinator expects only JoinGroup and SyncGroup from a joining member.
                 await self._next_join()
             elif self._heartbeat.due_in_s > 0:
                 await asyncio.sleep(self._heartbeat.due_in_s)
@@ -485,7 +485,7 @@ class ClassicMembership(GroupMember):
             group_instance_id=self._instance_id,
         )
         try:
-            # Once the session is over without an answer, there may be another coordinator.
+            # After a session without a response, there may be another coordinator.
             left_ms = int(self._heartbeat.session_left_s * 1000)
             timeout_ms = min(self._request_timeout_ms, left_ms if left_ms > 0 else self._session_timeout_ms)
             response = await self._coordinator.send(request, timeout_ms=timeout_ms)
@@ -502,7 +502,7 @@ class ClassicMembership(GroupMember):
             if code and self._state is MemberState.STABLE and sent == self._generation and not self._rejoin_needed:
                 self._request_rejoin("group is already rebalancing")
             return
-        logger.info("The heartbeat of member %s of group %s was answered %s", sent.member_id, self._group_id, code.name)
+        logger.info("Heartbeat of member %s in group %s failed: %s", sent.member_id, self._group_id, code.name)
         self._coordinator.answered(code)
         if code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             if sent != self._generation:
@@ -510,7 +510,7 @@ class ClassicMembership(GroupMember):
             if code is ErrorCode.FENCED_INSTANCE_ID:
                 self._fail(error_for(code))
             else:
-                self._reset(f"Heartbeat was answered {code.name}", code is ErrorCode.UNKNOWN_MEMBER_ID)
+                self._reset(f"the response to Heartbeat was {code.name}", code is ErrorCode.UNKNOWN_MEMBER_ID)
             return
         self._heartbeat.failed()
         if not error_for(code).retriable:
@@ -542,7 +542,10 @@ class ClassicMembership(GroupMember):
                 await self._leave_group("consumer poll timeout has expired.")
 
     async def _leave_group(self, reason: str) -> None:
-        """Begins anew; tells the coordinator, unless the member is static: then it may come back."""
+        """Leaves the group, and joins again later.
+
+        A static member does not tell the coordinator, because it may return.
+        """
         left, was_in = self._generation, self._state is not MemberState.UNJOINED
         self._reset("consumer pro-actively leaving the group", member_id_too=True)
         if not (self._coordinator.known and was_in and left.member_id and self._instance_id is None):
@@ -551,8 +554,8 @@ class ClassicMembership(GroupMember):
         try:
             response = await self._coordinator.send(leave_request(self._me(left), reason))
         except KafkaError as error:
-            logger.info("Group %s was left without a word: %s", self._group_id, error)
+            logger.info("Could not send LeaveGroup to group %s: %s", self._group_id, error)
         else:
             code = ErrorCode.of(response.error_code or next((each.error_code for each in response.members), 0))
             if code:
-                logger.info("LeaveGroup of group %s was answered %s", self._group_id, code.name)
+                logger.info("The response to LeaveGroup of group %s was %s", self._group_id, code.name)

@@ -1,4 +1,4 @@
-"""Requests of the classic protocol that take more than a line to make."""
+"""The longer requests of the classic protocol."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kafkapy.types import TopicPartition
 __all__ = ["LONGEST_REASON", "join_protocols", "leave_request"]
 
 LONGEST_REASON = 255
-"""Characters of the reason in JoinGroup and LeaveGroup."""
+"""Largest number of characters of the reason in JoinGroup and LeaveGroup."""
 SEVERAL_LEAVE_SINCE = 3
-"""LeaveGroup takes several members since then."""
+"""The first LeaveGroup version with several members."""
 
 
 def join_protocols(
@@ -26,7 +26,7 @@ def join_protocols(
     owned: tuple[TopicPartition, ...],
     rack: str | None,
 ) -> list[JoinGroupRequest.Protocol]:
-    """What the member tells the leader through each of its assignors, the preferred one first."""
+    """The member's metadata for the leader per assignor, the preferred one first."""
     return [
         JoinGroupRequest.Protocol(
             name=assignor.name,
@@ -39,7 +39,7 @@ def join_protocols(
 
 
 def leave_request(member: ConsumerGroupMetadata, reason: str) -> RequestOf:
-    """The member leaves; in old versions without a reason."""
+    """A LeaveGroup request for one member; old versions have no reason."""
 
     def build(version: int) -> LeaveGroupRequest:
         if version < SEVERAL_LEAVE_SINCE:

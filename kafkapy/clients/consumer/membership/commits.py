@@ -1,8 +1,8 @@
-"""Committed offsets of a group: OffsetCommit and OffsetFetch, with retries and in order.
+"""Committed offsets of a group: OffsetCommit and OffsetFetch with retries.
 
-A commit carries who the member is, so that a member that was left behind commits nothing. Brokers that know version 10
-get topic ids, so that an offset does not outlive its topic; others get names.
-Source: org.apache.kafka.clients.consumer.internals.ConsumerCoordinator and CommitRequestManager (4.1).
+Commits keep their order. A commit carries the member's identity, so that a fenced member commits nothing. Brokers with
+version 10 get topic ids, so that an offset does not outlive its topic; older ones get names. Source:
+org.apache.kafka.clients.consumer.internals.ConsumerCoordinator and CommitRequestManager (4.1).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ T = TypeVar("T")
 FIRST_COMMIT_VERSION = 2
 FIRST_FETCH_VERSION = 1
 TOPIC_IDS_SINCE = 10
-"""Of both APIs."""
+"""The first version of both APIs with topic ids."""
 GROUPS_SINCE = 8
-"""OffsetFetch asks about several groups since then."""
+"""The first OffsetFetch version with several groups."""
 STABLE_SINCE = 7
-"""OffsetFetch waits for the offsets of pending transactions since then."""
+"""The first OffsetFetch version that waits for the offsets of pending transactions."""
 
 OF_THE_MEMBER = frozenset(
     {
@@ -60,16 +60,17 @@ OF_THE_MEMBER = frozenset(
         ErrorCode.UNKNOWN_MEMBER_ID,
     }
 )
-"""A commit is refused because of who commits."""
+"""Errors of a commit by a member that is not in the group's current generation."""
 REFRESHING = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""A commit may go well once the metadata is newer."""
+"""Errors of a commit that may succeed with newer metadata."""
 
 
 class OffsetCommitter:
-    """Commits and reads the offsets of the consumer's group. On the loop's thread.
+    """Commits and reads the offsets of the consumer's group.
 
-    Commits are sent in the order of the calls, each after the one before it has ended, retries included. One that is
-    still to be sent when its partitions are taken from this member fails, so that no committed offset goes back.
+    On the loop's thread. Commits are sent in the order of the calls, each after the end of the previous one including
+    its retries. An unsent commit fails when its partitions are taken from this member, so that no committed offset
+    moves back.
     """
 
     def __init__(self, core: GroupCore) -> None:
@@ -82,15 +83,16 @@ class OffsetCommitter:
         self._backoff = Backoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"])
         self._in_order = asyncio.Lock()
         self._last: dict[TopicPartition, OffsetAndMetadata] = {}
-        """What this consumer has committed last, while it has the partition."""
+        """The last commit of this consumer per owned partition."""
 
     # --- commit ---------------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None) -> None:
         """Commits, and retries for `timeout_ms` (default.api.timeout.ms).
 
-        CommitFailedError or FencedInstanceIdError when this member is not one any more, RebalanceInProgressError when
-        it has to rejoin first, KafkaTimeoutError, IllegalArgumentError for an offset below 0, and the broker's errors.
+        CommitFailedError or FencedInstanceIdError when this member is no longer in the group, RebalanceInProgressError
+        when it must rejoin first, KafkaTimeoutError, IllegalArgumentError for a negative offset, and the broker's
+        errors.
         """
         for partition, offset in offsets.items():
             if offset.offset < 0:
@@ -100,17 +102,20 @@ class OffsetCommitter:
     async def commit_before_rebalance(
         self, positions: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int
     ) -> None:
-        """Commits what has changed since the last commit, before partitions go. A failure is logged: they go anyway."""
+        """Commits changed positions before partitions are revoked.
+
+        A failure is only logged, because the revocation does not wait.
+        """
         offsets = {partition: offset for partition, offset in positions.items() if self._last.get(partition) != offset}
         if not offsets:
             return
         try:
             await self._commit_in_order("The commit before a rebalance", offsets, timeout_ms, _retried_before_rebalance)
         except KafkaError as error:
-            logger.warning("Positions could not be committed before a rebalance of %s: %s", self.group_id, error)
+            logger.warning("The commit before a rebalance of group %s failed: %s", self.group_id, error)
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """These were somebody else's: what has been committed for them is not known."""
+        """Forgets the last commits of newly assigned partitions, which other members owned."""
         for partition in partitions:
             self._last.pop(partition, None)
 
@@ -126,7 +131,7 @@ class OffsetCommitter:
 
         async def attempt() -> None:
             if any(subscription.get(partition) is not state for partition, state in held.items()):
-                # Taken from this member since the call: whoever has it now may have committed more.
+                # Taken from this member since the call: the new owner may have committed more.
                 raise CommitFailedError()
             await self._commit(offsets)
 
@@ -141,7 +146,7 @@ class OffsetCommitter:
 
         def build(version: int) -> OffsetCommitRequest:
             nonlocal sent
-            # There may have been a rebalance while the coordinator was looked for.
+            # A rebalance may have happened during the coordinator lookup.
             sent = self._identity()
             return self._commit_request(offsets, sent, ids if version >= TOPIC_IDS_SINCE else {})
 
@@ -192,7 +197,7 @@ class OffsetCommitter:
                 code = ErrorCode.of(partition.error_code)
                 if not code:
                     continue
-                logger.info("The offset of %s-%d was not committed: %s", name, partition.partition_index, code.name)
+                logger.info("The commit of the offset of %s-%d failed: %s", name, partition.partition_index, code.name)
                 if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     unauthorized.add(name)
                     continue
@@ -212,13 +217,16 @@ class OffsetCommitter:
             raise _unauthorized(unauthorized)
 
     def _identity(self) -> ConsumerGroupMetadata:
-        """Consumers whose partitions are assigned by hand are no members."""
+        """The identity for a commit.
+
+        A consumer with manually assigned partitions is no member.
+        """
         if self._core.membership is None or not self._core.subscription.auto_assigned:
             return ConsumerGroupMetadata(self.group_id)
         return self._core.membership.commit_identity()
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
-        """Topic names to ids; empty when one is not known."""
+        """The ids of the topics; empty when one is unknown."""
         cluster = self._core.network.cluster
         ids: dict[str, UUID] = {}
         for topic in {partition.topic for partition in partitions}:
@@ -233,15 +241,15 @@ class OffsetCommitter:
     async def committed(
         self, partitions: Iterable[TopicPartition], require_stable: bool = True, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets, None where there is none.
+        """The committed offsets, None for partitions without one.
 
-        With `require_stable` the offsets of pending transactions are waited for (KIP-447). KafkaTimeoutError after
+        With `require_stable` it waits for the offsets of pending transactions (KIP-447). KafkaTimeoutError after
         `timeout_ms` (default.api.timeout.ms), and the broker's errors.
         """
         wanted = sorted(set(partitions))
         if not wanted:
             return {}
-        async with self._within("Asking for committed offsets", timeout_ms) as failures:
+        async with self._within("The query for committed offsets", timeout_ms) as failures:
             return await self._retry(lambda: self._committed(wanted, require_stable), _retried_fetch, failures)
 
     async def _committed(
@@ -287,7 +295,7 @@ class OffsetCommitter:
         return OffsetFetchRequest(groups=[group], require_stable=stable)
 
     def _fetching_member(self) -> ConsumerGroupMetadata | None:
-        """Only members of the consumer protocol say who they are when they ask."""
+        """The identity for OffsetFetch; only members of the consumer protocol send it."""
         membership = self._core.membership
         return membership.fetch_identity() if membership is not None and self._core.subscription.auto_assigned else None
 
@@ -320,11 +328,11 @@ class OffsetCommitter:
             raise UnstableOffsetCommitError(f"Transactions on {', '.join(map(str, sorted(unstable)))} are pending")
         return found
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _within(self, what: str, timeout_ms: int | None) -> AsyncIterator[list[KafkaError]]:
-        """KafkaTimeoutError when it takes longer, with the last of the errors that were put into the list."""
+        """KafkaTimeoutError after the timeout, with the last error of the list."""
         timeout_s = (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
         failures: list[KafkaError] = []
         limit = asyncio.timeout(timeout_s)
@@ -342,7 +350,7 @@ class OffsetCommitter:
     async def _retry(
         self, attempt: Callable[[], Awaitable[T]], retried: Callable[[KafkaError], bool], failures: list[KafkaError]
     ) -> T:
-        """The result of the first attempt that goes well."""
+        """The result of the first successful attempt."""
         attempts = 0
         while True:
             try:
@@ -356,14 +364,20 @@ class OffsetCommitter:
 
 
 def _retried_before_rebalance(error: KafkaError) -> bool:
-    """Not for topics that are gone. A member epoch that has just changed is brought by the next heartbeat."""
+    """Whether a commit before a rebalance is retried.
+
+    Not for deleted topics. After a change of the member epoch, the next heartbeat brings the new epoch.
+    """
     return isinstance(error.__cause__, StaleMemberEpochError) or (
         error.retriable and error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
 
 
 def _retried_fetch(error: KafkaError) -> bool:
-    """A member that is another one now will say so, or nothing, in the next attempt."""
+    """Whether an OffsetFetch is retried.
+
+    The next attempt has the member's new identity, or none.
+    """
     return error.retriable or error.code in (
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.FENCED_MEMBER_EPOCH,

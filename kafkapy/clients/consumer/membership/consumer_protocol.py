@@ -1,4 +1,4 @@
-"""Membership by the consumer protocol (KIP-848): the broker shares the partitions out, member by member.
+"""Membership by the consumer protocol (KIP-848): the broker assigns the partitions.
 
     UNSUBSCRIBED --start--> JOINING --assignment--> RECONCILING --taken over--> ACKNOWLEDGING --heartbeat--> STABLE
                                ^                        ^                                                      |
@@ -6,10 +6,10 @@
                                +-- partitions lost -- FENCED (the broker does not know the member or its epoch)
                                +-- partitions lost -- STALE (left, as the user did not poll) --poll()
 
-Everything goes by heartbeats: the member says what it subscribes to and what it has, the broker says what it should
-have. To get there the member gives up what it should not have, says so, and gets the rest once others have given that
-up. Heartbeats go on meanwhile; what the user notices happens while it is in poll().
-Source: org.apache.kafka.clients.consumer.internals.AbstractMembershipManager, ConsumerMembershipManager and
+Heartbeats carry everything: the member sends its subscription and its partitions, the broker sends the target
+assignment. The member gives up the partitions that are not in the target, reports this, and gets the others once their
+owners have given them up. Heartbeats continue meanwhile; the user's callbacks run while the user is in poll(). Source:
+org.apache.kafka.clients.consumer.internals.AbstractMembershipManager, ConsumerMembershipManager and
 ConsumerHeartbeatRequestManager (4.1).
 """
 
@@ -49,14 +49,14 @@ logger = logging.getLogger("kafkapy.clients.consumer.membership")
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1
 LEAVING_STATIC_EPOCH = -2
-"""A static member leaves for a while: the broker keeps its partitions for it until its session ends."""
+"""A static member leaves temporarily: the broker keeps its partitions until its session ends."""
 REGEX_SINCE = 1
-"""ConsumerGroupHeartbeat has expressions since then."""
+"""The first ConsumerGroupHeartbeat version with expressions."""
 LEAVE_TIMEOUT_MS = 5_000
 FIRST_INTERVAL_S = 5.0
-"""Between heartbeats, until the broker has said how often."""
+"""Seconds between heartbeats, until the broker sets the interval."""
 LEAST_INTERVAL_S = 0.01
-"""Between heartbeats, whatever the broker asks for."""
+"""Least seconds between heartbeats, whatever the broker sets."""
 
 Assignment = Mapping[UUID, frozenset[int]]
 
@@ -64,7 +64,7 @@ FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 class MemberState(Enum):
-    """Where a member is."""
+    """The states of a member."""
 
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
@@ -77,7 +77,7 @@ class MemberState(Enum):
 
     @property
     def shown(self) -> str:
-        """One of the states that users are told."""
+        """The member's state in the texts for users."""
         if self is MemberState.STABLE:
             return types.MemberState.STABLE
         return types.MemberState.UNJOINED if self in OUTSIDE else types.MemberState.REBALANCING
@@ -87,7 +87,7 @@ OUTSIDE = frozenset({MemberState.UNSUBSCRIBED, MemberState.FENCED, MemberState.S
 
 
 class Reported(NamedTuple):
-    """What the broker has been told last; only changes are told again."""
+    """The last reported values; a heartbeat carries only changes."""
 
     rebalance_timeout_ms: int | None = None
     topics: frozenset[str] | None = None
@@ -103,8 +103,8 @@ NO_PARTITIONS: Assignment = {}
 class ConsumerProtocolMembership(GroupMember):
     """A member of the consumer's group. On the loop's thread.
 
-    Two tasks while it is one: heartbeats, with the watch on how often the user polls, and the reconciliation of what
-    the member has with what it should have.
+    A member has two tasks: heartbeats, with the watch on the user's polls, and the reconciliation of its partitions
+    with the target.
     """
 
     def __init__(self, core: GroupCore) -> None:
@@ -114,24 +114,24 @@ class ConsumerProtocolMembership(GroupMember):
         backoffs_s = config["retry.backoff.ms"] / 1000, config["retry.backoff.max.ms"] / 1000
         self._heartbeat = HeartbeatTimer(FIRST_INTERVAL_S, self._rebalance_timeout_ms / 1000, *backoffs_s)
         self._due = asyncio.Event()
-        """A heartbeat is due now, whatever the timer says."""
+        """Whether a heartbeat is due now, whatever the timer says."""
         self._to_reconcile = asyncio.Event()
         self._member_id = uuid_to_string(random_uuid())
-        """Chosen once for the life of the consumer."""
+        """The member id for the consumer's whole life."""
         self._epoch = JOINING_EPOCH
         self._state = MemberState.UNSUBSCRIBED
         self._joins = 0
-        """Grows with each join: what was begun before is not gone on with."""
+        """The number of joins: work from an earlier join stops."""
         self._target = NO_PARTITIONS
         self._current: Assignment | None = None
-        """None: nothing has been taken over since the join."""
+        """The adopted partitions; None: none since the join."""
         self._acknowledged: Assignment | None = None
-        """The target that the broker knows the member to have seen."""
+        """The target that the broker knows the member has received."""
         self._names: dict[UUID, str] = {}
-        """Of the topics that are assigned, also when the metadata forgets them."""
+        """The names of assigned topics by id, kept even when the metadata drops them."""
         self._reported = NOTHING_REPORTED
 
-    # --- what the core calls --------------------------------------------------------------------------------------
+    # --- interface of the core ------------------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
@@ -177,12 +177,15 @@ class ConsumerProtocolMembership(GroupMember):
         return self._me() if self._epoch > 0 else None
 
     def commit_identity(self) -> ConsumerGroupMetadata:
-        """See Membership. A member that is out of the group says so; the broker refuses where there are others."""
+        """See Membership.
+
+        Outside of the group the epoch is -1; the broker then refuses the commit if the group has members.
+        """
         return self._me()
 
     def commit_refused(self, code: ErrorCode, sent: ConsumerGroupMetadata) -> KafkaError:
-        """See Membership. The next heartbeat finds out the rest."""
-        error = CommitFailedError(f"Offsets were not committed by member {sent.member_id}: {code.message}")
+        """See Membership. The next heartbeat finds the cause."""
+        error = CommitFailedError(f"The commit of member {sent.member_id} failed: {code.message}")
         if code is ErrorCode.STALE_MEMBER_EPOCH:
             error.__cause__ = StaleMemberEpochError()
         return error
@@ -218,7 +221,7 @@ class ConsumerProtocolMembership(GroupMember):
         self._due.set()
 
     async def _lose_all(self) -> None:
-        """The broker has given away, or will give away, what the member had."""
+        """Loses all partitions: the broker has reassigned them, or will."""
         self._epoch = JOINING_EPOCH
         self._joins += 1
         owned = self._core.subscription.assigned
@@ -229,8 +232,8 @@ class ConsumerProtocolMembership(GroupMember):
             self._core.subscription.assign_from_subscribed(())
 
     def _fail(self, error: Exception) -> None:
-        """For good."""
-        logger.error("Consumer of group %s cannot be a member any more: %s", self._group_id, error)
+        """Ends the membership with a fatal error."""
+        logger.error("The membership in group %s failed: %s", self._group_id, error)
         self._enter(MemberState.FATAL)
         self.error = error
         self._core.need_poll()
@@ -271,7 +274,7 @@ class ConsumerProtocolMembership(GroupMember):
 
         def checked(version: int) -> ConsumerGroupHeartbeatRequest:
             if request.subscribed_topic_regex is not None and version < REGEX_SINCE:
-                raise UnsupportedVersionError("The broker does not resolve expressions of subscriptions")
+                raise UnsupportedVersionError("The broker does not support subscription patterns")
             return request
 
         try:
@@ -279,7 +282,7 @@ class ConsumerProtocolMembership(GroupMember):
                 RequestOf(ConsumerGroupHeartbeatRequest, checked)
             )
         except UnsupportedVersionError as error:
-            self._fail(UnsupportedVersionError(f"group.protocol=consumer cannot be used: {error}"))
+            self._fail(UnsupportedVersionError(f"group.protocol=consumer is not available: {error}"))
             return
         except KafkaError as error:
             self._reported = NOTHING_REPORTED
@@ -295,7 +298,7 @@ class ConsumerProtocolMembership(GroupMember):
             await self._refused(code, response.error_message)
         else:
             self._reported = reported
-            if response.heartbeat_interval_ms > 0:  # else the interval stays: heartbeats without a pause serve nobody
+            if response.heartbeat_interval_ms > 0:  # 0 keeps the interval: heartbeats without a pause are useless
                 self._heartbeat.interval_s = max(response.heartbeat_interval_ms / 1000, LEAST_INTERVAL_S)
             self._heartbeat.received()
             self._heard(response)
@@ -352,7 +355,7 @@ class ConsumerProtocolMembership(GroupMember):
 
     async def _refused(self, code: ErrorCode, message: str | None) -> None:
         logger.info(
-            "The heartbeat of member %s of group %s was answered %s", self._member_id, self._group_id, code.name
+            "The response to the heartbeat of member %s of group %s was %s", self._member_id, self._group_id, code.name
         )
         self._coordinator.answered(code)
         error = error_for(code, message)
@@ -361,7 +364,7 @@ class ConsumerProtocolMembership(GroupMember):
             await self._lose_all()
             self._join()
         elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            # The member stays, and goes on when it gets the right.
+            # The member stays, and continues when it gets the permission.
             self._heartbeat.failed()
             self._core.report(error)
         elif error.retriable:
@@ -369,7 +372,7 @@ class ConsumerProtocolMembership(GroupMember):
         else:
             self._fail(error)
 
-    # --- a user that does not poll --------------------------------------------------------------------------------
+    # --- users that do not poll -----------------------------------------------------------------------------------
 
     async def _leave_until_polled(self) -> None:
         if self._state not in OUTSIDE:
@@ -394,16 +397,16 @@ class ConsumerProtocolMembership(GroupMember):
         try:
             response = await self._coordinator.send(request, timeout_ms=min(self._request_timeout_ms, LEAVE_TIMEOUT_MS))
         except KafkaError as error:
-            logger.info("Group %s was left without a word: %s", self._group_id, error)
+            logger.info("Could not send the last heartbeat of group %s: %s", self._group_id, error)
         else:
             if response.error_code:
                 code = ErrorCode.of(response.error_code)
-                logger.info("The last heartbeat of group %s was answered %s", self._group_id, code.name)
+                logger.info("The response to the last heartbeat of group %s was %s", self._group_id, code.name)
 
     # --- reconciliation -------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """What the member has is on its way to the broker."""
+        """Enters STABLE or RECONCILING once a heartbeat carries the member's partitions."""
         self._enter(MemberState.STABLE if self._current == self._target else MemberState.RECONCILING)
         self._to_reconcile.set()
         self._core.need_poll()
@@ -424,7 +427,7 @@ class ConsumerProtocolMembership(GroupMember):
         join, target = self._joins, self._target
         resolved = self._resolve(target)
         if self._current is not None and resolved == self._current:
-            # Only topics are missing whose names are not known yet; the next metadata has them.
+            # Only topics with unknown names are missing; the next metadata contains them.
             if self._acknowledged is not target:
                 self._take_over(target, resolved)
             return
@@ -437,7 +440,7 @@ class ConsumerProtocolMembership(GroupMember):
         owned = subscription.assigned
         added, revoked = assigned - owned, owned - assigned
         logger.info(
-            "Group %s: partitions %s are assigned, new: %s, to be given up: %s",
+            "Group %s assigns partitions %s, new: %s, revoked: %s",
             self._group_id, sorted(assigned), sorted(added), sorted(revoked),
         )  # fmt: skip
         if revoked or self._core.auto_commit:
@@ -460,13 +463,19 @@ class ConsumerProtocolMembership(GroupMember):
         return self._state is MemberState.RECONCILING and self._joins == join
 
     def _take_over(self, target: Assignment, resolved: Assignment) -> None:
-        """A new object each time, also where it is equal: it is told to the broker."""
+        """Adopts a target and reports it.
+
+        It is a new object even if it is equal, because a heartbeat reports changed objects.
+        """
         self._acknowledged, self._current = target, dict(resolved)
         self._enter(MemberState.ACKNOWLEDGING)
         self._due.set()
 
     def _resolve(self, target: Assignment) -> Assignment:
-        """The part of it whose topics have names; metadata is asked for where one is missing."""
+        """The part of the target whose topic names are known.
+
+        It requests metadata for unknown ones.
+        """
         cluster = self._core.network.cluster
         for topic_id in target:
             name = cluster.topic_name(topic_id)

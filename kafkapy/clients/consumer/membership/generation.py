@@ -1,4 +1,4 @@
-"""Where a member of a classic group is, and which generation of the group it is in."""
+"""The state of a member of a classic group, and its generation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NO_GENERATION", "Generation", "MemberState"]
 
 
 class MemberState(Enum):
-    """Where a member is on its way into a generation."""
+    """The state of a member on its way into a generation."""
 
     UNJOINED = "unjoined"
     PREPARING_REBALANCE = "preparing rebalance"
@@ -21,14 +21,14 @@ class MemberState(Enum):
 
     @property
     def shown(self) -> str:
-        """One of the states that users are told."""
+        """The member's state in the texts for users."""
         if self is MemberState.STABLE:
             return types.MemberState.STABLE
         return types.MemberState.UNJOINED if self is MemberState.UNJOINED else types.MemberState.REBALANCING
 
 
 class Generation(NamedTuple):
-    """A member in a generation of the group, and the assignor that was chosen."""
+    """A member in a generation of the group, with the chosen assignor."""
 
     generation_id: int = NO_GENERATION_ID
     member_id: str = ""

@@ -1,4 +1,4 @@
-"""The coordinator of one group: found when it is needed, and looked for again when it is gone or is another broker.
+"""The coordinator of one group, and the lookup of a new one.
 
 Source: org.apache.kafka.clients.consumer.internals.AbstractCoordinator and CoordinatorRequestManager.
 """
@@ -24,11 +24,11 @@ __all__ = ["GroupCoordinator"]
 logger = logging.getLogger("kafkapy.clients.consumer.membership")
 
 NOT_IT = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-"""Answers of a broker that is not the coordinator, or not now."""
+"""Errors of a broker that is not the coordinator, or not now."""
 
 
 class GroupCoordinator:
-    """On the loop's thread."""
+    """The coordinator of one group. On the loop's thread."""
 
     def __init__(self, network: NetworkClient, group_id: str, metrics: CoordinatorMetrics) -> None:
         self._network = network
@@ -36,10 +36,13 @@ class GroupCoordinator:
         self._group_id = group_id
         self._lookup = CoordinatorLookup(network)
         self.known = False
-        """Whether there is one, as far as is known."""
+        """Whether the coordinator is known."""
 
     async def node(self) -> int:
-        """Its node id. GroupAuthorizationFailedError, or a retriable error when it was not found in time."""
+        """The coordinator's node id.
+
+        GroupAuthorizationFailedError, or a retriable error when the lookup times out.
+        """
         node_id = await self._lookup.find(self._group_id, CoordinatorType.GROUP)
         self.known = True
         return node_id
@@ -52,7 +55,10 @@ class GroupCoordinator:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Any:
-        """Its response; the error codes in it are the caller's. As `node`, and what NetworkClient.send raises."""
+        """The coordinator's response; the caller checks its error codes.
+
+        Errors as in `node` and NetworkClient.send.
+        """
         node_id = await self.node()
         began = time.monotonic()
         try:
@@ -68,13 +74,13 @@ class GroupCoordinator:
         return response
 
     def lost(self, reason: str) -> None:
-        """It is looked for again before the next request."""
+        """Forgets the coordinator; the next request looks it up again."""
         if self.known:
-            logger.info("The coordinator of group %s is looked for again: %s", self._group_id, reason)
+            logger.info("Looking up the coordinator of group %s again: %s", self._group_id, reason)
         self.known = False
         self._lookup.invalidate(self._group_id, CoordinatorType.GROUP)
 
     def answered(self, code: ErrorCode) -> None:
-        """Looks at an error code of a response: some mean that it is not the coordinator."""
+        """Checks an error code of a response; some mean another coordinator."""
         if code in NOT_IT:
             self.lost(code.name)

@@ -1,4 +1,4 @@
-"""When a member has to send its next heartbeat, and whether its user still polls.
+"""The timers of a member: next heartbeat, and user's next poll.
 
 Source: org.apache.kafka.clients.consumer.internals.Heartbeat and HeartbeatRequestState.
 """
@@ -11,7 +11,10 @@ __all__ = ["HeartbeatTimer", "PollTimer"]
 
 
 class HeartbeatTimer:
-    """Times of heartbeats, in seconds of the monotonic clock. After a failure the next one is due after a back-off."""
+    """The times of heartbeats, in seconds of the monotonic clock.
+
+    After a failure the next heartbeat is due after a back-off.
+    """
 
     def __init__(self, interval_s: float, session_timeout_s: float, backoff_s: float, max_backoff_s: float) -> None:
         self.interval_s = interval_s
@@ -25,56 +28,59 @@ class HeartbeatTimer:
         self.reset()
 
     def reset(self) -> None:
-        """A session begins: the broker has just heard of the member."""
+        """Starts a session: the broker has just responded to the member."""
         now = time.monotonic()
         self._failures = 0
         self._due_at = now + self.interval_s
         self._session_ends_at = now + self._session_timeout_s
 
     def now(self) -> None:
-        """One is due at once."""
+        """Makes a heartbeat due at once."""
         self._due_at = 0.0
 
     def sent(self) -> None:
-        """One is on its way."""
+        """Records a sent heartbeat."""
         self._sent_at = time.monotonic()
         self._due_at = self._sent_at + self.interval_s
 
     def received(self) -> None:
-        """The broker has answered, and may have said how often it wants to hear."""
+        """Records a response, which may have changed the interval."""
         self._failures = 0
         self._due_at = self._sent_at + self.interval_s
         self._session_ends_at = time.monotonic() + self._session_timeout_s
 
     def failed(self) -> None:
-        """It did not arrive, or was not answered."""
+        """Records a heartbeat that failed or got no response."""
         backoff_s = min(self._backoff_s * 2**self._failures, self._max_backoff_s)
         self._failures = min(self._failures + 1, 30)
         self._due_at = time.monotonic() + backoff_s
 
     @property
     def due_in_s(self) -> float:
-        """0 or less: now."""
+        """Seconds until the next heartbeat; 0 or less: now."""
         return self._due_at - time.monotonic()
 
     @property
     def session_left_s(self) -> float:
-        """Until the broker takes the member for dead; negative: it probably has."""
+        """Seconds until the broker removes the member; negative: it probably has."""
         return self._session_ends_at - time.monotonic()
 
 
 class PollTimer:
-    """Whether the user still polls (max.poll.interval.ms). A member whose user does not poll has to leave."""
+    """The time limit between two polls (max.poll.interval.ms).
+
+    A member whose user does not poll in time must leave.
+    """
 
     def __init__(self, max_interval_s: float) -> None:
         self._max_interval_s = max_interval_s
         self._called_at = time.monotonic()
 
     def called(self) -> None:
-        """The user has polled."""
+        """Records a poll."""
         self._called_at = time.monotonic()
 
     @property
     def left_s(self) -> float:
-        """Until the user has not polled for too long; 0 or less: it has not."""
+        """Seconds until the next poll is overdue; 0 or less: it is."""
         return self._called_at + self._max_interval_s - time.monotonic()

@@ -1,4 +1,4 @@
-"""What the leader of a classic group does: it shares the partitions out, and watches the topics they belong to.
+"""The leader of a classic group assigns partitions and watches their topics.
 
 Source: org.apache.kafka.clients.consumer.internals.ConsumerCoordinator.onLeaderElected, MetadataSnapshot.
 """
@@ -23,17 +23,17 @@ __all__ = ["TopicsSnapshot", "assign", "subscriptions_of"]
 logger = logging.getLogger("kafkapy.clients.consumer.membership")
 
 TopicsSnapshot = Mapping[str, Sequence[frozenset[str]]]
-"""Partitions of topics, with their racks where the consumer has one: a change makes the leader rebalance."""
+"""The partitions of topics, with racks if the consumer has one: a change makes the leader rebalance."""
 
 
 def snapshot(cluster: ClusterMetadata, topics: Iterable[str], with_racks: bool) -> TopicsSnapshot:
-    """The topics as they are now."""
+    """The current state of the topics."""
     found = topics_of(cluster, topics)
     return found if with_racks else {topic: [frozenset()] * len(racks) for topic, racks in found.items()}
 
 
 def subscriptions_of(members: Iterable[JoinGroupResponse.Member]) -> dict[str, Subscription]:
-    """Member id to subscription. DecodeError."""
+    """{member id: subscription}. DecodeError."""
     return {member.member_id: decode_subscription(member.metadata, member.group_instance_id) for member in members}
 
 
@@ -43,15 +43,18 @@ def assign(
     cluster: ClusterMetadata,
     subscriptions: Mapping[str, Subscription],
 ) -> Mapping[str, Assignment]:
-    """The assignment. IllegalStateError when it gives away what members still own, in a cooperative group."""
+    """The assignment of a group.
+
+    IllegalStateError when it reassigns partitions that members still own, in a cooperative group.
+    """
     assignments = assignor.assign(cluster, subscriptions)
-    # The built-in one knows about generations, and whose claim does not count.
+    # The built-in assignor knows generations, and which claims do not count.
     if protocol is RebalanceProtocol.COOPERATIVE and assignor.name != CooperativeStickyAssignor.name:
         _check_cooperation(subscriptions, assignments)
     subscribed = {topic for each in subscriptions.values() for topic in each.topics}
     assigned = {partition.topic for each in assignments.values() for partition in each.partitions}
     if subscribed - assigned:
-        logger.warning("Topics %s are subscribed to, and assigned to no member", sorted(subscribed - assigned))
+        logger.warning("Topics %s are subscribed, but no member has them assigned", sorted(subscribed - assigned))
     return assignments
 
 
@@ -63,4 +66,4 @@ def _check_cooperation(subscriptions: Mapping[str, Subscription], assignments: M
         given_up |= owned - assigned
     if added & given_up:
         names = ", ".join(map(str, sorted(added & given_up)))
-        raise IllegalStateError(f"The cooperative assignor has given away partitions that members still own: {names}")
+        raise IllegalStateError(f"The cooperative assignor reassigned partitions that members still own: {names}")

@@ -1,4 +1,4 @@
-"""What a member is in both group protocols: who it says it is, the watch on its user's polls, and its tasks."""
+"""The common part of both group protocols: identity, poll watch, tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["GroupMember"]
 
 
 class GroupMember(ABC):
-    """Base of the memberships. On the loop's thread. A member has tasks from `start` to `leave` or `stop`."""
+    """Base of the memberships. On the loop's thread.
+
+    A member has tasks from `start` to `leave` or `stop`.
+    """
 
     def __init__(self, core: GroupCore) -> None:
         assert core.committer is not None
@@ -51,11 +54,11 @@ class GroupMember(ABC):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, loops: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Runs these as its tasks."""
+        """Starts these coroutines as the member's tasks."""
         self._polls.called()
         self._core.network.cluster.add_listener(self._metadata_changed)
         self._tasks = [asyncio.ensure_future(each) for each in loops]
 
     @abstractmethod
     def _metadata_changed(self, cluster: ClusterMetadata) -> None:
-        """Newer metadata is there."""
+        """Handles newer metadata."""

@@ -1,4 +1,4 @@
-"""What a consumer counts and measures of its group, under Kafka's names.
+"""A consumer's group metrics, under Kafka's names.
 
 Source: GroupCoordinatorMetrics of AbstractCoordinator, ConsumerCoordinatorMetrics (4.1).
 """
@@ -17,7 +17,10 @@ HOUR_S = 3600.0
 
 
 class CoordinatorMetrics:
-    """Counters of one consumer, since it was made. On the loop's thread. Rates are per second, times in ms."""
+    """The metrics of one consumer since its creation. On the loop's thread.
+
+    Rates are per second, times in ms.
+    """
 
     def __init__(self) -> None:
         heartbeats = Meter()
@@ -35,7 +38,7 @@ class CoordinatorMetrics:
         self._heartbeat_came: float | None = None
 
     def answered(self, api_key: int, latency_s: float) -> None:
-        """The coordinator has answered a request."""
+        """Counts a response of the coordinator."""
         now = time.monotonic()
         meter = self._latencies_ms.get(ApiKeys(api_key))
         if meter is not None:
@@ -44,12 +47,12 @@ class CoordinatorMetrics:
             self._heartbeat_came = now
 
     def rebalance_begins(self) -> None:
-        """One that follows a failed one is the same."""
+        """Starts a rebalance; a retry after a failure continues it."""
         if self._rebalance_began is None:
             self._rebalance_began = time.monotonic()
 
     def rebalance_ends(self) -> None:
-        """The member has its assignment."""
+        """Ends a rebalance: the member has its assignment."""
         now = time.monotonic()
         if self._rebalance_began is not None:
             self._rebalances_ms.record((now - self._rebalance_began) * 1000, now)
@@ -57,11 +60,14 @@ class CoordinatorMetrics:
         self._rebalance_ended = now
 
     def rebalance_fails(self) -> None:
-        """It did not come to its end."""
+        """Counts a failed rebalance."""
         self._failed_rebalances += 1
 
     def read(self, assigned_partitions: int) -> dict[str, dict[str, float]]:
-        """By group and name. What was never measured is NaN, ages of what never happened are -1."""
+        """Values by group and name.
+
+        Values without a measurement are NaN, ages of events that never happened are -1.
+        """
         now = time.monotonic()
         values: dict[str, float] = {}
         for name, key in (

@@ -1,7 +1,8 @@
-"""What members of a classic group of type "consumer" tell each other: subscriptions to the leader, assignments from it.
+"""The embedded protocol of classic groups of type "consumer".
 
-Both start with a version (int16), and a newer one is read as the newest that is known: fields are only ever appended.
-Source: org.apache.kafka.clients.consumer.internals.ConsumerProtocol and ConsumerPartitionAssignor.
+Members send subscriptions to the leader, and it sends assignments back. Both start with a version (int16); a newer
+version is read as the newest known one, because versions only append fields. Source:
+org.apache.kafka.clients.consumer.internals.ConsumerProtocol and ConsumerPartitionAssignor.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ NO_GENERATION_ID = -1
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Which member of which group a consumer is; what a transactional producer sends with its offsets (KIP-447)."""
+    """A consumer's group and member.
+
+    A transactional producer sends it with offsets (KIP-447).
+    """
 
     group_id: str
     generation_id: int = NO_GENERATION_ID
@@ -41,33 +45,34 @@ class ConsumerGroupMetadata(NamedTuple):
     member_id: str = ""
     group_instance_id: str | None = None
     state: str = MemberState.UNJOINED
-    """Where the member was when it was asked, one of MemberState; of no interest to a producer."""
+    """The member's state at that time, one of MemberState; producers ignore it."""
 
 
 class Subscription(NamedTuple):
-    """What a member tells the leader."""
+    """A member's subscription, for the leader."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    """The assignor's own."""
+    """The assignor's data."""
     owned_partitions: tuple[TopicPartition, ...] = ()
-    """What it has had and would like to keep; an eager member gives up everything before it joins and says nothing."""
+    """The member's previous partitions, which it wants to keep; eager members give up all partitions first and send
+    none."""
     generation_id: int = NO_GENERATION_ID
-    """The generation those partitions are from; -1 from members that do not say it."""
+    """The generation of the owned partitions; -1 from members that do not send it."""
     rack_id: str | None = None
     group_instance_id: str | None = None
-    """Not part of the bytes: the coordinator tells the leader."""
+    """Not part of the bytes: the coordinator sends it to the leader."""
 
 
 class Assignment(NamedTuple):
-    """What the leader gives to a member."""
+    """A member's assignment from the leader."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topics in the order they come, each with its partitions in the order they come."""
+    """Partition numbers by topic, both in the given order."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
@@ -75,7 +80,7 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """The metadata of a protocol of JoinGroup, in the newest version."""
+    """The metadata of a JoinGroup protocol, in the newest version."""
     owned = group_by_topic(sorted(subscription.owned_partitions))
     return ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
@@ -90,7 +95,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(metadata: bytes, group_instance_id: str | None = None) -> Subscription:
-    """A member of JoinGroup's response. DecodeError."""
+    """The subscription of a member in JoinGroup's response. DecodeError."""
     _, message = ConsumerProtocolSubscription.decode_versioned(metadata, newer_as_newest=True)
     return Subscription(
         tuple(message.topics),
@@ -103,7 +108,7 @@ def decode_subscription(metadata: bytes, group_instance_id: str | None = None) -
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """An assignment of SyncGroup's request, in the newest version."""
+    """An assignment for a SyncGroup request, in the newest version."""
     return ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignment.TopicPartitions(topic=topic, partitions=numbers)
@@ -114,7 +119,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(assignment: bytes) -> Assignment:
-    """The assignment of SyncGroup's response. DecodeError."""
+    """The assignment in a SyncGroup response. DecodeError."""
     _, message = ConsumerProtocolAssignment.decode_versioned(assignment, newer_as_newest=True)
     return Assignment(
         tuple(TopicPartition(each.topic, number) for each in message.assigned_partitions for number in each.partitions),

@@ -138,7 +138,7 @@ def test_a_commit_takes_no_longer_than_it_may_and_says_why(run: Run) -> None:
                 raise Silence
 
             coordinator.broker.on[FETCH] = silent
-            with pytest.raises(KafkaTimeoutError, match="Asking for committed offsets"):
+            with pytest.raises(KafkaTimeoutError, match="The query for committed offsets"):
                 await core.commits.committed(tps("a0"), timeout_ms=100)
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""Assignors of the classic protocol, and how those of the key partition.assignment.strategy are found."""
+"""Assignors of the classic protocol, and their lookup by partition.assignment.strategy."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ALIASES: Mapping[str, str] = {
     f"org.apache.kafka.clients.consumer.{assignor.__name__}": assignor.name
     for assignor in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
 }
-"""What Kafka's class names stand for."""
+"""The assignors for Kafka's class names."""
 
 
 def create_assignors(configured: str | Iterable[Any]) -> list[ConsumerPartitionAssignor]:
-    """The assignors that are configured, the preferred one first.
+    """The configured assignors, the preferred one first. ConfigError.
 
-    Each is a name (built in, Kafka's class name, or of a plugin), an assignor, its class, or one for kafka-python.
-    ConfigError when there is none, two have the same name, one is not known, or is no assignor.
+    Each is a name (built in, Kafka's class name, or of a plugin), an assignor, its class, or an assignor of
+    kafka-python. ConfigError for none, two with the same name, an unknown name, or an object that is not an assignor.
     """
     given = [each.strip() for each in configured.split(",")] if isinstance(configured, str) else list(configured)
     assignors = [_create(each) for each in given]
@@ -44,9 +44,9 @@ def create_assignors(configured: str | Iterable[Any]) -> list[ConsumerPartitionA
 
 
 def rebalance_protocol(assignors: Iterable[ConsumerPartitionAssignor]) -> RebalanceProtocol:
-    """The best that all of them support. ConfigError when they have none in common.
+    """The best rebalance protocol that all assignors support.
 
-    Source: the constructor of ConsumerCoordinator.
+    ConfigError when they have none in common. Source: the constructor of ConsumerCoordinator.
     """
     found = list(assignors)
     common = frozenset(RebalanceProtocol).intersection(*(frozenset(each.supported_protocols()) for each in found))
@@ -71,7 +71,7 @@ def _by_name(configured: str) -> ConsumerPartitionAssignor:
     name = ALIASES.get(configured, configured)
     if name in BUILTIN:
         return BUILTIN[name]()
-    # Plugins are looked for only where one is named: a client without them starts in no time.
+    # Loading plugins takes time; it happens only if the configuration names one.
     from kafkapy.plugins import PluginManager
 
     plugins = PluginManager.load(builtins=())

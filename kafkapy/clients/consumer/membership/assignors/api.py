@@ -1,6 +1,7 @@
-"""What an assignor of the classic protocol is: the leader of a group runs it to share the partitions out.
+"""The interface of assignors of the classic protocol.
 
-Source: org.apache.kafka.clients.consumer.ConsumerPartitionAssignor; AbstractPartitionAssignor.
+The leader of a group runs the assignor to distribute the partitions. Source:
+org.apache.kafka.clients.consumer.ConsumerPartitionAssignor; AbstractPartitionAssignor.
 """
 
 from __future__ import annotations
@@ -27,43 +28,58 @@ __all__ = [
 ]
 
 Topics = Mapping[str, Sequence[frozenset[str]]]
-"""Topic to its partitions: at index p the racks of partition p's replicas, empty when they are not known."""
+"""Topic to partitions: index p has the racks of partition p's replicas, empty when unknown."""
 
 Assigned = dict[str, list[TopicPartition]]
 """Member id to partitions."""
 
 
 class RebalanceProtocol(IntEnum):
-    """How members go through a rebalance (KIP-429)."""
+    """The order of steps in a rebalance (KIP-429)."""
 
     EAGER = 0
-    """Everybody gives up everything before joining."""
+    """All members give up all partitions before they join."""
     COOPERATIVE = 1
-    """Members keep what they have; what moves is given up first, and handed out in a rebalance that follows."""
+    """Members keep their partitions; a moving partition is first given up, and assigned in a following rebalance."""
 
 
 class ConsumerPartitionAssignor(Protocol):
-    """One for each consumer and strategy; called on the consumer's loop. May keep state between rebalances."""
+    """The assignor of one consumer and strategy, called on the consumer's loop.
+
+    It may keep state between rebalances.
+    """
 
     @property
     def name(self) -> str:
-        """What the members of a group agree on; the name of the protocol in JoinGroup."""
+        """The name of the protocol in JoinGroup.
+
+        The members of a group agree on it.
+        """
 
     def supported_protocols(self) -> Sequence[RebalanceProtocol]:
-        """What its assignments are good for. COOPERATIVE: it never gives away what a member still owns."""
+        """The rebalance protocols of its assignments.
+
+        With COOPERATIVE it never reassigns a partition that a member still owns.
+        """
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """What this member's assignor has to tell the leader's."""
+        """This member's data for the leader's assignor."""
 
     def assign(self, cluster: ClusterMetadata, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Member id to assignment, for all members. `cluster` knows the subscribed topics that exist."""
+        """The assignments of all members: {member id: assignment}.
+
+        `cluster` knows the subscribed topics that exist.
+        """
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
-        """Told to every member's assignor once its assignment is there."""
+        """Called for every member with its assignment."""
 
 
 class PartitionAssignor:
-    """Base of assignors that only share out partitions: a subclass has a `name` and `assign_partitions`."""
+    """Base of assignors that only distribute partitions.
+
+    A subclass has a `name` and `assign_partitions`.
+    """
 
     name: ClassVar[str]
 
@@ -82,7 +98,10 @@ class PartitionAssignor:
         return {member_id: Assignment(tuple(partitions)) for member_id, partitions in assigned.items()}
 
     def assign_partitions(self, topics: Topics, subscriptions: Mapping[str, Subscription]) -> Assigned:
-        """Every partition of `topics` to one subscriber of its topic; every member has an entry."""
+        """Assigns every partition of `topics` to one subscriber of its topic.
+
+        The result has an entry for every member.
+        """
         raise NotImplementedError
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
@@ -90,7 +109,10 @@ class PartitionAssignor:
 
 
 def members_in_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
-    """Member ids as Kafka orders them: static members first and by instance id, which survives a restart of theirs."""
+    """Member ids in Kafka's order: static members first, by instance id.
+
+    An instance id survives the member's restart.
+    """
 
     def order(member_id: str) -> tuple[bool, str]:
         instance_id = subscriptions[member_id].group_instance_id
@@ -100,12 +122,12 @@ def members_in_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
 
 
 def partitions_of(topics: Topics, names: Iterable[str]) -> list[TopicPartition]:
-    """All partitions of the named topics, in that order."""
+    """All partitions of the named topics, in their order."""
     return [TopicPartition(topic, number) for topic in names for number in range(len(topics[topic]))]
 
 
 def topics_of(cluster: ClusterMetadata, names: Iterable[str]) -> Topics:
-    """Those of the named topics that exist, with the racks of their partitions; by name."""
+    """The existing ones of the named topics, with their partitions' racks."""
     brokers = cluster.brokers()
     found: dict[str, Sequence[frozenset[str]]] = {}
     for name in sorted(names):

@@ -1,7 +1,8 @@
-"""What both sticky assignors do: balanced first, and as few partitions as possible change their owner second.
+"""The common part of both sticky assignors.
 
-Where all members subscribe to the same topics the balance is exact and found in one pass (`constrained`); else
-partitions are moved until no move makes it better (`general`). Source: AbstractStickyAssignor.
+Balance comes first, few changes of owner second. If all members subscribe to the same topics, one pass finds the exact
+balance (`constrained`); otherwise partitions move until no move improves the balance (`general`). Source:
+AbstractStickyAssignor.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ logger = logging.getLogger("kafkapy.clients.consumer.membership")
 
 
 class MemberData(NamedTuple):
-    """What a member had, and in which generation (-1: it does not say)."""
+    """A member's previous partitions and their generation (-1: unknown)."""
 
     partitions: tuple[TopicPartition, ...]
     generation_id: int = NO_GENERATION_ID
 
 
 class Owned:
-    """Who has what, after claims of several members to one partition are settled by their generations."""
+    """The owners of partitions; the newest generation wins between several claims."""
 
     def __init__(self, topics: Topics, members: Mapping[str, MemberData]) -> None:
         self.partitions: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
-        """Only partitions of topics that are assigned now."""
+        """Only partitions of currently assigned topics."""
         self.disputed: set[TopicPartition] = set()
-        """Claimed by several members of one generation: nobody keeps them."""
+        """Partitions that several members of one generation claim: no member keeps them."""
         owners: dict[TopicPartition, str] = {}
         for member_id, member in members.items():
             for partition in member.partitions:
@@ -66,9 +67,9 @@ class Owned:
 def assign_sticky(
     topics: Topics, subscriptions: Mapping[str, Subscription], members: Mapping[str, MemberData]
 ) -> tuple[Assigned, dict[TopicPartition, str] | None]:
-    """The assignment, and its partitions that come from another member with the member they go to.
+    """The assignment, and its transferred partitions with their new members.
 
-    The second is None where only a comparison with what members own can tell.
+    The second is None if only a comparison with the members' owned partitions can find them.
     """
     racks = Racks(topics, subscriptions)
     owned = Owned(topics, members)

@@ -1,7 +1,7 @@
 """The sticky assignment for members that all subscribe to the same topics.
 
-Everybody gets the same number of partitions, or one more: what is owned is kept up to that number, and the rest is
-dealt out in turn, where racks matter to members near the partition first. Source: AbstractStickyAssignor's
+All members get the same number of partitions, or one more. Members keep owned partitions up to that number; the others
+are distributed in turn, first to members in a rack of the partition if racks matter. Source: AbstractStickyAssignor's
 ConstrainedAssignmentBuilder.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["ConstrainedAssignment"]
 
 
 class ConstrainedAssignment:
-    """One assignment in the making; used once."""
+    """The builder of one assignment; used once."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class ConstrainedAssignment:
         self._quota, self._most_with_extra = divmod(total, len(owned)) if owned else (0, 0)
         self._max_quota = self._quota + (self._most_with_extra > 0)
         self._with_extra = 0
-        """Members that have more than the quota."""
+        """Members above the quota."""
         self._below: list[str] = []
         """Members below the quota, in order."""
         self._at: list[str] = []
-        """Members that have the quota and may still get one more, in order."""
+        """Members at the quota that may still get one more, in order."""
         self._assigned: Assigned = {member_id: [] for member_id in owned}
         self.transferred: dict[TopicPartition, str] = {}
-        """Partitions that come from another member, with the member they go to."""
+        """Transferred partitions with their new members."""
 
     def build(self) -> Assigned:
         """Member id to partitions."""
@@ -84,7 +84,7 @@ class ConstrainedAssignment:
             self._at.clear()
 
     def _deal_near(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """What has no consumer near it that may have it."""
+        """Distributes partitions to near members; returns those without one."""
         rest = []
         turn = 0
         for partition in partitions:
@@ -112,7 +112,7 @@ class ConstrainedAssignment:
         turn = 0
         for partition in partitions:
             if not self._below:
-                # As many are left as members may have one more.
+                # As many partitions remain as members may get one more.
                 self._give(partition, self._at.pop(0))
                 continue
             turn %= len(self._below)

@@ -1,8 +1,8 @@
-"""The assignor ``cooperative-sticky``: as ``sticky``, and a partition that is to move goes to nobody in the first
-rebalance, as its owner has to give it up; the rebalance that follows hands it out (KIP-429).
+"""The assignor ``cooperative-sticky``: ``sticky`` for cooperative rebalances (KIP-429).
 
-Its user data is the generation of the member's last assignment (int32), for leaders of before version 2 of the
-subscription. Source: org.apache.kafka.clients.consumer.CooperativeStickyAssignor.
+A moving partition is unassigned in the first rebalance, because its owner must give it up; the following rebalance
+assigns it. The user data is the generation of the member's last assignment (int32), for leaders with a subscription
+before version 2. Source: org.apache.kafka.clients.consumer.CooperativeStickyAssignor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CooperativeStickyAssignor(PartitionAssignor):
         self._generation_id = NO_GENERATION_ID
 
     def supported_protocols(self) -> Sequence[RebalanceProtocol]:
-        """See ConsumerPartitionAssignor. Eager is for the way there from eager assignors."""
+        """See ConsumerPartitionAssignor. Eager serves the migration from eager assignors."""
         return (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
@@ -63,7 +63,7 @@ def _member_data(subscription: Subscription) -> MemberData:
 
 
 def _transferred(subscriptions: Mapping[str, Subscription], assigned: Assigned) -> dict[TopicPartition, str]:
-    """Partitions that a member gets which another one still has."""
+    """Partitions that a member gets while another member still owns them."""
     given_up: set[TopicPartition] = set()
     added: dict[TopicPartition, str] = {}
     for member_id, partitions in assigned.items():

@@ -1,8 +1,8 @@
-"""The sticky assignment for members whose subscriptions differ.
+"""The sticky assignment for members with different subscriptions.
 
-What is owned and still subscribed to is kept, the rest goes to the subscriber with the fewest partitions, and then
-partitions are moved from members that have more to members that have fewer, until no move makes it better. If that did
-not improve the balance in the end, nothing is moved. Source: AbstractStickyAssignor's GeneralAssignmentBuilder.
+Members keep owned partitions that are still subscribed; each other partition goes to the subscriber with the fewest
+partitions. Then partitions move from larger to smaller members until no move improves the balance. If the balance did
+not improve in the end, no partition moves. Source: AbstractStickyAssignor's GeneralAssignmentBuilder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["GeneralAssignment"]
 
 
 class GeneralAssignment:
-    """One assignment in the making; used once."""
+    """The builder of one assignment; used once."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class GeneralAssignment:
         self._most = {
             member_id: sum(len(topics[topic]) for topic in names) for member_id, names in self._subscribed.items()
         }
-        """How many partitions a member could have at most."""
+        """The largest possible number of partitions per member."""
         self._revoked = False
-        """Whether somebody has to give up a partition in any case."""
+        """Whether a member must give up a partition in any case."""
         self._assigned: Assigned = {}
         self._owner: dict[TopicPartition, str] = {}
         for member_id, partitions in owned.items():
@@ -56,7 +56,7 @@ class GeneralAssignment:
             self._owner.update(dict.fromkeys(kept, member_id))
         self._movements = _Movements()
         self._by_size: list[tuple[int, str]] = []
-        """The members that take part, those with the fewest partitions first."""
+        """The participating members, those with the fewest partitions first."""
 
     def build(self) -> Assigned:
         """Member id to partitions."""
@@ -108,7 +108,7 @@ class GeneralAssignment:
                 fixed[member_id] = self._assigned.pop(member_id)
         before = {member_id: list(partitions) for member_id, partitions in self._assigned.items()}
         if not self._revoked:
-            # What nobody had may go anywhere without taking it from somebody.
+            # A partition without a previous owner may move without a loss for a member.
             self._move([partition for partition in unassigned if len(self._subscribers[partition.topic]) > 1])
         moved = self._move(movable)
         if not initializing and moved and _imbalance(self._assigned) >= _imbalance(before):
@@ -116,7 +116,7 @@ class GeneralAssignment:
         self._assigned.update(fixed)
 
     def _takes_part(self, member_id: str) -> bool:
-        """Whether the member can get more, or has what somebody else could have."""
+        """Whether the member can get partitions, or give some to others."""
         partitions = self._assigned[member_id]
         return len(partitions) < self._most[member_id] or any(
             len(self._subscribers[partition.topic]) > 1 for partition in partitions
@@ -137,7 +137,7 @@ class GeneralAssignment:
         return True
 
     def _move(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Moves partitions towards members that have fewer; whether it moved any."""
+        """Moves partitions to smaller members; whether any moved."""
         ever = False
         modified = True
         while modified:
@@ -175,7 +175,10 @@ class GeneralAssignment:
 
 
 def _imbalance(assigned: Assigned) -> int:
-    """The sum of differences between the sizes of all pairs of members; 0 is perfect balance."""
+    """The sum of size differences between all pairs of members.
+
+    0 is perfect balance.
+    """
     total = running = 0
     for index, size in enumerate(sorted(map(len, assigned.values()))):
         total += size * index - running
@@ -184,16 +187,19 @@ def _imbalance(assigned: Assigned) -> int:
 
 
 class _Movements:
-    """Which partitions were moved from whom to whom, so that two members do not swap partitions of one topic."""
+    """The moves of partitions between members.
+
+    They prevent two members from swapping partitions of one topic.
+    """
 
     def __init__(self) -> None:
         self._moved: dict[TopicPartition, tuple[str, str]] = {}
-        """Partition to where it was at first, and where it is."""
+        """Partition to its first and its current member."""
         self._by_topic: dict[tuple[str, str, str], dict[TopicPartition, None]] = {}
         """(topic, from, to) to partitions."""
 
     def add(self, partition: TopicPartition, old: str, new: str) -> None:
-        """The partition moves."""
+        """Records a move of the partition."""
         if partition in self._moved:
             source, _ = pair = self._moved.pop(partition)
             moved = self._by_topic[(partition.topic, *pair)]
@@ -207,7 +213,11 @@ class _Movements:
         self._by_topic.setdefault((partition.topic, old, new), {})[partition] = None
 
     def better(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
-        """One of the same topic that went the opposite way, if there is: it goes back instead."""
+        """The partition to move instead of this one.
+
+        One of the same topic that moved the opposite way, if there is one, goes back; otherwise the partition itself
+        moves.
+        """
         if partition in self._moved:
             old = self._moved[partition][0]
         return next(iter(self._by_topic.get((partition.topic, new, old), ())), partition)

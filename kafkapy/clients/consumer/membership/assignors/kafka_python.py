@@ -1,6 +1,6 @@
-"""Assignors written for kafka-python: classes and objects with its ``metadata``, ``assign`` and ``on_assignment``.
+"""Assignors written for kafka-python, with ``metadata``, ``assign`` and ``on_assignment``.
 
-They are recognized by their methods; kafka-python itself is not needed.
+Classes and objects with these methods are recognized; kafka-python itself is not needed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OwnedPartitions:
-    """A topic's partitions that a member owns."""
+    """A member's owned partitions of a topic."""
 
     topic: str
     partitions: list[int]
@@ -43,7 +43,10 @@ class OwnedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerProtocolSubscription:
-    """A subscription with the attributes of kafka-python's class of this name. `version` means nothing."""
+    """A subscription with the attributes of kafka-python's class of this name.
+
+    `version` has no meaning.
+    """
 
     version: int
     topics: list[str]
@@ -64,7 +67,10 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerProtocolAssignment:
-    """An assignment with the attributes of kafka-python's class of this name. `version` means nothing."""
+    """An assignment with the attributes of kafka-python's class of this name.
+
+    `version` has no meaning.
+    """
 
     version: int
     assigned_partitions: list[tuple[str, list[int]]]
@@ -72,38 +78,43 @@ class ConsumerProtocolAssignment:
 
     @property
     def assignment(self) -> list[tuple[str, list[int]]]:
-        """The older name."""
+        """The older name of assigned_partitions."""
         return self.assigned_partitions
 
     def partitions(self) -> list[TopicPartition]:
-        """Flat."""
+        """The assigned partitions as a flat list."""
         return [TopicPartition(topic, number) for topic, numbers in self.assigned_partitions for number in numbers]
 
 
 class AbstractPartitionAssignor(ABC):
-    """Base of assignors with kafka-python's methods; they are called on the consumer's loop."""
+    """Base of assignors with kafka-python's methods.
+
+    The methods are called on the consumer's loop.
+    """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the members of a group agree on."""
+        """The name on which the members of a group agree."""
 
     def supported_protocols(self) -> Sequence[int]:
-        """RebalanceProtocol values that its assignments are good for, the preferred one first."""
+        """The RebalanceProtocol values of its assignments, the preferred one first."""
         return (RebalanceProtocol.EAGER,)
 
     @abstractmethod
     def assign(self, cluster: Any, members: Sequence[Any]) -> Mapping[str, Any]:
-        """Member id to ConsumerProtocolAssignment, for all `members`, which have member_id, group_instance_id and
-        metadata (a ConsumerProtocolSubscription)."""
+        """The assignments of all members: {member id: ConsumerProtocolAssignment}.
+
+        `members` have member_id, group_instance_id and metadata (a ConsumerProtocolSubscription).
+        """
 
     @abstractmethod
     def metadata(self, topics: Iterable[str]) -> Any:
-        """A ConsumerProtocolSubscription: its user_data goes to the leader's assignor."""
+        """A ConsumerProtocolSubscription; the leader's assignor gets its user_data."""
 
     @abstractmethod
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Told to every member's assignor once its assignment is there."""
+        """Called for every member with its assignment."""
 
 
 def is_of_kafka_python(assignor: object) -> bool:
@@ -112,14 +123,14 @@ def is_of_kafka_python(assignor: object) -> bool:
 
 
 class KafkaPythonAssignor:
-    """A ConsumerPartitionAssignor over one that was written for kafka-python."""
+    """A ConsumerPartitionAssignor over an assignor of kafka-python."""
 
     def __init__(self, assignor: Any) -> None:
         self._assignor = assignor
         self.name: str = assignor.name
 
     def supported_protocols(self) -> Sequence[RebalanceProtocol]:
-        """See ConsumerPartitionAssignor. Old assignors do not say, and are eager."""
+        """See ConsumerPartitionAssignor. Old assignors without this method are eager."""
         supported = getattr(self._assignor, "supported_protocols", None)
         if supported is None:
             return (RebalanceProtocol.EAGER,)
@@ -167,5 +178,5 @@ def _partitions(assigned: Iterable[Any]) -> Iterable[TopicPartition]:
 
 
 def _bytes(user_data: Any) -> bytes | None:
-    """User data may be a message of kafka-python's."""
+    """User data as bytes; it may be a message of kafka-python's."""
     return user_data if user_data is None or isinstance(user_data, bytes) else bytes(user_data.encode())

@@ -1,4 +1,4 @@
-"""Racks of consumers and partitions: whether and how an assignment heeds them (KIP-881).
+"""Racks of consumers and partitions in assignments (KIP-881).
 
 Source: AbstractPartitionAssignor.useRackAwareAssignment; AbstractStickyAssignor.RackInfo.
 """
@@ -16,14 +16,20 @@ __all__ = ["NO_RACKS", "Racks", "racks_matter"]
 
 
 def racks_matter(consumer_racks: Iterable[str], racks_of_partitions: Iterable[frozenset[str]]) -> bool:
-    """Whether there is anything to gain: consumers are where partitions are, and not all partitions are everywhere."""
+    """Whether racks affect an assignment.
+
+    Some consumers are in racks of partitions, and not all partitions are in all racks.
+    """
     partitions = list(racks_of_partitions)
     everywhere = frozenset(chain.from_iterable(partitions))
     return not everywhere.isdisjoint(consumer_racks) and any(racks != everywhere for racks in partitions)
 
 
 class Racks:
-    """Which consumer is where, and where each partition is; empty when racks do not matter. Immutable."""
+    """The racks of consumers and partitions; empty when racks do not matter.
+
+    Immutable.
+    """
 
     def __init__(self, topics: Topics, subscriptions: Mapping[str, Subscription]) -> None:
         of_consumers = {
@@ -44,24 +50,30 @@ class Racks:
         return bool(self._of_consumers)
 
     def of_partition(self, partition: TopicPartition) -> frozenset[str]:
-        """Those of its replicas."""
+        """The racks of the partition's replicas."""
         racks = self._topics.get(partition.topic)
         return racks[partition.partition] if racks is not None and partition.partition < len(racks) else frozenset()
 
     def mismatch(self, member_id: str, partition: TopicPartition) -> bool:
-        """Whether the partition has no replica where the consumer is."""
+        """Whether the partition has no replica in the consumer's rack."""
         rack = self._of_consumers.get(member_id)
         return rack is not None and rack not in self.of_partition(partition)
 
     def fewest_consumers_first(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Partitions that few consumers are near to come first; the order stays as it is among equals."""
+        """The partitions, those with the fewest near consumers first.
+
+        Partitions with as many near consumers keep their order.
+        """
         if not self:
             return list(partitions)
         near = self._consumers_near
         return sorted(partitions, key=lambda each: sum(near.get(rack, 0) for rack in self.of_partition(each)))
 
     def next_near(self, partition: TopicPartition, consumers: Sequence[str], first: int) -> int:
-        """The index of the next consumer from `first` on, in a circle, that is in a rack of the partition; -1: none."""
+        """The index of the next consumer in a rack of the partition.
+
+        The search starts at `first` and wraps around. -1: no consumer.
+        """
         racks = self.of_partition(partition)
         for index in chain(range(first, len(consumers)), range(min(first, len(consumers)))):
             if self._of_consumers.get(consumers[index]) in racks:

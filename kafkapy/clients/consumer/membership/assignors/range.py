@@ -1,8 +1,8 @@
-"""The assignor ``range``: each topic's partitions in contiguous ranges, one range for each subscriber.
+"""The assignor ``range``: contiguous ranges of each topic's partitions per subscriber.
 
-Members are taken in the same order for every topic, so that topics with as many partitions are co-partitioned. Where
-racks matter, partitions go to consumers near them first, as far as the balance allows and for co-partitioned topics
-together (KIP-881). Source: org.apache.kafka.clients.consumer.RangeAssignor.
+Members have the same order for all topics, so that topics with as many partitions are co-partitioned. If racks matter,
+partitions first go to consumers in their racks, as far as the balance allows, and together for co-partitioned topics
+(KIP-881). Source: org.apache.kafka.clients.consumer.RangeAssignor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["RangeAssignor"]
 
 
 class RangeAssignor(PartitionAssignor):
-    """Has no state."""
+    """The range assignor; stateless."""
 
     name = "range"
 
@@ -45,32 +45,32 @@ class RangeAssignor(PartitionAssignor):
 
 
 class _TopicState:
-    """A topic while its partitions are handed out."""
+    """A topic during the assignment."""
 
     def __init__(self, topic: str, racks: Sequence[frozenset[str]], consumers: Mapping[str, str | None]) -> None:
         self.topic = topic
         self.consumers = consumers
-        """In order, with their racks."""
+        """The consumers in order, with their racks."""
         consumer_racks = {rack for rack in consumers.values() if rack is not None}
         self.racks = racks
         self.racks_matter = racks_matter(consumer_racks, racks)
         self.group = (tuple(consumers.items()), len(racks) if consumer_racks else 0)
-        """Topics of one group are co-partitioned, as far as racks are concerned."""
+        """The key of co-partitioned topics: topics with the same key are assigned together."""
         self._unassigned = dict.fromkeys(range(len(racks)))
         self._counts = dict.fromkeys(consumers, 0)
         self._quota, self._extra = divmod(len(racks), len(consumers))
 
     def near(self, consumer: str, number: int) -> bool:
-        """Whether a partition is where the consumer is, as far as known."""
+        """Whether a partition is in the consumer's rack, as far as known."""
         rack = self.consumers[consumer]
         return rack is None or rack in self.racks[number]
 
     def room(self, consumer: str) -> int:
-        """How many partitions the consumer may still get."""
+        """Number of partitions that the consumer may still get."""
         return max(0, self._quota + (self._extra > 0) - self._counts[consumer])
 
     def assign(self, consumer: str, numbers: Iterable[int], assigned: Assigned) -> None:
-        """Hands out partitions."""
+        """Assigns partitions to a consumer."""
         for number in numbers:
             assigned[consumer].append(TopicPartition(self.topic, number))
             del self._unassigned[number]
@@ -79,7 +79,7 @@ class _TopicState:
             self._extra -= 1
 
     def assign_ranges(self, assigned: Assigned, may_assign: Callable[[str, int], bool]) -> None:
-        """Each consumer in turn gets the first partitions that are left and that it may have."""
+        """Gives each consumer in turn the first remaining partitions it may have."""
         for consumer in self.consumers:
             if not self._unassigned:
                 return
@@ -89,7 +89,7 @@ class _TopicState:
 
 
 def _assign_near(states: Iterable[_TopicState], assigned: Assigned) -> None:
-    """Hands out partitions to consumers that are near them."""
+    """Assigns partitions to consumers in their racks."""
     ordered = sorted(states, key=lambda state: (str(state.group), state.topic))
     for (_, count), group in groupby(ordered, key=lambda state: state.group):
         together = list(group)
@@ -100,7 +100,10 @@ def _assign_near(states: Iterable[_TopicState], assigned: Assigned) -> None:
 
 
 def _assign_together(states: Sequence[_TopicState], count: int, assigned: Assigned) -> None:
-    """Partitions of one number in all those topics go to a consumer that is near all of them."""
+    """Assigns partitions of one number in all topics to a near consumer.
+
+    The consumer is near the partitions of all topics.
+    """
     consumers = list(states[0].consumers)
     for number in range(count):
         for consumer in consumers:

@@ -1,4 +1,4 @@
-"""The assignor ``roundrobin``: all partitions of all topics in a row, dealt out to the subscribers in turn.
+"""The assignor ``roundrobin``: all partitions of all topics, distributed in turn.
 
 Source: org.apache.kafka.clients.consumer.RoundRobinAssignor.
 """
@@ -21,7 +21,7 @@ __all__ = ["RoundRobinAssignor"]
 
 
 class RoundRobinAssignor(PartitionAssignor):
-    """Has no state."""
+    """The round-robin assignor; stateless."""
 
     name = "roundrobin"
 
@@ -31,7 +31,7 @@ class RoundRobinAssignor(PartitionAssignor):
         subscribed = {member_id: frozenset(each.topics) for member_id, each in subscriptions.items()}
         members = cycle(members_in_order(subscriptions))
         for partition in partitions_of(topics, sorted(topics)):
-            # `topics` has only those that somebody subscribes to.
+            # `topics` contains only subscribed topics.
             member_id = next(each for each in members if partition.topic in subscribed[each])
             assigned[member_id].append(partition)
         return assigned

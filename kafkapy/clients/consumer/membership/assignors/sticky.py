@@ -1,6 +1,6 @@
-"""The assignor ``sticky``: balanced, with as few partitions as possible changing their owner; eager.
+"""The assignor ``sticky``: balance with the fewest changes of owner; eager.
 
-As eager members own nothing when they join, each says in its user data what it had:
+Eager members own nothing when they join, so their user data contains their previous partitions:
 
     previous_assignment: array of (topic: string, partitions: array of int32), generation: int32 (not in version 0)
 
@@ -28,7 +28,7 @@ __all__ = ["StickyAssignor", "decode_user_data", "encode_user_data"]
 
 
 class StickyUserData(Record, versions="0-1"):
-    """What a member had. The version is not on the wire."""
+    """A member's previous partitions. The version is not on the wire."""
 
     class TopicPartitions(Struct):
         topic: str = string()
@@ -39,7 +39,7 @@ class StickyUserData(Record, versions="0-1"):
 
 
 def encode_user_data(member: MemberData) -> bytes:
-    """User data of version 1."""
+    """The user data of a member, in version 1."""
     return StickyUserData(
         previous_assignment=[
             StickyUserData.TopicPartitions(topic=topic, partitions=numbers)
@@ -50,12 +50,15 @@ def encode_user_data(member: MemberData) -> bytes:
 
 
 def decode_user_data(data: bytes | None) -> MemberData:
-    """Of either version; nothing where it cannot be read, as a member's past is not worth an error."""
+    """A member's previous partitions, from user data of either version.
+
+    Unreadable data gives none, because it is not worth an error.
+    """
     for version in (1, 0):
         if not data:
             break
         try:
-            # Java reads as much as it needs, so what comes after it is not an error.
+            # Java ignores bytes at the end, so they are not an error.
             message = StickyUserData.decode(data, version, exact=False)
         except DecodeError:
             continue
@@ -65,7 +68,7 @@ def decode_user_data(data: bytes | None) -> MemberData:
 
 
 class StickyAssignor(PartitionAssignor):
-    """Remembers this member's last assignment."""
+    """The sticky assignor; remembers this member's last assignment."""
 
     name = "sticky"
 
