@@ -1,0 +1,703 @@
+"""Puts small random bugs into one area, one at a time, and prints those that the area's tests do not notice.
+
+    scripts/mutants.py --area controller --count 20 --seed 1
+    scripts/mutants.py --area log --since main        # bugs only in lines that have changed since then
+
+The bugs ("mutants") are those of a tired engineer: another comparison, another operator, off by one, a negated
+condition, a statement that is missing, another constant, a return that comes too early. Python modules are rewritten by
+way of their syntax tree, kernels line by line; of a kernel's mutant only that kernel is built again.
+
+Everything happens in a copy below build/mutants, so a run that is killed leaves the sources as they are; the next run
+removes what it left. The same area, count, seed and sources give the same mutants.
+
+Exit status: 0, whatever survived; 2 when nothing could be tried (the tests fail without a mutant, for instance).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+COPIED: Final = ("kafkapy", "tests", "perf", "plugins", "scripts", "config", "docs")
+COPIED_FILES: Final = ("setup.py", "pyproject.toml", "Makefile", "LICENSE", *(f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")))
+SLOWEST: Final = 4
+"""A mutant whose tests take so many times as long as without one has made an endless loop."""
+LEAST_S: Final = 120.0
+BUILD_S: Final = 900.0
+
+
+class Area(NamedTuple):
+    """Sources are files and directories (with all below them); tests are arguments of pytest."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+SINK: Final = "plugins/kafkapy-spark/"
+AREAS: Final = {
+    "controller": Area(("kafkapy/controller",), ("tests/controller", "tests/replica/test_store_failures.py")),
+    "coordinator": Area(("kafkapy/coordinator",), ("tests/coordinator",)),
+    "log": Area(("kafkapy/log",), ("tests/log",)),
+    "replica": Area(("kafkapy/replica",), ("tests/replica", "tests/broker/handlers/test_alter_replica_log_dirs.py")),
+    "metadata": Area(("kafkapy/metadata",), ("tests/metadata", "tests/controller")),
+    "kernels-log": Area(("kafkapy/_speedups/log",), ("tests/speedups/log", "tests/log")),
+    "kernels-requests": Area(
+        ("kafkapy/_speedups/requests",), ("tests/speedups/requests", "tests/network", "tests/broker/handlers")
+    ),
+    "kernels-network": Area(("kafkapy/_speedups/network",), ("tests/speedups/network", "tests/network")),
+    "producer": Area(
+        ("kafkapy/clients/producer", "kafkapy/_speedups/clients/producer"),
+        ("tests/speedups/clients/producer", "tests/clients/producer", "tests/clients/aio/test_producer.py"),
+    ),
+    "consumer": Area(
+        ("kafkapy/clients/consumer", "kafkapy/_speedups/clients/consumer"),
+        ("tests/speedups/clients/consumer", "tests/clients/consumer", "tests/clients/aio/test_consumer.py"),
+    ),
+    "sink": Area(
+        tuple(
+            f"{SINK}kafkapy_spark/{name}.py"
+            for name in (
+                "control_topic",
+                "exactly_once",
+                "exactly_once_stream",
+                "sink_identity",
+                "sink_session",
+                "transactional_task",
+                "transactions",
+                "two_phase_commit",
+            )
+        ),
+        tuple(
+            f"{SINK}tests/test_{name}.py"
+            for name in ("exactly_once_model", "exactly_once", "sink_transactions", "exactly_once_faults")
+        ),
+    ),
+}
+
+
+class MutantsError(Exception):
+    """Nothing can be tried, and why."""
+
+
+@dataclass(frozen=True, order=True)
+class Mutant:
+    """One bug: bytes `start` to `end` of a file become `text`. `line`, from 1 on, is where it begins."""
+
+    path: str
+    start: int
+    end: int
+    line: int
+    kind: str
+    text: str
+
+    def applied(self, source: str) -> str:
+        """The file with the bug in it."""
+        data = source.encode()
+        return (data[: self.start] + self.text.encode() + data[self.end :]).decode()
+
+    def diff(self, source: str) -> str:
+        """What a reader sees."""
+        before, after = source.splitlines(keepends=True), self.applied(source).splitlines(keepends=True)
+        return "".join(difflib.unified_diff(before, after, self.path, self.path, n=3))
+
+
+# --- Python -------------------------------------------------------------------------------------------------------
+
+COMPARISONS: Final = {
+    ast.Lt: ("<", ("<=", ">")),
+    ast.LtE: ("<=", ("<", ">")),
+    ast.Gt: (">", (">=", "<")),
+    ast.GtE: (">=", (">", "<")),
+    ast.Eq: ("==", ("!=",)),
+    ast.NotEq: ("!=", ("==",)),
+    ast.Is: ("is", ("is not",)),
+    ast.IsNot: ("is not", ("is",)),
+    ast.In: ("in", ("not in",)),
+    ast.NotIn: ("not in", ("in",)),
+}
+ARITHMETIC: Final = {
+    ast.Add: ("+", ("-",)),
+    ast.Sub: ("-", ("+",)),
+    ast.Mult: ("*", ("//",)),
+    ast.FloorDiv: ("//", ("*",)),
+    ast.Div: ("/", ("*",)),
+    ast.Mod: ("%", ("//",)),
+    ast.BitAnd: ("&", ("|",)),
+    ast.BitOr: ("|", ("&",)),
+    ast.LShift: ("<<", (">>",)),
+    ast.RShift: (">>", ("<<",)),
+}
+QUIET_CALLS: Final = frozenset({"debug", "info", "warning", "error", "critical", "exception", "print", "log"})
+"""Methods that only say something: no test has to hold their words."""
+CAPITALS: Final = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$")
+
+
+class PythonMutants(ast.NodeVisitor):
+    """Collects what can be done to one module. What is outside of functions is left alone but for its constants."""
+
+    def __init__(self, path: str, source: str) -> None:
+        self.path = path
+        self.data = source.encode()
+        self.found: list[Mutant] = []
+        self._starts = [0]
+        for line in self.data.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+        self._tree = ast.parse(source)
+        self._in_function = 0
+        self._members: dict[str, set[str]] = {}
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and CAPITALS.match(node.attr):
+                self._members.setdefault(node.value.id, set()).add(node.attr)
+
+    def collect(self) -> list[Mutant]:
+        """All of them, in the order of the file."""
+        self.visit(self._tree)
+        return sorted(set(self.found))
+
+    # ---- places ----
+
+    def _at(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + column
+
+    def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
+
+    def _add(self, kind: str, line: int, start: int, end: int, text: str) -> None:
+        self.found.append(Mutant(self.path, start, end, line, kind, text))
+
+    def _replace(self, node: ast.expr | ast.stmt, kind: str, text: str) -> None:
+        self._add(kind, node.lineno, *self._span(node), text)
+
+    def _operator(self, kind: str, left: ast.expr, right: ast.expr, old: str, new: Iterable[str]) -> None:
+        """The operator stands between its operands, perhaps among parentheses and comments."""
+        start, end = self._span(left)[1], self._span(right)[0]
+        between = re.sub(rb"#[^\n]*", lambda match: b" " * len(match[0]), self.data[start:end])
+        pattern = rb"\s+".join(re.escape(word.encode()) for word in old.split())
+        found = re.search(pattern, between)
+        if found is None:
+            return
+        line = self.data.count(b"\n", 0, start + found.start()) + 1
+        for text in new:
+            self._add(kind, line, start + found.start(), start + found.end(), text)
+
+    # ---- what is not looked into ----
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Its body and defaults; annotations and decorators are no code."""
+        self._in_function += 1
+        for default in [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]:
+            self.visit(default)
+        self._body(node.body)
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        if len(body) > 1 or (body and isinstance(body[0], ast.If | ast.For | ast.While | ast.With | ast.Try)):
+            statement = body[1] if len(body) > 1 else body[0]
+            self._early_return(statement)
+        self._in_function -= 1
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """Its body only."""
+        self._body(node.body)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """The value only."""
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_If(self, node: ast.If) -> None:
+        """Imports for types are no code."""
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return
+        self._condition(node)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Is a test by itself."""
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Nothing to do."""
+
+    visit_ImportFrom = visit_Import
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Texts are not held to the letter."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        """A type at the top of a module is no code."""
+        if self._in_function:
+            self.generic_visit(node)
+
+    # ---- statements ----
+
+    def _body(self, body: Sequence[ast.stmt]) -> None:
+        for statement in body:
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                continue
+            if self._is_quiet(statement):
+                continue
+            if self._in_function and self._may_be_missing(statement):
+                self._replace(statement, "statement", "pass")
+            self.visit(statement)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        """Bodies go by `_body`, the rest by itself."""
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                self._body(value)
+            else:
+                for each in value if isinstance(value, list) else [value]:
+                    if isinstance(each, ast.AST):
+                        self.visit(each)
+
+    @staticmethod
+    def _is_quiet(statement: ast.stmt) -> bool:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call):
+            return False
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        return name in QUIET_CALLS
+
+    @staticmethod
+    def _may_be_missing(statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.Assign):
+            # Of a local name that is gone every test hears.
+            return all(isinstance(target, ast.Attribute | ast.Subscript) for target in statement.targets)
+        return isinstance(statement, ast.Expr | ast.AugAssign | ast.Delete | ast.Raise | ast.Continue | ast.Break)
+
+    def _early_return(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Return | ast.Raise | ast.Pass | ast.FunctionDef | ast.AsyncFunctionDef):
+            return
+        start = self._at(statement.lineno, statement.col_offset)
+        self._add("early return", statement.lineno, start, start, "return\n" + " " * statement.col_offset)
+
+    # ---- expressions ----
+
+    def _condition(self, node: ast.If | ast.While | ast.IfExp) -> None:
+        if self._in_function and not isinstance(node.test, ast.Constant):
+            start, end = self._span(node.test)
+            text = self.data[start:end].decode()
+            self._replace(node.test, "condition", f"(not ({text}))")
+        self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> None:
+        """See _condition."""
+        self._condition(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        """See _condition."""
+        self._condition(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """Each of its operators."""
+        left = node.left
+        for operator, right in zip(node.ops, node.comparators, strict=True):
+            old, new = COMPARISONS[type(operator)]
+            self._operator("comparison", left, right, old, new)
+            left = right
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """`and` and `or`, whose operands are put into parentheses by the parser only."""
+        old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+        if len(node.values) == 2:
+            self._operator("and, or", node.values[0], node.values[1], old, (new,))
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        """Not of texts, and not of types."""
+        texts = [each for each in (node.left, node.right) if isinstance(each, ast.JoinedStr) or _is_text(each)]
+        if self._in_function and not texts and type(node.op) in ARITHMETIC:
+            old, new = ARITHMETIC[type(node.op)]
+            self._operator("arithmetic", node.left, node.right, old, new)
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        """`+=` and its like."""
+        if type(node.op) in ARITHMETIC and not _is_text(node.value):
+            old, new = ARITHMETIC[type(node.op)]
+            self._operator("arithmetic", node.target, node.value, old + "=", [each + "=" for each in new])
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """Numbers go one up or down, truth turns round."""
+        if isinstance(node.value, bool):
+            self._replace(node, "constant", str(not node.value))
+        elif isinstance(node.value, int):
+            self._replace(node, "off by one", str(node.value + 1))
+            if node.value > 0:
+                self._replace(node, "off by one", str(node.value - 1))
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """A member of an enumeration becomes another one that the module uses."""
+        if self._in_function and isinstance(node.value, ast.Name) and isinstance(node.ctx, ast.Load):
+            others = self._members.get(node.value.id, set()) - {node.attr}
+            if CAPITALS.match(node.attr):
+                for other in sorted(others)[:4]:
+                    self._replace(node, "constant", f"{node.value.id}.{other}")
+        self.generic_visit(node)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
+def python_mutants(path: str, source: str) -> list[Mutant]:
+    """What can be done to a module so that it still compiles."""
+    found = []
+    for mutant in PythonMutants(path, source).collect():
+        try:
+            ast.parse(mutant.applied(source))
+        except (SyntaxError, ValueError):
+            continue
+        found.append(mutant)
+    return found
+
+
+# --- kernels ------------------------------------------------------------------------------------------------------
+
+STATEMENT: Final = re.compile(
+    r"\s+(if|elif|while|return|for|[A-Za-z_&(\[][\w.\[\]()&*, ]*\s*([-+*/%|&]|<<|>>)?=(?!=)|[\w.]+\()"
+)
+DECLARATION: Final = re.compile(r"\s*(cdef|cpdef|ctypedef|cimport|from|import|def|class|async|@|raise|assert|print)\b")
+TOKENS: Final = (
+    ("comparison", re.compile(r"(?<= )(<=|>=|==|!=|<|>)(?= )"), {
+        "<": ("<=", ">"), "<=": ("<", ">"), ">": (">=", "<"), ">=": (">", "<"), "==": ("!=",), "!=": ("==",)
+    }),
+    ("arithmetic", re.compile(r"(?<= )(\+|-|\*|//|/|%|&|\||<<|>>|\+=|-=)(?= )"), {
+        "+": ("-",), "-": ("+",), "*": ("+",), "//": ("*",), "/": ("*",), "%": ("/",), "&": ("|",), "|": ("&",),
+        "<<": (">>",), ">>": ("<<",), "+=": ("-=",), "-=": ("+=",),
+    }),
+    ("and, or", re.compile(r"(?<= )(and|or)(?= )"), {"and": ("or",), "or": ("and",)}),
+    ("constant", re.compile(r"\b(True|False)\b"), {"True": ("False",), "False": ("True",)}),
+    ("statement", re.compile(r"(?<= )(break|continue)$"), {"break": ("continue",), "continue": ("break",)}),
+)  # fmt: skip
+NUMBER: Final = re.compile(r"(?<![\w.])\d+(?![\w.])")
+CONDITION: Final = re.compile(r"(\s+(?:el)?(?:if|while) )(.+):$")
+ERROR: Final = re.compile(r"\bERROR_[A-Z_]+\b")
+REMOVABLE: Final = re.compile(
+    r"(\s+)([\w.]+\(.*\)|[\w\[\]().&*]*[.\[][\w\[\]().&*]* ([-+|&*]|<<|>>)?= .+|\w+ [-+|&]= .+)$"
+)
+
+
+def code_lines(source: str) -> Iterator[tuple[int, str]]:
+    """(number from 1 on, code) of a kernel's lines, with texts and comments blanked, without docstrings."""
+    in_text = ""
+    for number, line in enumerate(source.splitlines(), 1):
+        if in_text:
+            if in_text in line:
+                in_text = ""
+            continue
+        opening = re.search(r'"""|\'\'\'', line)
+        if opening is not None:
+            if line.count(opening[0]) % 2:
+                in_text = opening[0]
+            continue
+        code = re.sub(r'b?"[^"\n]*"|b?\'[^\'\n]*\'', lambda match: '"' + "_" * (len(match[0]) - 2) + '"', line)
+        code = re.sub(r"#.*", "", code).rstrip()
+        if code.strip():
+            yield number, code
+
+
+def kernel_mutants(path: str, source: str) -> list[Mutant]:
+    """What can be done to single lines of a kernel. Some do not compile; those are not counted."""
+    data = source.encode()
+    starts = [0]
+    for line in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    lines = source.splitlines()
+    errors = sorted(set(ERROR.findall(source)))
+    found: list[Mutant] = []
+    depth = 0
+    for number, code in code_lines(source):
+        whole = depth == 0
+        depth += sum(code.count(each) for each in "([{") - sum(code.count(each) for each in ")]}")
+        if DECLARATION.match(code) or not lines[number - 1].isascii():
+            continue
+        # The lines that go on from the one before are a part of its expression.
+        if whole and not STATEMENT.match(code) and code.strip() not in ("break", "continue"):
+            continue
+
+        def add(kind: str, start: int, end: int, text: str, number: int = number) -> None:
+            at = starts[number - 1]
+            found.append(Mutant(path, at + start, at + end, number, kind, text))
+
+        for kind, pattern, table in TOKENS:
+            for match in pattern.finditer(code):
+                for text in table[match[0]]:
+                    add(kind, match.start(), match.end(), text)
+        for match in NUMBER.finditer(code):
+            add("off by one", match.start(), match.end(), str(int(match[0]) + 1))
+            if int(match[0]) > 0:
+                add("off by one", match.start(), match.end(), str(int(match[0]) - 1))
+        for match in ERROR.finditer(code):
+            for other in [each for each in errors if each != match[0]][:4]:
+                add("constant", match.start(), match.end(), other)
+        if not whole or depth:
+            continue
+        condition = CONDITION.match(code)
+        if condition is not None:
+            start, end = condition.span(2)
+            add("condition", start, end, f"not ({lines[number - 1][start:end]})")
+        removable = REMOVABLE.match(code)
+        if removable is not None:
+            add("statement", len(removable[1]), len(code), "pass")
+    return sorted(set(found))
+
+
+# --- which -------------------------------------------------------------------------------------------------------
+
+
+def sources_of(area: Area, root: Path) -> list[str]:
+    """The area's modules and kernels, by their path in the project."""
+    found = []
+    for name in area.sources:
+        place = root / name
+        if place.is_file():
+            found.append(name)
+        elif place.is_dir():
+            found += [str(each.relative_to(root)) for each in place.rglob("*") if each.suffix in (".py", ".pyx")]
+        else:
+            raise MutantsError(f"there is no {name}")
+    return sorted(each for each in found if not each.endswith("__init__.py"))
+
+
+def mutants_of(path: str, source: str) -> list[Mutant]:
+    """Of a module or a kernel."""
+    return kernel_mutants(path, source) if path.endswith(".pyx") else python_mutants(path, source)
+
+
+def changed_lines(diff: str) -> dict[str, set[int]]:
+    """The lines that a unified diff without context (`git diff -U0`) adds or changes, by path."""
+    found: dict[str, set[int]] = {}
+    path = ""
+    for line in diff.splitlines():
+        if line.startswith("+++ "):
+            path = line[4:].removeprefix("b/")
+        hunk = re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line)
+        if hunk is not None:
+            first, size = int(hunk[1]), int(hunk[2] or 1)
+            found.setdefault(path, set()).update(range(first, first + size))
+    return found
+
+
+def choose(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
+    """At most `count`, each at another place, in random order. The same seed gives the same ones."""
+    picker = random.Random(seed)
+    shuffled = sorted(mutants)
+    picker.shuffle(shuffled)
+    places: dict[tuple[str, int], Mutant] = {}
+    for mutant in shuffled:
+        places.setdefault((mutant.path, mutant.start), mutant)
+    return list(places.values())[:count]
+
+
+# --- trying -------------------------------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """`said` is "killed", "survived", "timed out" (which counts as killed) or "does not build" (which does not)."""
+
+    said: str
+    by: str = ""
+    """The test that noticed."""
+
+
+class Copy:
+    """A copy of the project, in which mutants are put in and taken out. A context manager."""
+
+    def __init__(self, root: Path, python: str = sys.executable) -> None:
+        self.root = root
+        self.python = python
+        self.path = root / "build" / "mutants" / str(os.getpid())
+
+    def __enter__(self) -> Copy:
+        remove_dead(self.path.parent)
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(parents=True)
+        skipped = shutil.ignore_patterns("__pycache__", ".hypothesis", "build", "*.egg-info", ".pytest_cache")
+        for name in COPIED:
+            if (self.root / name).is_dir():
+                shutil.copytree(self.root / name, self.path / name, ignore=skipped, symlinks=True)
+        for name in COPIED_FILES:
+            if (self.root / name).is_file():
+                shutil.copy2(self.root / name, self.path / name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def write(self, path: str, source: str) -> None:
+        """Replaces a module's text. Python knows compiled modules by second and size, which may be the same ones."""
+        target = self.path / path
+        target.write_text(source, encoding="utf-8")
+        for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*.pyc"):
+            compiled.unlink(missing_ok=True)
+
+    def run(self, command: Sequence[str], limit_s: float, **variables: str) -> tuple[int | None, str]:
+        """(exit status, or None after the time limit; output). Nothing that it started is left."""
+        environment = {**os.environ, "PYTHONPATH": str(self.path), **variables}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with subprocess.Popen(
+            command,
+            cwd=self.path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=limit_s)
+                return process.returncode, output
+            except subprocess.TimeoutExpired:
+                return None, ""
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def test(self, tests: Sequence[str], limit_s: float) -> tuple[int | None, str]:
+        """Runs the tests up to the first that fails."""
+        command = [self.python, "-m", "pytest", "-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider", *tests]
+        return self.run(command, limit_s)
+
+    def build(self, path: str) -> tuple[int | None, str]:
+        """Compiles one kernel in place."""
+        kernel = ".".join(Path(path).with_suffix("").parts[2:])
+        command = [self.python, "setup.py", "-q", "build_ext", "--inplace"]
+        return self.run(command, BUILD_S, KAFKAPY_EXT=kernel)
+
+    def attempt(self, mutant: Mutant, tests: Sequence[str], limit_s: float) -> Outcome:
+        """Puts the mutant in, runs the tests, and takes it out again."""
+        source = (self.path / mutant.path).read_text(encoding="utf-8")
+        built = None
+        try:
+            self.write(mutant.path, mutant.applied(source))
+            if mutant.path.endswith(".pyx"):
+                (binary,) = (self.path / mutant.path).parent.glob(f"{Path(mutant.path).stem}.*.so")
+                built = binary, binary.read_bytes()
+                binary.unlink()
+                status, _ = self.build(mutant.path)
+                if status != 0 or not binary.exists():
+                    return Outcome("does not build")
+            return outcome_of(*self.test(tests, limit_s))
+        finally:
+            self.write(mutant.path, source)
+            if built is not None:
+                # Another file: the one that is there may be mapped by a process that is about to end.
+                built[0].unlink(missing_ok=True)
+                built[0].write_bytes(built[1])
+
+
+def outcome_of(status: int | None, output: str) -> Outcome:
+    """What pytest's exit status says. MutantsError when it says that nothing was tested."""
+    if status is None:
+        return Outcome("timed out")
+    if status == 0:
+        return Outcome("survived")
+    if status in (4, 5):
+        raise MutantsError(f"pytest ran no tests:\n{output}")
+    noticed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return Outcome("killed", noticed[1] if noticed else "")
+
+
+def remove_dead(directory: Path) -> None:
+    """Copies of runs that were killed. Those of runs that are alive stay."""
+    for each in directory.glob("[0-9]*"):
+        if not Path(f"/proc/{each.name}").exists():
+            shutil.rmtree(each, ignore_errors=True)
+
+
+# --- the run ------------------------------------------------------------------------------------------------------
+
+
+def candidates(area: Area, root: Path, since: str | None) -> list[Mutant]:
+    """All mutants of the area, or of its lines that have changed since a commit."""
+    found = []
+    for path in sources_of(area, root):
+        found += mutants_of(path, (root / path).read_text(encoding="utf-8"))
+    if since is not None:
+        command = ["git", "diff", "-U0", since, "--", *area.sources]
+        diff = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        if diff.returncode != 0:
+            raise MutantsError(diff.stderr.strip())
+        lines = changed_lines(diff.stdout)
+        found = [each for each in found if each.line in lines.get(each.path, ())]
+    return found
+
+
+def run(area: Area, count: int, seed: int, since: str | None, root: Path = ROOT) -> dict[str, int]:
+    """Tries the mutants one after the other and prints how each of them fares; how many fared how."""
+    chosen = choose(candidates(area, root, since), count, seed)
+    if not chosen:
+        raise MutantsError("no line of the area has changed" if since else "nothing in the area can be changed")
+    counts = dict.fromkeys(("killed", "timed out", "survived", "does not build"), 0)
+    survivors = []
+    with Copy(root) as copy:
+        print(f"The tests without a mutant: {' '.join(area.tests)}", flush=True)
+        began = time.monotonic()
+        status, output = copy.test(area.tests, BUILD_S * 4)
+        if status != 0:
+            raise MutantsError(f"the tests fail without a mutant:\n{output[-4000:]}")
+        limit_s = max(LEAST_S, SLOWEST * (time.monotonic() - began))
+        for number, mutant in enumerate(chosen, 1):
+            outcome = copy.attempt(mutant, area.tests, limit_s)
+            counts[outcome.said] += 1
+            place = f"{mutant.path}:{mutant.line} ({mutant.kind})"
+            print(f"[{number}/{len(chosen)}] {outcome.said:9} {place} {outcome.by}".rstrip(), flush=True)
+            if outcome.said == "survived":
+                survivors.append(mutant)
+                print(mutant.diff((root / mutant.path).read_text(encoding="utf-8")), flush=True)
+    tried = sum(counts.values()) - counts["does not build"]
+    noticed = tried - counts["survived"]
+    print(f"\n{noticed} of {tried} mutants were noticed (seed {seed}); {counts['does not build']} did not build")
+    for mutant in survivors:
+        print(f"  survived: {mutant.path}:{mutant.line} ({mutant.kind})")
+    return counts
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Random small bugs of one area against its tests.")
+    parser.add_argument("--area", required=True, choices=sorted(AREAS))
+    parser.add_argument("--count", type=int, default=20, help="how many mutants (20)")
+    parser.add_argument("--seed", type=int, default=None, help="which ones (random, and printed)")
+    parser.add_argument("--since", metavar="COMMIT", help="only lines that have changed since this commit")
+    options = parser.parse_args(arguments)
+    if options.count < 1:
+        parser.error("--count must be at least 1")
+    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        run(AREAS[options.area], options.count, seed, options.since)
+    except MutantsError as error:
+        print(f"mutants: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
