@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 COPIED: Final = ("kafkapy", "tests", "perf", "plugins", "scripts", "config", "docs")
-COPIED_FILES: Final = ("setup.py", "pyproject.toml", "Makefile", "LICENSE", *(f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")))
+COPIED_FILES: Final = ("setup.py", "pyproject.toml", "Makefile", "LICENSE", "README.md", "CONTRIBUTING.md")
 SLOWEST: Final = 4
 """A mutant whose tests take so many times as long as without one has made an endless loop."""
 LEAST_S: Final = 120.0
