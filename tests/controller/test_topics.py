@@ -274,3 +274,45 @@ def test_requests_that_time_out_leave_nothing_behind(with_cluster: Runner) -> No
         assert not any(cluster.controller._deletion_waiters.values())
 
     with_cluster(test)
+
+
+def test_the_topics_of_a_request_share_its_number_of_partitions(with_cluster: Runner) -> None:
+    async def test(cluster: Any) -> None:
+        topics = [
+            NewTopic("first", 6000, 1),
+            NewTopic("bad name", 4000, 1),  # what is refused takes nothing
+            NewTopic("too many", 4001, 1),
+            NewTopic("assigned", assignments={number: [0] for number in range(4001)}),
+            NewTopic("rest", 4000, 1),
+            NewTopic("one more", 1, 1),
+        ]
+        results = await cluster.topic_admin.create_topics(topics, validate_only=True)
+        assert {name: code(outcome) for name, outcome in results.items()} == {
+            "first": ErrorCode.NONE,
+            "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "too many": ErrorCode.POLICY_VIOLATION,
+            "assigned": ErrorCode.POLICY_VIOLATION,
+            "rest": ErrorCode.NONE,
+            "one more": ErrorCode.POLICY_VIOLATION,
+        }
+        # The next request has a number of its own.
+        assert code((await cluster.topic_admin.create_topics(topics[-1:], True))["one more"]) is not (
+            ErrorCode.POLICY_VIOLATION
+        )
+
+    with_cluster(test)
+
+
+def test_the_partitions_added_by_a_request_share_its_number(with_cluster: Runner) -> None:
+    async def test(cluster: Any) -> None:
+        await cluster.topic_admin.create_topics([NewTopic(name, 1, 1) for name in "abcd"])
+        requests = [NewPartitions("a", 6001), NewPartitions("b", 4002), NewPartitions("c", 4001), NewPartitions("d", 2)]
+        results = await cluster.topic_admin.create_partitions(requests, validate_only=True)
+        assert {name: code(outcome) for name, outcome in results.items()} == {
+            "a": ErrorCode.NONE,
+            "b": ErrorCode.POLICY_VIOLATION,
+            "c": ErrorCode.NONE,
+            "d": ErrorCode.POLICY_VIOLATION,
+        }
+
+    with_cluster(test)
