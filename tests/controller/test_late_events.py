@@ -44,9 +44,13 @@ async def until(condition: Callable[[], Any], what: str) -> None:
 
 
 async def children_gone(cluster: Any, path: str) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while await cluster.store.children(path):
-            await asyncio.sleep(0.002)
+    """Wait until the store has nothing below a path any more."""
+    for _ in range(20_000):
+        left = await cluster.store.children(path)
+        if not left:
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError(f"{path} still has {left}")
 
 
 # --- brokers ------------------------------------------------------------------------------------------------------
