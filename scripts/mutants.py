@@ -359,15 +359,8 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def python_mutants(path: str, source: str) -> list[Mutant]:
-    """What can be done to a module so that it still compiles."""
-    found = []
-    for mutant in PythonMutants(path, source).collect():
-        try:
-            ast.parse(mutant.applied(source))
-        except (SyntaxError, ValueError):
-            continue
-        found.append(mutant)
-    return found
+    """What can be done to a module."""
+    return PythonMutants(path, source).collect()
 
 
 # --- kernels ------------------------------------------------------------------------------------------------------
@@ -591,7 +584,10 @@ class Copy:
         source = (self.path / mutant.path).read_text(encoding="utf-8")
         built = None
         try:
-            self.write(mutant.path, mutant.applied(source))
+            changed = mutant.applied(source)
+            self.write(mutant.path, changed)
+            if mutant.path.endswith(".py") and not compiles(changed):
+                return Outcome("does not build")
             if mutant.path.endswith(".pyx"):
                 (binary,) = (self.path / mutant.path).parent.glob(f"{Path(mutant.path).stem}.*.so")
                 built = binary, binary.read_bytes()
@@ -606,6 +602,15 @@ class Copy:
                 # Another file: the one that is there may be mapped by a process that is about to end.
                 built[0].unlink(missing_ok=True)
                 built[0].write_bytes(built[1])
+
+
+def compiles(source: str) -> bool:
+    """Whether it is Python."""
+    try:
+        compile(source, "mutant", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def outcome_of(status: int | None, output: str) -> Outcome:
