@@ -7,6 +7,7 @@ import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kafkapy.log.future_logs import Progress
 from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition, StopReplica, StopReplicaPartition
 from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState
 from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.replica.offset_lookup import lookup
 from kafkapy.types import IsolationLevel, ListOffsetsTimestamp, TopicPartition, random_uuid
 
 Runner = Callable[..., None]
@@ -391,3 +393,14 @@ def test_a_thousand_partitions_are_opened_off_the_loop(with_broker: Runner) -> N
         assert len(pauses) > 20
 
     with_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"), [([], -1), ([(3, 6)], -1), ([(3, 5)], 3), ([(0, 0), (3, 5)], 0), ([(2, 4), (3, 9)], 2)]
+)
+def test_the_earliest_offset_has_the_leader_epoch_that_covers_it(epochs: list[tuple[int, int]], expected: int) -> None:
+    log: Any = SimpleNamespace(
+        leader_epochs=lambda: epochs, log_start_offset=5, high_watermark=9, offsets=lambda: (5, 9, 9, 9, 0)
+    )
+    for timestamp in (ListOffsetsTimestamp.EARLIEST, ListOffsetsTimestamp.EARLIEST_LOCAL):
+        assert lookup(log, timestamp, UNCOMMITTED) == (-1, 5, expected)

@@ -130,6 +130,25 @@ def test_a_move_that_is_asked_for_again_goes_on(server: KafkaServer, admin: Any)
     assert server.context.log_manager.get(TopicPartition("t", 0)).log_end_offset == 20
 
 
+def test_a_move_goes_on_after_a_restart(
+    tmp_path: Path, make_config: Callable[..., Any], connect: Callable[..., Any]
+) -> None:
+    config = make_config(tmp_path, log_dirs=",".join(str(tmp_path / name) for name in ("one", "two")))
+    with KafkaServer(config) as server:
+        admin = connect(server)
+        admin.create_topic("t", 1)
+        admin.produce("t", [(1, b"x" * 100_000)])
+        ((home, _, _),) = replicas(admin, "t")
+        other = next(path for path in server.config.log_dirs if path != home)
+        server.context.log_manager.futures.pace.bytes_per_second = 1.0
+        assert alter(admin, {other: [("t", 0)]}) == {("t", 0): ErrorCode.NONE}
+        assert set(replicas(admin, "t")) == {(home, 0, False), (other, 0, True)}
+    with KafkaServer(config) as server:
+        admin = connect(server)
+        wait_for_move(admin, "t", other)
+        assert server.context.log_manager.get(TopicPartition("t", 0)).log_end_offset == 1
+
+
 def test_what_cannot_be_moved_is_said(server: KafkaServer, admin: Any) -> None:
     admin.create_topic("t", 1)
     admin.create_topic("n" * 230, 1)
