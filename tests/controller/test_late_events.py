@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until, until_not
 
 from kafkapy.controller import controller
 from kafkapy.controller.admin_requests import NewTopic
@@ -25,7 +26,6 @@ from kafkapy.types import Endpoint, TopicPartition
 
 Runner = Callable[..., None]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-WAIT_S = 60
 
 
 def leader(cluster: Any, partition: TopicPartition = T0) -> tuple[int, tuple[int, ...]]:
@@ -33,24 +33,9 @@ def leader(cluster: Any, partition: TopicPartition = T0) -> tuple[int, tuple[int
     return seen.leader, seen.isr
 
 
-async def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait until it holds; `what` is said when it never does."""
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.002)
-    except TimeoutError:
-        raise AssertionError(f"never: {what}") from None
-
-
 async def children_gone(cluster: Any, path: str) -> None:
     """Wait until the store has nothing below a path any more."""
-    for _ in range(20_000):
-        left = await cluster.store.children(path)
-        if not left:
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError(f"{path} still has {left}")
+    await until_not(lambda: cluster.store.children(path), f"{path} is empty")
 
 
 # --- brokers ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from controller.conftest import RecordingBroker
+from waiting import until, until_not
 
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
 from kafkapy.controller.context import ControllerContext
@@ -74,31 +75,38 @@ def test_a_start_is_over_when_the_broker_has_opened_its_logs(make_cluster: Calla
     asyncio.run(test())
 
 
+class GatedBroker(RecordingBroker):
+    """Answers that it has deleted replicas when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.asked = False
+
+    async def stop_replicas(self, request: StopReplica) -> BrokerResponse:
+        if any(each.delete for each in request.partitions.values()):
+            self.asked = True
+            await self.gate.wait()
+        return await super().stop_replicas(request)
+
+
 def test_answers_that_come_at_once_all_count(with_cluster: Runner) -> None:
     """Two brokers have deleted their replicas while the controller was busy."""
 
     async def test(cluster: Any) -> None:
-        await cluster.add_broker(1)
-        await cluster.add_broker(2)
+        gated = [GatedBroker(), GatedBroker()]
+        for broker_id, broker in enumerate(gated, 1):
+            cluster.brokers[broker_id] = broker
+            await cluster.add_broker(broker_id)
         await cluster.topic_admin.create_topics([NewTopic("t", assignments={0: [0, 1, 2]})])
         deleting = asyncio.create_task(cluster.topic_admin.delete_topics(["t"]))
-
-        def deletions() -> int:
-            return sum(
-                isinstance(request, StopReplica) and any(each.delete for each in request.partitions.values())
-                for broker in cluster.brokers.values()
-                for request in broker.requests
-            )
+        await until(lambda: all(broker.asked for broker in gated), "both brokers are told to delete")
 
         async def busy() -> None:
-            while deletions() < 3:
-                await asyncio.sleep(0.001)
-            for broker_id in range(3):
+            for broker_id, broker in enumerate(gated, 1):
+                broker.gate.set()
                 await cluster.controller.channels.drain(broker_id)
 
-        # Behind the event that begins the deletion, and before those of the answers.
-        while not cluster.controller.context.topics_deletion_started:
-            await asyncio.sleep(0)
         await cluster.controller.submit("Busy", busy)
         assert await deleting == {"t": None}
         assert not any(broker.logs for broker in cluster.brokers.values())
@@ -126,10 +134,7 @@ def test_nothing_is_left_of_a_topic_that_is_gone(with_cluster: Runner) -> None:
         context.offline_dir_partitions.setdefault(0, set()).add(TopicPartition("t", 5))
         await cluster.remove_broker(1)
         await cluster.add_broker(1)
-        for _ in range(10_000):
-            if not await cluster.store.children("/admin/delete_topics"):
-                break
-            await asyncio.sleep(0.002)
+        await until_not(lambda: cluster.store.children("/admin/delete_topics"), "the topic is deleted")
         await cluster.idle()
         context.offline_dir_partitions.clear()
         assert known(context) == before

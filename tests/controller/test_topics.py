@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import until, until_not
 
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.controller.topic_admin import TopicAdmin
@@ -157,8 +158,7 @@ def test_deletion_can_be_disabled(with_cluster: Runner) -> None:
         assert code((await cluster.topic_admin.delete_topics(["t"]))["t"]) is ErrorCode.TOPIC_DELETION_DISABLED
         # A mark that a tool puts there itself is taken away again.
         await cluster.store.create(delete_topic_path("t"))
-        while await cluster.store.children("/admin/delete_topics"):
-            await asyncio.sleep(0.002)
+        await until_not(lambda: cluster.store.children("/admin/delete_topics"), "the mark is gone")
         assert cluster.cache.contains("t")
 
     with_cluster(test, delete_topic_enable="false")
@@ -225,12 +225,10 @@ def test_partitions_that_cannot_be_added(
 def test_a_topic_written_by_a_tool_is_brought_to_life(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         await cluster.store.create(topic_path("tool"), b'{"version":1,"partitions":{"0":[0],"1":[0]}}')
-        while not cluster.cache.contains(TopicPartition("tool", 1)):
-            await asyncio.sleep(0.002)
+        await until(lambda: cluster.cache.contains(TopicPartition("tool", 1)), "clients see the topic")
         assert cluster.cache.topic("tool").topic_id != ZERO_UUID
         await cluster.store.create(delete_topic_path("tool"))
-        while await cluster.store.exists(topic_path("tool")):
-            await asyncio.sleep(0.002)
+        await until_not(lambda: cluster.store.exists(topic_path("tool")), "the topic is gone")
         assert not cluster.cache.contains("tool")
 
     with_cluster(test)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import until, until_not
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
@@ -112,8 +113,7 @@ def test_missing_log_directories_are_made_and_half_deleted_topics_finished_at_th
         (tmp_path / "logs" / "t-1").rmdir()
         again = make_broker()
         await again.start()
-        while again.controller.context.topics_to_delete:
-            await asyncio.sleep(0.002)
+        await until_not(lambda: again.controller.context.topics_to_delete, "the topic is deleted")
         assert sorted(again.table.hosted()) == [("t", 0), ("t", 1)]
         assert sorted(path.name for path in (tmp_path / "logs").iterdir() if path.is_dir()) == ["t-0", "t-1"]
         assert not again.cache.contains("doomed")
@@ -297,8 +297,10 @@ def test_a_failed_log_directory_takes_its_partitions_with_it_and_no_others(
         await broker.start()
         await create(broker, partitions=4)
         broker.log_manager.fail_dir(dirs[0], OSError(errno.EIO, "broken"))
-        while sum(p.leader == -1 for p in broker.cache.topic("t").partitions.values()) != 2:
-            await asyncio.sleep(0.002)
+        await until(
+            lambda: sum(p.leader == -1 for p in broker.cache.topic("t").partitions.values()) == 2,
+            "the partitions of one directory have no leader",
+        )
         for number in range(4):
             partition = TopicPartition("t", number)
             on_failed = broker.log_manager.dir_of(partition) == dirs[0]
@@ -363,8 +365,7 @@ def test_a_log_that_may_be_on_a_directory_that_cannot_be_used_is_not_made_again_
         dirs[0].parent.write_bytes(b"nothing can be made in here")
         again = make_broker(log_dirs=",".join(map(str, dirs)))
         await again.start()
-        while again.cache.partition("t", lost).leader != -1:
-            await asyncio.sleep(0.002)
+        await until(lambda: again.cache.partition("t", lost).leader == -1, "the lost partition has no leader")
         assert again.cache.partition("t", 1 - lost).leader == 0
         assert again.table.log("t", lost) is None
         await again.stop()
