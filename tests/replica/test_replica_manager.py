@@ -17,7 +17,13 @@ from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
 from kafkapy.errors import ErrorCode
 from kafkapy.log.future_logs import Progress
-from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition, StopReplica, StopReplicaPartition
+from kafkapy.metadata.broker_requests import (
+    LeaderAndIsr,
+    LeaderAndIsrPartition,
+    StopReplica,
+    StopReplicaPartition,
+    UpdateMetadata,
+)
 from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.replica.offset_lookup import lookup
@@ -405,3 +411,63 @@ def test_the_earliest_offset_has_the_leader_epoch_that_covers_it(epochs: list[tu
     )
     for timestamp in (ListOffsetsTimestamp.EARLIEST, ListOffsetsTimestamp.EARLIEST_LOCAL):
         assert lookup(log, timestamp, UNCOMMITTED) == (-1, 5, expected)
+
+
+@pytest.mark.parametrize("newest", ["LeaderAndIsr", "UpdateMetadata", "StopReplica"])
+def test_after_any_word_of_a_newer_controller_the_older_one_is_not_obeyed(with_broker: Runner, newest: str) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        replicas, epoch = broker.replicas, broker.controller.epoch
+        known = replicas.partitions[T0]
+        live = dict(broker.controller.context.live_brokers)
+
+        async def tell(kind: str, controller_epoch: int) -> ErrorCode:
+            ids = {"t": known.topic_id}
+            if kind == "LeaderAndIsr":
+                lead = LeaderAndIsr(0, controller_epoch, 1, ids, {T0: known.assignment})
+                answer = await replicas.become_leader_or_follower(lead)
+            elif kind == "UpdateMetadata":
+                answer = await replicas.update_metadata(UpdateMetadata(0, controller_epoch, 1, ids, {}, live))
+            else:
+                answer = await replicas.stop_replicas(StopReplica(0, controller_epoch, 1, {}))
+            return answer.error
+
+        assert await tell(newest, epoch + 5) is ErrorCode.NONE
+        for kind in ("LeaderAndIsr", "UpdateMetadata", "StopReplica"):
+            assert await tell(kind, epoch + 4) is ErrorCode.STALE_CONTROLLER_EPOCH, kind
+            assert await tell(kind, epoch + 5) is ErrorCode.NONE, kind
+        assert broker.table.log("t", 0).is_leader
+
+    with_broker(test)
+
+
+def test_a_log_that_the_disk_does_not_open_is_a_storage_error_and_spoils_no_other(
+    with_broker: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        opened = broker.log_manager.get_or_create
+
+        def open_or_fail(topic_partition: TopicPartition, *more: Any) -> Any:
+            if topic_partition.partition == 1:
+                raise OSError(errno.EIO, "broken")
+            return opened(topic_partition, *more)
+
+        monkeypatch.setattr(broker.log_manager, "get_or_create", open_or_fail)
+        topic_id = random_uuid()
+        partitions = {
+            TopicPartition("u", number): LeaderAndIsrPartition(PartitionState(0, 0, (0,), 1), (0,), is_new=True)
+            for number in range(3)
+        }
+        request = LeaderAndIsr(0, broker.controller.epoch, 1, {"u": topic_id}, partitions)
+        answer = await broker.replicas.become_leader_or_follower(request)
+        assert answer.partition_errors == {TopicPartition("u", 1): ErrorCode.KAFKA_STORAGE_ERROR}
+        assert [broker.table.log("u", number) is not None for number in range(3)] == [True, False, True]
+        with pytest.raises(errors.KafkaStorageError):
+            await broker.replicas.list_offset(TopicPartition("u", 1), -1, isolation=UNCOMMITTED)
+        # It stays so: an attempt to lead it again finds no disk either.
+        monkeypatch.setattr(broker.log_manager, "get_or_create", opened)
+        answer = await broker.replicas.become_leader_or_follower(request)
+        assert answer.partition_errors == {TopicPartition("u", 1): ErrorCode.KAFKA_STORAGE_ERROR}
+
+    with_broker(test)
