@@ -1,36 +1,23 @@
-"""scripts/mutants.py: which bugs it makes, that it finds those that tests do not notice, and that it leaves nothing."""
+"""scripts/mutants.py: the bugs that it makes, that it prints those that tests do not notice, and leaves nothing."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
 
+import mutant_kinds
+import mutants
 import pytest
 
 ROOT = Path(__file__).parent.parent
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutants", ROOT / "scripts" / "mutants.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutants"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-mutants = load()
-
-
-def lines(made: list[mutants.Mutant], source: str) -> dict[str, set[str]]:
+def lines(made: list[mutant_kinds.Mutant], source: str) -> dict[str, set[str]]:
     """The line that each mutant makes, by kind."""
     found: dict[str, set[str]] = {}
     for each in made:
@@ -64,7 +51,7 @@ PYTHON = dedent(
 
 
 def test_the_bugs_of_a_module() -> None:
-    found = lines(mutants.python_mutants("m.py", PYTHON), PYTHON)
+    found = lines(mutant_kinds.python_mutants("m.py", PYTHON), PYTHON)
     assert found == {
         "off by one": {
             "LIMIT: int | None = 9",
@@ -88,7 +75,7 @@ def test_the_bugs_of_a_module() -> None:
         "constant": {"return Kind.TWO", "return Kind.ONE", "self.tell(a, False)"},
         "early return": {"return"},
     }
-    deleted = [each for each in mutants.python_mutants("m.py", PYTHON) if each.kind == "statement"]
+    deleted = [each for each in mutant_kinds.python_mutants("m.py", PYTHON) if each.kind == "statement"]
     gone = [PYTHON.encode()[each.start : each.end].decode() for each in deleted]
     assert gone == ["self.seen = a * 2", "self.items[a] += 1", "self.tell(a, True)"]
 
@@ -97,7 +84,7 @@ def test_every_bug_of_a_module_compiles_and_changes_it() -> None:
     for path in ("kafkapy/controller/events.py", "kafkapy/log/retention.py", "kafkapy/coordinator/timer.py"):
         source = (ROOT / path).read_text(encoding="utf-8")
         before = ast.dump(ast.parse(source))
-        made = mutants.python_mutants(path, source)
+        made = mutant_kinds.python_mutants(path, source)
         assert len(made) > 20
         for each in made:
             assert ast.dump(ast.parse(each.applied(source))) != before, each
@@ -128,7 +115,7 @@ KERNEL = dedent(
 
 
 def test_the_bugs_of_a_kernel() -> None:
-    assert lines(mutants.kernel_mutants("k.pyx", KERNEL), KERNEL) == {
+    assert lines(mutant_kinds.kernel_mutants("k.pyx", KERNEL), KERNEL) == {
         "comparison": {
             "if s.count <= <int64_t>n and not s.done:    # a < b",
             "if s.count > <int64_t>n and not s.done:    # a < b",
@@ -146,7 +133,7 @@ def test_every_kernel_has_bugs_and_only_in_code() -> None:
     for path in sorted((ROOT / "kafkapy" / "_speedups").rglob("*.pyx")):
         source = path.read_text(encoding="utf-8")
         data, lines = source.encode(), source.splitlines()
-        for each in mutants.kernel_mutants(str(path), source):
+        for each in mutant_kinds.kernel_mutants(str(path), source):
             assert not lines[each.line - 1].lstrip().startswith(("#", "cdef ", "cimport ", "from ")), each
             assert data[each.start : each.end].decode() != each.text, each
 
@@ -155,7 +142,7 @@ def test_every_kernel_has_bugs_and_only_in_code() -> None:
 
 
 def test_a_seed_names_the_same_bugs_each_at_another_place() -> None:
-    made = mutants.python_mutants("m.py", PYTHON)
+    made = mutant_kinds.python_mutants("m.py", PYTHON)
     chosen = mutants.choose(made, 8, 5)
     assert chosen == mutants.choose(list(reversed(made)), 8, 5)
     assert len({each.start for each in chosen}) == 8
@@ -269,7 +256,7 @@ def test_a_bug_that_never_ends_is_noticed_and_ended(project: Path) -> None:
     test = "from kafkapy import small\n\n\ndef test_it():\n    assert small.tested(3, 2)\n"
     (project / "tests" / "test_small.py").write_text(test)
     source = (project / "kafkapy" / "small.py").read_text()
-    (endless,) = [each for each in mutants.python_mutants("kafkapy/small.py", source) if "+=" in each.text]
+    (endless,) = [each for each in mutant_kinds.python_mutants("kafkapy/small.py", source) if "+=" in each.text]
     with mutants.Copy(project) as copy:
         assert copy.attempt(endless, AREA.tests, 5.0).said == "timed out"
         assert (copy.path / "kafkapy" / "small.py").read_text() == source
@@ -278,7 +265,7 @@ def test_a_bug_that_never_ends_is_noticed_and_ended(project: Path) -> None:
 def test_a_bug_is_not_hidden_by_a_compiled_module(project: Path) -> None:
     """Of the same size and in the same second as the module that was compiled before."""
     source = (project / "kafkapy" / "small.py").read_text()
-    bug = next(each for each in mutants.python_mutants("kafkapy/small.py", source) if each.text == ">")
+    bug = next(each for each in mutant_kinds.python_mutants("kafkapy/small.py", source) if each.text == ">")
     with mutants.Copy(project) as copy:
         for _ in range(3):
             assert copy.test(AREA.tests, 60.0)[0] == 0
