@@ -16,7 +16,7 @@ export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve test quick test-spark test-spark-tables lint asan tsan soak perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
+.PHONY: help build serve test quick test-spark test-spark-tables lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
@@ -29,6 +29,7 @@ help:
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
 	@echo 'tsan          network, log, purgatory, cleaner and move tests under ThreadSanitizer'
 	@echo 'soak          the tests that run for long (KAFKAPY_FUZZ_FRAMES=: how many spoiled requests)'
+	@echo 'mutants       small random bugs that the tests of AREA= do not notice (COUNT=20, SEED=, SINCE=commit)'
 	@echo 'perf          kafkapy beside Apache Kafka and the limit of the machine; docs/performance.md'
 	@echo 'perf-smoke    the same in under a minute, kafkapy and the limit only'
 	@echo 'perf-clients  our producer and consumer beside confluent-kafka, kafka-python and aiokafka'
@@ -121,6 +122,11 @@ tsan: build $(STAMPS)/test-venv
 soak: build $(STAMPS)/test-venv
 	@scripts/system-packages test
 	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
+
+# AREA=controller COUNT=20 SEED=1; SINCE=main for lines that have changed since then only. Works in a copy.
+mutants: build $(STAMPS)/test-venv
+	@$(BIN)/python scripts/mutants.py --area $(or $(AREA),none) \
+		$(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(SINCE),--since $(SINCE)) $(ARGS)
 
 # Side by side with Apache Kafka and the machine's own limit; writes docs/performance.md. ARGS="--work W1 --rounds 3" for less.
 perf: build $(STAMPS)/test-venv

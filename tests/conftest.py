@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 
 from hypothesis import HealthCheck, settings
 
@@ -14,3 +16,7 @@ settings.load_profile("untimed")
 def pytest_configure() -> None:
     """A shell that runs the tests in the background has them ignore Ctrl-C, and so would the programs they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Local time is not UTC, so that a time without zone that is read or written as the other one is noticed. Processes
+    # that tests start inherit it. TZ chooses another zone.
+    os.environ.setdefault("TZ", "TST-5:45")
+    time.tzset()

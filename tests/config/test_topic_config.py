@@ -155,3 +155,27 @@ def test_keys_that_kafka_4_has_no_more_are_shown_where_they_are_set() -> None:
 def test_only_the_keys_asked_for_are_described() -> None:
     entries = describe_topic(BrokerConfig({}), {}, ["retention.ms", "no.such.key"])
     assert [entry.name for entry in entries] == ["retention.ms"]
+
+
+@pytest.mark.parametrize("before", ["3", "7"])
+def test_a_bound_that_is_set_goes_over_the_deprecated_key(before: str) -> None:
+    """Whether it is the narrower one or the wider one."""
+    values = {"message.timestamp.difference.max.ms": "5", "message.timestamp.before.max.ms": before}
+    config = LogConfig.create(None, values)
+    assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (int(before), 5)
+    values = {"message.timestamp.difference.max.ms": "5", "message.timestamp.after.max.ms": before}
+    config = LogConfig.create(None, values)
+    assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (5, int(before))
+
+
+@pytest.mark.parametrize("before", ["3", "7"])
+def test_a_brokers_bound_that_is_set_goes_over_the_deprecated_key(before: str) -> None:
+    difference = {"log.message.timestamp.difference.max.ms": "5"}
+    broker = BrokerConfig({**difference, "log.message.timestamp.before.max.ms": before})
+    assert (broker.log_message_timestamp_before_max_ms, broker.log_message_timestamp_after_max_ms) == (int(before), 5)
+    topic = LogConfig.create(broker)
+    assert (topic.timestamp_before_max_ms, topic.timestamp_after_max_ms) == (int(before), 5)
+    broker = BrokerConfig({**difference, "log.message.timestamp.after.max.ms": before})
+    assert (broker.log_message_timestamp_before_max_ms, broker.log_message_timestamp_after_max_ms) == (5, int(before))
+    topic = LogConfig.create(broker, {"message.timestamp.before.max.ms": "9"})
+    assert (topic.timestamp_before_max_ms, topic.timestamp_after_max_ms) == (9, int(before))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
@@ -105,14 +106,12 @@ class Cluster:
     async def add_broker(self, broker_id: int, rack: str | None = None) -> None:
         registration = BrokerRegistration(broker_id, (Endpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id),), rack)
         await self.controller.store.register_broker(registration)
-        while broker_id not in self.controller.context.live_brokers:
-            await asyncio.sleep(0.001)
+        await until(lambda: broker_id in self.controller.context.live_brokers, f"broker {broker_id} is alive")
         await self.idle()
 
     async def remove_broker(self, broker_id: int) -> None:
         await self.store.delete(f"/brokers/ids/{broker_id}")
-        while broker_id in self.controller.context.live_brokers:
-            await asyncio.sleep(0.001)
+        await until(lambda: broker_id not in self.controller.context.live_brokers, f"broker {broker_id} is gone")
         await self.idle()
 
     async def idle(self) -> None:

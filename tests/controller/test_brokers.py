@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import until, until_not
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
@@ -97,8 +98,7 @@ def test_an_unclean_leader_is_elected_only_where_allowed(with_cluster: Runner, a
         assert state.isr == (0,)
         cluster.brokers[0].failing.add(T0)
         await cluster.store.create(LOG_DIR_EVENT_PREFIX, encode_log_dir_event(0), sequential=True)
-        while await cluster.store.children("/log_dir_event_notification"):
-            await asyncio.sleep(0.002)
+        await until_not(lambda: cluster.store.children("/log_dir_event_notification"), "the event is taken")
         await cluster.idle()
         assert leader(cluster)[0] == (1 if allowed else -1)
         if not allowed:
@@ -115,8 +115,7 @@ def test_a_failed_log_directory_takes_only_its_partitions_offline(with_cluster: 
         broken = TopicPartition("t", 1)
         cluster.brokers[0].failing.add(broken)
         await cluster.store.create(LOG_DIR_EVENT_PREFIX, encode_log_dir_event(0), sequential=True)
-        while await cluster.store.children("/log_dir_event_notification"):
-            await asyncio.sleep(0.002)
+        await until_not(lambda: cluster.store.children("/log_dir_event_notification"), "the event is taken")
         await cluster.idle()
         leaders = [leader(cluster, TopicPartition("t", n))[0] for n in range(3)]
         assert leaders == [0, -1, 0]
@@ -138,8 +137,7 @@ def test_a_topic_on_a_dead_broker_is_deleted_when_it_comes_back(with_cluster: Ru
         assert not cluster.cache.contains("t")
         assert T0 in cluster.brokers[1].logs
         await cluster.add_broker(1)
-        while await cluster.store.children("/brokers/topics"):
-            await asyncio.sleep(0.002)
+        await until_not(lambda: cluster.store.children("/brokers/topics"), "the topic is gone")
         assert not cluster.brokers[1].logs
         assert not cluster.brokers[0].logs
 
@@ -194,8 +192,7 @@ def test_a_controller_that_was_replaced_stops_at_its_next_write_and_stands_again
             await TopicAdmin(controller).create_topics([NewTopic("t", 1, 1)])
         assert not cluster.cache.contains("t")
         await cluster.store.delete("/controller")
-        while not controller.is_active:
-            await asyncio.sleep(0.002)
+        await until(lambda: controller.is_active, "it is the controller again")
         assert controller.epoch == epoch + 2
         await TopicAdmin(controller).create_topics([NewTopic("t", 1, 1)])
         assert set(cluster.cache.topics()) == {"before", "t"}

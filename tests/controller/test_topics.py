@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import until, until_not
 
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.controller.topic_admin import TopicAdmin
@@ -157,8 +158,7 @@ def test_deletion_can_be_disabled(with_cluster: Runner) -> None:
         assert code((await cluster.topic_admin.delete_topics(["t"]))["t"]) is ErrorCode.TOPIC_DELETION_DISABLED
         # A mark that a tool puts there itself is taken away again.
         await cluster.store.create(delete_topic_path("t"))
-        while await cluster.store.children("/admin/delete_topics"):
-            await asyncio.sleep(0.002)
+        await until_not(lambda: cluster.store.children("/admin/delete_topics"), "the mark is gone")
         assert cluster.cache.contains("t")
 
     with_cluster(test, delete_topic_enable="false")
@@ -225,12 +225,10 @@ def test_partitions_that_cannot_be_added(
 def test_a_topic_written_by_a_tool_is_brought_to_life(with_cluster: Runner) -> None:
     async def test(cluster: Any) -> None:
         await cluster.store.create(topic_path("tool"), b'{"version":1,"partitions":{"0":[0],"1":[0]}}')
-        while not cluster.cache.contains(TopicPartition("tool", 1)):
-            await asyncio.sleep(0.002)
+        await until(lambda: cluster.cache.contains(TopicPartition("tool", 1)), "clients see the topic")
         assert cluster.cache.topic("tool").topic_id != ZERO_UUID
         await cluster.store.create(delete_topic_path("tool"))
-        while await cluster.store.exists(topic_path("tool")):
-            await asyncio.sleep(0.002)
+        await until_not(lambda: cluster.store.exists(topic_path("tool")), "the topic is gone")
         assert not cluster.cache.contains("tool")
 
     with_cluster(test)
@@ -272,5 +270,47 @@ def test_requests_that_time_out_leave_nothing_behind(with_cluster: Runner) -> No
         await cluster.idle()
         assert len(asyncio.all_tasks()) == tasks
         assert not any(cluster.controller.current._deletion_waiters.values())
+
+    with_cluster(test)
+
+
+def test_the_topics_of_a_request_share_its_number_of_partitions(with_cluster: Runner) -> None:
+    async def test(cluster: Any) -> None:
+        topics = [
+            NewTopic("first", 6000, 1),
+            NewTopic("bad name", 4000, 1),  # what is refused takes nothing
+            NewTopic("too many", 4001, 1),
+            NewTopic("assigned", assignments={number: [0] for number in range(4001)}),
+            NewTopic("rest", 4000, 1),
+            NewTopic("one more", 1, 1),
+        ]
+        results = await cluster.topic_admin.create_topics(topics, validate_only=True)
+        assert {name: code(outcome) for name, outcome in results.items()} == {
+            "first": ErrorCode.NONE,
+            "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "too many": ErrorCode.POLICY_VIOLATION,
+            "assigned": ErrorCode.POLICY_VIOLATION,
+            "rest": ErrorCode.NONE,
+            "one more": ErrorCode.POLICY_VIOLATION,
+        }
+        # The next request has a number of its own.
+        assert code((await cluster.topic_admin.create_topics(topics[-1:], True))["one more"]) is not (
+            ErrorCode.POLICY_VIOLATION
+        )
+
+    with_cluster(test)
+
+
+def test_the_partitions_added_by_a_request_share_its_number(with_cluster: Runner) -> None:
+    async def test(cluster: Any) -> None:
+        await cluster.topic_admin.create_topics([NewTopic(name, 1, 1) for name in "abcd"])
+        requests = [NewPartitions("a", 6001), NewPartitions("b", 4002), NewPartitions("c", 4001), NewPartitions("d", 2)]
+        results = await cluster.topic_admin.create_partitions(requests, validate_only=True)
+        assert {name: code(outcome) for name, outcome in results.items()} == {
+            "a": ErrorCode.NONE,
+            "b": ErrorCode.POLICY_VIOLATION,
+            "c": ErrorCode.NONE,
+            "d": ErrorCode.POLICY_VIOLATION,
+        }
 
     with_cluster(test)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from interop import clients
+from interop.client_defects import defect_of
 from interop.members import Member
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars, java
 
@@ -32,9 +33,8 @@ _OPTION_RENAMED = re.compile(r"^(?:Warning: |Option )--\S+ (?:is|has been) depre
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test that fails is run once more, and pytest's summary names it: the foreign clients have races of their own,
-    such as librdkafka #5456 (send_offsets_to_transaction does not return) and kafka-python's poll (see members.py)."""
-    if Path(__file__).parent in item.path.parents:
+    """A test that is listed with a defect of its client is run once more when it fails; pytest's summary names it."""
+    if Path(__file__).parent in item.path.parents and defect_of(item.name) is not None:
         item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -73,6 +73,37 @@ def test_logs_come_back_after_a_clean_stop(manage: Any, batch: Any) -> None:
     manager.shutdown()
 
 
+@pytest.mark.parametrize(
+    ("lost", "expected"),
+    [
+        ("replication-offset-checkpoint", (3, 10, 3, 3, 10)),
+        ("log-start-offset-checkpoint", (0, 10, 10, 10, 10)),
+        ("recovery-point-offset-checkpoint", (3, 10, 10, 10, 3)),
+    ],
+)
+@pytest.mark.parametrize("how", ["no file", "no line"])
+def test_a_log_that_a_checkpoint_does_not_name_begins_at_nothing(
+    manage: Any, batch: Any, lost: str, expected: tuple[int, ...], how: str
+) -> None:
+    """Not at what another log has, and not at one record: offsets() has start, end, high watermark, last stable offset
+    and recovery point."""
+    manager = manage(dirs=1)
+    log = manager.get_or_create(ORDERS)
+    log.become_leader(1, 0, [1])
+    for _ in range(5):
+        log.append_as_leader(batch(2), api_version=9)
+    log.delete_records(3)
+    path = manager.dir_of(ORDERS) / lost
+    manager.shutdown()
+    if how == "no file":
+        path.unlink()
+    else:
+        path.write_text("0\n1\nothers 0 7\n")
+    manager = manage(dirs=1)
+    assert manager.get(ORDERS).offsets() == expected
+    manager.shutdown()
+
+
 def test_a_second_broker_on_the_directory_is_refused(manage: Any) -> None:
     manager = manage()
     other = manage(load=False)

@@ -94,3 +94,20 @@ def test_deleted_files_wait_for_the_delay(logs: Any, batch: Any) -> None:
     assert not (logs.directory / f"{0:020d}.log").exists()
     later[0][0]()
     assert [path for path in logs.directory.glob("*.deleted") if "next-segment" not in path.name] == []
+
+
+def test_segments_whose_records_have_no_timestamps_go_by_their_files_age(logs: Any, batch: Any) -> None:
+    """Kafka's LogSegment.largestTimestamp: then it is the file's time that counts, and that is now."""
+    log = fill(logs, batch, timestamps=[-1, -1], retention_ms=1000)
+    created = [created_ms for _, _, _, created_ms, _ in log.segments()]
+    assert all(timestamp == -1 for _, _, timestamp, _, _ in log.segments())
+    assert apply_retention(log, min(created) + 1000) == 0
+    assert bases(log) == [0, 1, 2]
+    assert apply_retention(log, max(created) + 1001) == 2
+    assert bases(log) == [2]
+
+
+def test_a_timestamp_of_zero_is_one(logs: Any, batch: Any) -> None:
+    log = fill(logs, batch, timestamps=[0, 0], retention_ms=1000)
+    assert apply_retention(log, 1000) == 0
+    assert apply_retention(log, 1001) == 2

@@ -18,7 +18,7 @@ from log.conftest import make_batch
 from log.file_faults import build
 
 from kafkapy._speedups.log import open_files
-from kafkapy.errors import KafkaError
+from kafkapy.errors import KafkaError, KafkaStorageError
 
 HERE = Path(__file__).parent
 
@@ -120,3 +120,23 @@ def test_a_file_that_is_read_stays_open_whatever_the_limit(
     assert not wrong
     assert min(rounds) > 0
     assert not any(log.offline_errno for log in logs)
+
+
+def test_a_file_that_cannot_be_opened_for_a_moment_is_no_failed_disk(
+    tmp_path: Path, open_logs: Callable[[Path], Any], limited: Callable[[int, int], None]
+) -> None:
+    """Only EIO takes a log offline: what is refused for another reason is there again when that is over."""
+    log = open_logs(tmp_path).open(segment_bytes=200)
+    limited(open_files.open_count() + 4, 2)
+    for number in range(50):
+        log.append_as_leader(make_batch(value=b"%03d" % number * 20))
+    first = min(tmp_path.rglob("*.log"))
+    away = first.rename(first.with_suffix(".away"))
+    with pytest.raises(KafkaStorageError):
+        log.read(0, 1 << 16, isolation=2)
+    assert log.offline_errno == 0
+    assert b"049" * 20 in log.read(49, 1 << 16, isolation=2)[0]
+    log.append_as_leader(make_batch(value=b"more"))
+    away.rename(first)
+    assert b"000" * 20 in log.read(0, 1 << 16, isolation=2)[0]
+    log.close()

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 
 import pytest
+from waiting import until
 
 from kafkapy.broker.identity import broker_id, cluster_id
 from kafkapy.config.broker import BrokerConfig
@@ -71,8 +72,7 @@ def test_the_second_broker_takes_over_topics_and_leaders(zookeeper: str) -> None
         assert first.controller.is_active
         assert not second.controller.is_active
         assert second.controller.active_controller_id == 0
-        while len(second.cache.snapshot.brokers) != 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(second.cache.snapshot.brokers) == 2, "both brokers are known")
         wanted = [NewTopic("both", 20, 2), NewTopic("gone", 1, 1)]
         assert all(isinstance(each, CreatedTopic) for each in (await first.topic_admin.create_topics(wanted)).values())
         assert await first.topic_admin.delete_topics(["gone"]) == {"gone": None}
@@ -80,11 +80,13 @@ def test_the_second_broker_takes_over_topics_and_leaders(zookeeper: str) -> None
         # The first one's session ends as it does when the process dies.
         await first.controller.stop()
         await first.store.close()
-        while not second.controller.is_active or 0 in second.cache.snapshot.brokers:
-            await asyncio.sleep(0.01)
+        await until(lambda: second.controller.is_active, "the second broker is the controller")
+        await until(lambda: 0 not in second.cache.snapshot.brokers, "the first broker is gone")
         assert second.controller.epoch == epoch + 1
-        while {p.leader for p in second.cache.topics()["both"].partitions.values()} != {1}:
-            await asyncio.sleep(0.01)
+        await until(
+            lambda: {p.leader for p in second.cache.topics()["both"].partitions.values()} == {1},
+            "the second broker leads everything",
+        )
         assert set(second.cache.topics()) == {"both"}
         await second.controller.stop()
         await second.store.close()

@@ -7,17 +7,26 @@ import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import until, until_not
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
 from kafkapy.errors import ErrorCode
 from kafkapy.log.future_logs import Progress
-from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition, StopReplica, StopReplicaPartition
+from kafkapy.metadata.broker_requests import (
+    LeaderAndIsr,
+    LeaderAndIsrPartition,
+    StopReplica,
+    StopReplicaPartition,
+    UpdateMetadata,
+)
 from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState
 from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.replica.offset_lookup import lookup
 from kafkapy.types import IsolationLevel, ListOffsetsTimestamp, TopicPartition, random_uuid
 
 Runner = Callable[..., None]
@@ -110,8 +119,7 @@ def test_missing_log_directories_are_made_and_half_deleted_topics_finished_at_th
         (tmp_path / "logs" / "t-1").rmdir()
         again = make_broker()
         await again.start()
-        while again.controller.context.topics_to_delete:
-            await asyncio.sleep(0.002)
+        await until_not(lambda: again.controller.context.topics_to_delete, "the topic is deleted")
         assert sorted(again.table.hosted()) == [("t", 0), ("t", 1)]
         assert sorted(path.name for path in (tmp_path / "logs").iterdir() if path.is_dir()) == ["t-0", "t-1"]
         assert not again.cache.contains("doomed")
@@ -295,8 +303,10 @@ def test_a_failed_log_directory_takes_its_partitions_with_it_and_no_others(
         await broker.start()
         await create(broker, partitions=4)
         broker.log_manager.table.fail_dir(dirs[0], OSError(errno.EIO, "broken"))
-        while sum(p.leader == -1 for p in broker.cache.topic("t").partitions.values()) != 2:
-            await asyncio.sleep(0.002)
+        await until(
+            lambda: sum(p.leader == -1 for p in broker.cache.topic("t").partitions.values()) == 2,
+            "the partitions of one directory have no leader",
+        )
         for number in range(4):
             partition = TopicPartition("t", number)
             on_failed = broker.log_manager.dir_of(partition) == dirs[0]
@@ -361,8 +371,7 @@ def test_a_log_that_may_be_on_a_directory_that_cannot_be_used_is_not_made_again_
         dirs[0].parent.write_bytes(b"nothing can be made in here")
         again = make_broker(log_dirs=",".join(map(str, dirs)))
         await again.start()
-        while again.cache.partition("t", lost).leader != -1:
-            await asyncio.sleep(0.002)
+        await until(lambda: again.cache.partition("t", lost).leader == -1, "the lost partition has no leader")
         assert again.cache.partition("t", 1 - lost).leader == 0
         assert again.table.log("t", lost) is None
         await again.stop()
@@ -389,5 +398,76 @@ def test_a_thousand_partitions_are_opened_off_the_loop(with_broker: Runner) -> N
         assert len(broker.table.hosted()) == 1000
         # The loop ran all the while.
         assert len(pauses) > 20
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"), [([], -1), ([(3, 6)], -1), ([(3, 5)], 3), ([(0, 0), (3, 5)], 0), ([(2, 4), (3, 9)], 2)]
+)
+def test_the_earliest_offset_has_the_leader_epoch_that_covers_it(epochs: list[tuple[int, int]], expected: int) -> None:
+    log: Any = SimpleNamespace(
+        leader_epochs=lambda: epochs, log_start_offset=5, high_watermark=9, offsets=lambda: (5, 9, 9, 9, 0)
+    )
+    for timestamp in (ListOffsetsTimestamp.EARLIEST, ListOffsetsTimestamp.EARLIEST_LOCAL):
+        assert lookup(log, timestamp, UNCOMMITTED) == (-1, 5, expected)
+
+
+@pytest.mark.parametrize("newest", ["LeaderAndIsr", "UpdateMetadata", "StopReplica"])
+def test_after_any_word_of_a_newer_controller_the_older_one_is_not_obeyed(with_broker: Runner, newest: str) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        replicas, epoch = broker.replicas, broker.controller.epoch
+        known = replicas.partitions[T0]
+        live = dict(broker.controller.context.live_brokers)
+
+        async def tell(kind: str, controller_epoch: int) -> ErrorCode:
+            ids = {"t": known.topic_id}
+            if kind == "LeaderAndIsr":
+                lead = LeaderAndIsr(0, controller_epoch, 1, ids, {T0: known.assignment})
+                answer = await replicas.become_leader_or_follower(lead)
+            elif kind == "UpdateMetadata":
+                answer = await replicas.update_metadata(UpdateMetadata(0, controller_epoch, 1, ids, {}, live))
+            else:
+                answer = await replicas.stop_replicas(StopReplica(0, controller_epoch, 1, {}))
+            return answer.error
+
+        assert await tell(newest, epoch + 5) is ErrorCode.NONE
+        for kind in ("LeaderAndIsr", "UpdateMetadata", "StopReplica"):
+            assert await tell(kind, epoch + 4) is ErrorCode.STALE_CONTROLLER_EPOCH, kind
+            assert await tell(kind, epoch + 5) is ErrorCode.NONE, kind
+        assert broker.table.log("t", 0).is_leader
+
+    with_broker(test)
+
+
+def test_a_log_that_the_disk_does_not_open_is_a_storage_error_and_spoils_no_other(
+    with_broker: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        opened = broker.log_manager.get_or_create
+
+        def open_or_fail(topic_partition: TopicPartition, *more: Any) -> Any:
+            if topic_partition.partition == 1:
+                raise OSError(errno.EIO, "broken")
+            return opened(topic_partition, *more)
+
+        monkeypatch.setattr(broker.log_manager, "get_or_create", open_or_fail)
+        topic_id = random_uuid()
+        partitions = {
+            TopicPartition("u", number): LeaderAndIsrPartition(PartitionState(0, 0, (0,), 1), (0,), is_new=True)
+            for number in range(3)
+        }
+        request = LeaderAndIsr(0, broker.controller.epoch, 1, {"u": topic_id}, partitions)
+        answer = await broker.replicas.become_leader_or_follower(request)
+        assert answer.partition_errors == {TopicPartition("u", 1): ErrorCode.KAFKA_STORAGE_ERROR}
+        assert [broker.table.log("u", number) is not None for number in range(3)] == [True, False, True]
+        with pytest.raises(errors.KafkaStorageError):
+            await broker.replicas.list_offset(TopicPartition("u", 1), -1, isolation=UNCOMMITTED)
+        # It stays so: an attempt to lead it again finds no disk either.
+        monkeypatch.setattr(broker.log_manager, "get_or_create", opened)
+        answer = await broker.replicas.become_leader_or_follower(request)
+        assert answer.partition_errors == {TopicPartition("u", 1): ErrorCode.KAFKA_STORAGE_ERROR}
 
     with_broker(test)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -221,3 +222,17 @@ def test_transactions_are_listed_described_and_ended(
     for arguments in (("abort", topic, "0"), ("abort", topic, "0", "--producer-id", "4")):
         assert kafkapy.failure("transactions", *arguments, code=2).startswith("Give ")
     assert kafkapy.failure("transactions", "find-hanging", "--partition", "1", code=2) == "--partition needs --topic."
+
+
+@pytest.mark.parametrize("zone", ["UTC", "XYZ-5:45", "ABC+3:30"])
+def test_a_time_without_zone_is_utc_wherever_the_command_runs(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        try:
+            assert parse_datetime("2024-05-01T12:00:00") == parse_datetime("2024-05-01T12:00:00Z") == 1_714_564_800_000
+            assert parse_datetime("2024-05-01T12:00:00+05:45") == 1_714_564_800_000 - 20_700_000
+            assert parse_datetime("2024-05-01") == 1_714_521_600_000
+        finally:
+            patch.undo()
+            time.tzset()

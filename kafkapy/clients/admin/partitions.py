@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from kafkapy.clients.admin.results import ElectLeadersResult, PartitionElection, TopicElection
-from kafkapy.clients.admin.routing import raise_first
+from kafkapy.clients.admin.routing import Deadline, raise_first
 from kafkapy.clients.admin.shapes import (
     as_dict,
     by_topic,
@@ -119,7 +119,7 @@ class PartitionAdmin(TopicAdmin):
         """
         kind = member_of(ElectionType, election_type)
         deadline = self.deadline(timeout_ms)
-        wanted = None if topic_partitions is None else await self._numbers(topic_partitions)
+        wanted = None if topic_partitions is None else await self._numbers(topic_partitions, deadline)
 
         def build(version: int) -> ElectLeadersRequest:
             topics = None
@@ -231,15 +231,17 @@ class PartitionAdmin(TopicAdmin):
             for each in topic.partitions
         }
 
-    async def _numbers(self, topics: Mapping[str, Iterable[int]] | Iterable[str]) -> dict[str, list[int]]:
+    async def _numbers(
+        self, topics: Mapping[str, Iterable[int]] | Iterable[str], deadline: Deadline
+    ) -> dict[str, list[int]]:
         """Partition numbers by topic; all numbers if only topics are given."""
         if isinstance(topics, Mapping):
             return {name: list(numbers) for name, numbers in topics.items()}
         numbers = {}
-        for topic in await self.describe_topics(topics):
-            if topic["error_code"]:
-                raise error_for(topic["error_code"], f"Topic {topic['name']}: {error_for(topic['error_code'])}")
-            numbers[topic["name"]] = [each["partition_index"] for each in topic["partitions"]]
+        for name, topic in (await self.topic_metadata(list(topics), deadline)).items():
+            if topic.error_code:
+                raise error_for(topic.error_code, f"Topic {name}: {error_for(topic.error_code)}")
+            numbers[name] = sorted(each.partition_index for each in topic.partitions)
         return numbers
 
 

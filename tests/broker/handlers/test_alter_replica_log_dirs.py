@@ -106,6 +106,49 @@ def test_a_slow_move_is_seen_as_a_future_replica_and_can_be_cancelled(
     wait_for_move(admin, "t", other)
 
 
+def test_a_move_that_is_asked_for_again_goes_on(server: KafkaServer, admin: Any) -> None:
+    """It is not begun anew: what was copied stays, however often a client asks."""
+    admin.create_topic("t", 1)
+    for _ in range(20):
+        admin.produce("t", [(1, b"x" * 10_000)])
+    ((home, _, _),) = replicas(admin, "t")
+    other = next(path for path in server.config.log_dirs if path != home)
+    futures = server.context.log_manager.futures
+    futures.pace.bytes_per_second = 1.0
+    assert alter(admin, {other: [("t", 0)]}) == {("t", 0): ErrorCode.NONE}
+    future = futures.get(TopicPartition("t", 0))
+    assert future is not None
+    for _ in range(3):
+        assert alter(admin, {other: [("t", 0)]}) == {("t", 0): ErrorCode.NONE}
+        assert futures.get(TopicPartition("t", 0)) is future
+    assert [path.name.rpartition("-")[2] for path in Path(other).glob("t-0.*")] == ["future"]
+    futures.pace.bytes_per_second = 1e12
+    wait_for_move(admin, "t", other)
+    # Where it is now, it stays.
+    assert alter(admin, {other: [("t", 0)]}) == {("t", 0): ErrorCode.NONE}
+    assert set(replicas(admin, "t")) == {(other, 0, False)}
+    assert server.context.log_manager.get(TopicPartition("t", 0)).log_end_offset == 20
+
+
+def test_a_move_goes_on_after_a_restart(
+    tmp_path: Path, make_config: Callable[..., Any], connect: Callable[..., Any]
+) -> None:
+    config = make_config(tmp_path, log_dirs=",".join(str(tmp_path / name) for name in ("one", "two")))
+    with KafkaServer(config) as server:
+        admin = connect(server)
+        admin.create_topic("t", 1)
+        admin.produce("t", [(1, b"x" * 100_000)])
+        ((home, _, _),) = replicas(admin, "t")
+        other = next(path for path in server.config.log_dirs if path != home)
+        server.context.log_manager.futures.pace.bytes_per_second = 1.0
+        assert alter(admin, {other: [("t", 0)]}) == {("t", 0): ErrorCode.NONE}
+        assert set(replicas(admin, "t")) == {(home, 0, False), (other, 0, True)}
+    with KafkaServer(config) as server:
+        admin = connect(server)
+        wait_for_move(admin, "t", other)
+        assert server.context.log_manager.get(TopicPartition("t", 0)).log_end_offset == 1
+
+
 def test_what_cannot_be_moved_is_said(server: KafkaServer, admin: Any) -> None:
     admin.create_topic("t", 1)
     admin.create_topic("n" * 230, 1)

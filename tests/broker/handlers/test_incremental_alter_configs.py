@@ -199,3 +199,16 @@ def test_thread_counts_change_at_most_by_half_or_to_double(client: Any, broker: 
         assert alter(client, BROKER, "", (key, SET, str(2 * current))).error_code == ErrorCode.NONE
     finally:
         assert alter(client, BROKER, "", (key, DELETE, None)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_cleaner_threads_change_in_steps_only(client: Any, name: str, validate_only: bool) -> None:
+    """Of this broker, and of all brokers (""); what is refused is not stored."""
+    result = alter(client, BROKER, name, ("log.cleaner.threads", SET, "7"), validate_only=validate_only)
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert "log.cleaner.threads" in result.error_message
+    assert "1 to 2" in result.error_message
+    assert entry(client, BROKER, "1", "log.cleaner.threads").value == "1"
+    result = alter(client, BROKER, name, ("log.cleaner.threads", SET, "2"), validate_only=True)
+    assert result.error_code == ErrorCode.NONE, result.error_message

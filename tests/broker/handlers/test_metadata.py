@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from kafkapy.broker.handlers import metadata
 from kafkapy.errors import ErrorCode
+from kafkapy.metadata.broker_requests import UpdateMetadata, UpdateMetadataPartition
+from kafkapy.metadata.cache import MetadataCache
+from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
+from kafkapy.types import Endpoint, TopicPartition
 
 
 def create(client: Any, name: str, partitions: int = 1) -> UUID:
@@ -114,3 +122,49 @@ def test_what_may_be_done_is_said_of_missing_topics_too(client: Any, topic_name:
     (there,) = client(request, 12).topics
     assert (missing.error_code, there.error_code) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE)
     assert missing.topic_authorized_operations == there.topic_authorized_operations
+
+
+def shared_by_two_brokers() -> MetadataCache:
+    """Broker 1 has both listeners, broker 2, which leads, the inner one only."""
+
+    async def fill() -> MetadataCache:
+        cache = MetadataCache("cluster")
+        brokers = {
+            1: BrokerRegistration(1, (Endpoint("OUTER", "h1", 1), Endpoint("INNER", "h1", 2))),
+            2: BrokerRegistration(2, (Endpoint("INNER", "h2", 2),)),
+        }
+        state = UpdateMetadataPartition(PartitionState(2, 4, (2, 1), 1), (2, 1), ())
+        cache.update(UpdateMetadata(1, 1, 5, {"t": uuid4()}, {TopicPartition("t", 0): state}, brokers))
+        return cache
+
+    return asyncio.run(fill())
+
+
+@pytest.mark.parametrize("order", list(permutations(["INNER", "OUTER", "NOWHERE"])))
+@pytest.mark.parametrize("version", [0, 5, 6, 13])
+def test_clients_of_each_listener_are_told_of_the_leaders_that_they_can_reach(
+    order: tuple[str, ...], version: int
+) -> None:
+    """Whichever of them asked before: answers are kept from one request to the next."""
+    cache = shared_by_two_brokers()
+    topic = cache.topic("t")
+    assert topic is not None
+    unreachable = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    expected = {"INNER": (ErrorCode.NONE, 2), "OUTER": (unreachable, -1), "NOWHERE": (unreachable, -1)}
+    for listener in (*order, *order):
+        context = SimpleNamespace(api_version=version, listener_name=listener)
+        (seen,) = metadata._found(context, cache.snapshot, topic).partitions
+        assert (seen.error_code, seen.leader_id) == expected[listener]
+        replicas = {"INNER": [2, 1], "OUTER": [1], "NOWHERE": []}[listener] if version == 0 else [2, 1]
+        assert seen.replica_nodes == replicas
+
+
+def test_versions_do_not_share_what_they_tell_otherwise() -> None:
+    cache = shared_by_two_brokers()
+    topic = cache.topic("t")
+    assert topic is not None
+    for version in (13, 5, 0, 13, 0, 5):
+        context = SimpleNamespace(api_version=version, listener_name="OUTER")
+        (seen,) = metadata._found(context, cache.snapshot, topic).partitions
+        code = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+        assert (seen.error_code, seen.replica_nodes) == (code, [1] if version == 0 else [2, 1])

@@ -9,6 +9,7 @@ import pytest
 
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest
+from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
 from kafkapy.types import ResourceType
 
 
@@ -96,3 +97,30 @@ def test_the_group_must_be_readable(group_client: Any, group_name: str, topic: s
     group_client.coordinate(group_name)
     deny((ResourceType.GROUP, group_name))
     assert group_client.commit(group_name, topic, {0: 1}) == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize("commit_version", range(6, 10))
+@pytest.mark.parametrize("fetch_version", range(5, 10))
+def test_the_leader_epoch_of_a_committed_offset_comes_back(
+    group_client: Any, group_name: str, topic: str, commit_version: int, fetch_version: int
+) -> None:
+    """Without it a consumer does not find out that its records were lost (KIP-320)."""
+    group_client.coordinate(group_name)
+    partition = OffsetCommitRequest.Topic.Partition
+    parts = [
+        partition(partition_index=0, committed_offset=5, committed_leader_epoch=3, committed_metadata="note"),
+        partition(partition_index=1, committed_offset=6, committed_metadata=""),
+    ]
+    request = OffsetCommitRequest(group_id=group_name, topics=[OffsetCommitRequest.Topic(name=topic, partitions=parts)])
+    answer = group_client(request, commit_version)
+    assert [each.error_code for each in answer.topics[0].partitions] == [0, 0]
+    if fetch_version >= 8:
+        group = OffsetFetchRequest.Group(
+            group_id=group_name, topics=[OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=[0, 1])]
+        )
+        found = group_client(OffsetFetchRequest(groups=[group]), fetch_version).groups[0].topics[0].partitions
+    else:
+        named = [OffsetFetchRequest.Topic(name=topic, partition_indexes=[0, 1])]
+        found = group_client(OffsetFetchRequest(group_id=group_name, topics=named), fetch_version).topics[0].partitions
+    rows = [(each.committed_offset, each.committed_leader_epoch, each.metadata) for each in found]
+    assert sorted(rows) == [(5, 3, "note"), (6, -1, "")]

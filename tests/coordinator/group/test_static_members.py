@@ -135,3 +135,31 @@ def test_an_administrator_removes_a_member_by_its_instance(bench: Bench) -> None
     assert bench.leave(instances=("two", "three")) == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     assert bench.heartbeat(ids["one"], generation, instance="one") == ErrorCode.REBALANCE_IN_PROGRESS
     assert set(bench.classic().static_members) == {"one"}
+
+
+def test_a_leader_that_is_absent_gives_the_lead_to_one_that_has_joined(bench: Bench) -> None:
+    ids, generation = stable(bench, "one", "two", session_ms=60_000)
+    newcomer, joined = bench.join_new(session_ms=60_000)
+    second = bench.join(ids["two"], instance="two", session_ms=60_000)
+    bench.clock.advance(bench.rebalance_ms + 1)
+    answers = {ids["two"]: second.result(), newcomer: joined.result()}
+    assert {answer.generation_id for answer in answers.values()} == {generation + 1}
+    (leader,) = {answer.leader for answer in answers.values()}
+    assert leader in answers, "who is absent cannot assign anything"
+    members = {name: {each.member_id for each in answer.members} for name, answer in answers.items()}
+    assert members.pop(leader) == {*ids.values(), newcomer}
+    assert list(members.values()) == [set()]
+
+
+def test_a_member_that_restarts_before_its_sync_still_owes_it(bench: Bench) -> None:
+    joins = [bench.join(instance=each) for each in ("one", "two")]
+    for _ in range(3):
+        bench.clock.advance(bench.delay_ms)
+    first, second = (each.result() for each in joins)
+    bench.sync(first.member_id, first.generation_id, {first.member_id: b"1", second.member_id: b"2"}, instance="one")
+    assert bench.classic().state is ClassicGroupState.STABLE
+    back = bench.join(instance="two").result()
+    assert (back.error_code, back.generation_id) == (0, first.generation_id)
+    assert bench.classic().pending_sync == {back.member_id}
+    assert bench.sync(back.member_id, back.generation_id, instance="two").result().assignment == b"2"
+    assert bench.classic().pending_sync == set()

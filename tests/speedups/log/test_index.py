@@ -133,3 +133,24 @@ def test_a_time_index_with_any_bit_flipped_never_loses_a_record(root: Path) -> N
     check(log)
     stop(log)
     assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("offset", range(1, COUNT + 1))
+def test_a_truncation_leaves_no_entry_of_what_is_gone(tmp_path: Path, offset: int) -> None:
+    fill(tmp_path, 20)
+    log = open_log(tmp_path)
+    log.truncate_to(offset)
+    stop(log)
+    size = len((tmp_path / "t-0" / f"{0:020d}.log").read_bytes()) // offset
+    index = (tmp_path / "t-0" / f"{0:020d}.index").read_bytes()
+    assert list(struct.iter_unpack(">ii", index)) == [(n, n * size) for n in range(1, offset)]
+    times = (tmp_path / "t-0" / f"{0:020d}.timeindex").read_bytes()
+    # A closed segment's time index is never empty.
+    assert list(struct.iter_unpack(">qi", times)) == ([(NOW + n, n) for n in range(1, offset)] or [(NOW, 0)])
+    log = open_log(tmp_path)
+    builder = RecordBatchBuilder()
+    builder.append(NOW + 3 * COUNT, b"k", b"v")
+    log.append_as_leader(builder.build(CompressionType.NONE), api_version=9)
+    found = log.find_timestamp(NOW + offset)
+    assert found is not None
+    assert struct.unpack_from(">q", found)[0] == offset

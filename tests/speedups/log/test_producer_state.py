@@ -35,9 +35,10 @@ def batch(sequence: int, *, epoch: int = 0, count: int = 1, timestamp: int = NOW
 
 @pytest.fixture
 def make(tmp_path: Path) -> Any:
-    def open_log(*, clean: bool = True) -> PartitionLog:
+    def open_log(*, clean: bool = True, **overrides: str) -> PartitionLog:
         storage = LocalBackend().open_log(tmp_path, "t-0", create=True)
-        log, _ = load_log(storage, TopicPartition("t", 0), LogConfig.create(), clean=clean)
+        config = LogConfig.create(overrides={key.replace("_", "."): value for key, value in overrides.items()})
+        log, _ = load_log(storage, TopicPartition("t", 0), config, clean=clean)
         log.become_leader(1, 0, [1])
         return log
 
@@ -119,3 +120,41 @@ def test_an_idle_producer_is_forgotten_and_may_go_on(make: Any) -> None:
     assert log.expire_producers(NOW + 86_400_000 - 1) == 0
     assert log.expire_producers(NOW + 86_400_000) == 1
     assert append(log, batch(17)) == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_duplicate_has_the_append_time_of_its_first_copy_over_restarts(make: Any, clean: bool) -> None:
+    log = make(message_timestamp_type="LogAppendTime")
+    first = log.append_as_leader(batch(0, count=2), api_version=9, now_ms=NOW + 5)
+    assert first == (0, 1, NOW + 5)
+    assert log.append_as_leader(batch(0, count=2), api_version=9, now_ms=NOW + 90) == first
+    before = log.producers()
+    assert [each["last_timestamp"] for each in before] == [NOW + 5]
+    if clean:
+        log.close()
+        log.flush()
+        log.take_producer_snapshot()
+    log = make(clean=clean, message_timestamp_type="LogAppendTime")
+    assert log.producers() == before
+    assert log.append_as_leader(batch(0, count=2), api_version=9, now_ms=NOW + 90) == first
+
+
+def test_a_producer_expires_at_the_same_moment_with_and_without_a_restart(make: Any) -> None:
+    log = make()
+    append(log, batch(0))
+    log.close()
+    log.flush()
+    log.take_producer_snapshot()
+    log = make()
+    assert log.expire_producers(NOW + 86_400_000 - 1) == 0
+    assert log.expire_producers(NOW + 86_400_000) == 1
+
+
+def test_five_batches_are_remembered_and_no_sixth(make: Any) -> None:
+    log = make()
+    for number in range(6):
+        append(log, batch(number))
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        append(log, batch(0))
+    assert [append(log, batch(number)) for number in range(1, 6)] == [1, 2, 3, 4, 5]
+    assert log.log_end_offset == 6

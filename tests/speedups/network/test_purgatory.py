@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +57,29 @@ def test_any_sequence_agrees_with_a_sorted_list(operations):
                 assert popped is not None and model.pop(popped) == due
         assert len(heap) == len(model)
         assert heap.next_deadline() == min(model.values(), default=None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_long_runs_of_many_tokens_agree_with_a_sorted_list(seed: int) -> None:
+    """A heap that is wrong in its depth, or after a removal from its middle, shows it only when it is large."""
+    chance = random.Random(seed)
+    heap, model = Purgatory(), {}
+    spread = chance.choice((10, 1_000, 10**12))
+    for _ in range(600):
+        what = chance.random()
+        if what < 0.55:
+            token = chance.randrange(400)
+            model[token] = chance.randrange(spread)
+            heap.add(token, model[token])
+        elif what < 0.85 and model:
+            token = chance.choice(list(model))
+            heap.remove(token)
+            del model[token]
+        elif model:
+            due = min(model.values())
+            assert heap.pop_expired(due - 1) is None
+            assert model.pop(heap.pop_expired(due)) == due
+        assert (len(heap), heap.next_deadline()) == (len(model), min(model.values(), default=None))
+    left = sorted(model.values())
+    assert [model[heap.pop_expired(10**12)] for _ in range(len(model))] == left
+    assert len(heap) == 0

@@ -385,3 +385,31 @@ def test_a_stranger_that_says_it_is_a_follower_gets_no_session(make_broker: Any)
     assert reply.session_id == 0
     reply = broker.fetch([], session_id=consumer, session_epoch=1, replica_id=77)
     assert (broker.only(reply).error_code, reply.session_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+
+
+def test_sessions_in_use_do_not_push_each_other_out(make_broker: Any) -> None:
+    """Those that are old enough to be pushed out go for larger ones only: else clients of the same kind that are one
+    too many would all begin anew at each request."""
+    eviction_ms = 100
+    while True:
+        broker = make_broker(slots=2, eviction_ms=eviction_ms)
+        broker.topic("t", 3)
+        pair = [("t", 0, 0), ("t", 1, 0)]
+        kept = [open_session(broker, pair) for _ in range(2)]
+        made = time.monotonic()
+        while time.monotonic() - made <= 2 * eviction_ms / 1000:
+            pass
+        used = time.monotonic()
+        for session in kept:
+            assert broker.fetch([], session_id=session, session_epoch=1).error_code == 0
+        others = [open_session(broker, pair), open_session(broker, [("t", 0, 0)])]
+        larger = open_session(broker, [*pair, ("t", 2, 0)])
+        if time.monotonic() - used < eviction_ms / 2000:
+            break
+        eviction_ms *= 2  # the machine was so slow that they count as not used
+        assert eviction_ms < 60_000
+    assert others == [0, 0]
+    assert larger > 0
+    assert broker.sessions.counters() == {"sessions": 2, "partitions": 5, "evictions": 1}
+    codes = sorted(broker.fetch([], session_id=each, session_epoch=2).error_code for each in kept)
+    assert codes == [0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND]

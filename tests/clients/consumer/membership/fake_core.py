@@ -142,6 +142,7 @@ class FakeGroup:
         self.assignments: list[dict[str, str]] = []
         """What the consumer has assigned, as the leader."""
         self.committed: dict[tuple[str, int], int] = {}
+        self.committed_epochs: dict[tuple[str, int], int] = {}
         self.target: str | None = None
         """Of the consumer protocol: told with the next heartbeat."""
         self.epoch = 0
@@ -240,7 +241,9 @@ class FakeGroup:
             partitions = []
             for each in topic.partitions:
                 if not code:
-                    self.committed[self._name(topic), each.partition_index] = each.committed_offset
+                    place = self._name(topic), each.partition_index
+                    self.committed[place] = each.committed_offset
+                    self.committed_epochs[place] = each.committed_leader_epoch
                 partitions.append(
                     OffsetCommitResponse.Topic.Partition(partition_index=each.partition_index, error_code=code)
                 )
@@ -258,6 +261,7 @@ class FakeGroup:
                         OffsetFetchResponse.Topic.Partition(
                             partition_index=number,
                             committed_offset=self.committed.get((topic.name, number), -1),
+                            committed_leader_epoch=self.committed_epochs.get((topic.name, number), -1),
                             metadata="",
                             error_code=of_partition,
                         )
@@ -277,6 +281,7 @@ class FakeGroup:
                     kind.Partition(
                         partition_index=number,
                         committed_offset=self.committed.get((self._name(topic), number), -1),
+                        committed_leader_epoch=self.committed_epochs.get((self._name(topic), number), -1),
                         metadata="",
                         error_code=of_partition,
                     )

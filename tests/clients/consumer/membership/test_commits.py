@@ -48,12 +48,15 @@ def test_commits_are_read_back_from_brokers_of_every_age(run: Run, version: int)
             assert [(each.name == "", each.topic_id == ZERO_UUID) for each in sent.topics] == [
                 (version >= 10, version < 10)
             ] * 2
+            epoch = 3 if version >= 6 else -1
+            assert [each.partitions[0].committed_leader_epoch for each in sent.topics] == [epoch] * 2
             found = await commits.committed(tps("a0 a1 b0"), require_stable=True)
             assert {key: value and value.offset for key, value in found.items()} == {
                 TopicPartition("a", 0): None,
                 TopicPartition("a", 1): 5,
                 TopicPartition("b", 0): 5,
             }
+            assert {each.leader_epoch for each in found.values() if each} == {epoch}
             [asked] = coordinator.seen(FETCH)
             assert asked.require_stable == (version >= 7)
             assert len(asked.groups) == (version >= 8)

@@ -323,6 +323,21 @@ def test_refused_partitions_do_not_end_the_wait_of_others_unless_all_are(broker:
     assert broker.fetch_exchange([("nowhere", 0, 0)], max_wait_ms=10_000).kind == "reply"
 
 
+def test_deleting_the_records_that_a_fetch_waits_at_ends_the_wait(broker: Any) -> None:
+    """It would wait for bytes behind an offset that is not there any more."""
+    (log,) = broker.topic("t")
+    fill(broker, log, 3)
+    at_start, behind = (
+        broker.fetch_exchange([("t", 0, offset)], max_wait_ms=10_000, min_bytes=100_000) for offset in (0, 2)
+    )
+    assert (at_start.kind, behind.kind) == ("parked", "parked")
+    log.delete_records(2)
+    assert behind.resume().kind == "parked"
+    broker.correlation_id -= 1
+    entry = broker.only(broker.fetch_reply(at_start.resume(), 12))
+    assert (entry.error_code, bytes(entry.records)) == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
+
+
 def test_losing_leadership_ends_the_wait(broker: Any) -> None:
     (log,) = broker.topic("t")
     exchange = broker.fetch_exchange([("t", 0, 0)], max_wait_ms=10_000)

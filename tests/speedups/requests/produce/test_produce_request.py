@@ -13,7 +13,7 @@ import pytest
 from kafkapy._speedups.base.event_queue import FLUSH_WANTED
 from kafkapy._speedups.requests.produce import decode as produce_decode
 from kafkapy.errors import ErrorCode
-from kafkapy.protocol.messages.produce import ProduceRequest
+from kafkapy.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kafkapy.records.batches import iter_batches
 from kafkapy.types import TimestampType
 
@@ -284,6 +284,32 @@ def test_acks_all_waits_for_the_in_sync_replicas(broker: Any) -> None:
     assert exchange.wakes == 1
     entry = broker.only(broker.produce_reply(exchange.resume(), 9))
     assert (entry.error_code, entry.base_offset) == (0, 0)
+
+
+def test_a_duplicate_waits_for_the_replicas_of_its_own_batch(broker: Any) -> None:
+    """Its first request may have been answered by nobody: that it is in the log does not make it safe."""
+    (log,) = broker.topic("t", isr=(1, 2))
+    batches = [
+        broker.batch(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=sequence) for sequence in (0, 2)
+    ]
+
+    def send(data: bytes) -> Any:
+        return broker.send(broker.produce_request({"t": [(0, data)]}, version=9, acks=-1), 9)
+
+    for data in batches:
+        assert send(data).kind == "parked"
+    first, second = map(send, batches)
+    assert (first.kind, second.kind, log.log_end_offset) == ("parked", "parked", 4)
+    log.follower_position(2, 1)
+    assert first.resume().kind == "parked"
+    log.follower_position(2, 2)
+    entry = broker.only(ProduceResponse.decode(first.resume().reply[9:], 9))
+    assert (entry.error_code, entry.base_offset) == (0, 0)
+    log.follower_position(2, 3)
+    assert second.resume().kind == "parked"
+    log.follower_position(2, 4)
+    entry = broker.only(ProduceResponse.decode(second.resume().reply[9:], 9))
+    assert (entry.error_code, entry.base_offset) == (0, 2)
 
 
 def test_acks_1_does_not_wait(broker: Any) -> None:
