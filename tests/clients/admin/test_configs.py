@@ -110,5 +110,5 @@ def test_resources_that_are_not_there(admin: KafkaAdminClient) -> None:
         configs_of(admin, "broker", "9")
     with pytest.raises(ValueError, match="'x' is no broker"):
         configs_of(admin, "broker", "x")
-    with pytest.raises(ValueError, match="is no ConfigResourceType: one of"):
+    with pytest.raises(ValueError, match="is not a ConfigResourceType: expected one of"):
         ConfigResource("table", "t")
