@@ -108,7 +108,7 @@ def test_resources_that_are_not_there(admin: KafkaAdminClient) -> None:
         configs_of(admin, "topic", "nothing-here")
     with pytest.raises(KafkaError, match="The cluster has no broker 9; it has 1"):
         configs_of(admin, "broker", "9")
-    with pytest.raises(ValueError, match="'x' is no broker"):
+    with pytest.raises(ValueError, match="'x' is not a broker id"):
         configs_of(admin, "broker", "x")
     with pytest.raises(ValueError, match="is not a ConfigResourceType: expected one of"):
         ConfigResource("table", "t")

@@ -60,7 +60,7 @@ def test_ids_and_partitions_that_are_not_there(admin: KafkaAdminClient, topic: s
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_producers([TopicPartition(topic, 7)])
     assert admin.describe_transactions([]) == {}
-    with pytest.raises(ValueError, match="is no TransactionState"):
+    with pytest.raises(ValueError, match="is not a TransactionState"):
         admin.list_transactions(state_filters=["Sleeping"])
 
 
