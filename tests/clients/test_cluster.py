@@ -275,7 +275,7 @@ def test_impossible_partitions_are_ignored(run: Run, caplog: pytest.LogCaptureFi
                 network.cluster.want(["a"])
                 await network.cluster.refresh()
                 assert network.cluster.partitions_for_topic("a") == {0, 2}
-        assert "names partition 5000000: ignored" in caplog.text
+        assert "has partition index 5000000: ignored" in caplog.text
 
     run(scenario())
 

@@ -287,5 +287,5 @@ def test_the_sticky_partitioner_leaves_a_partition_with_its_batch() -> None:
     assert choose() == 1 - first
     cluster.leaders = {2}
     assert choose() == 2
-    with pytest.raises(ValueError, match="not known"):
+    with pytest.raises(ValueError, match="is unknown"):
         partitioner.partition("other", None, None, None, b"v", cluster)

@@ -285,7 +285,7 @@ for dropped in (False, True):
         try:
             background.run(network.send(1, ListGroupsRequest()))
         except IllegalStateError as error:
-            assert "forked" in str(error)
+            assert "after a fork" in str(error)
             if dropped:
                 background.stop()
                 del network

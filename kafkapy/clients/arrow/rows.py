@@ -85,7 +85,7 @@ def _sendable(table: pa.Table, needs_topic: bool) -> pa.Table:
     if len(set(names)) != len(names):
         raise ValueError("a column occurs twice")
     if "key" not in names and "value" not in names:
-        raise ValueError("the table has neither a column key nor a column value")
+        raise ValueError("the table has no column key or value")
     if needs_topic and "topic" not in names:
         raise ValueError("the table has no column topic, and no topic was given")
     columns = {}

@@ -122,7 +122,7 @@ class KafkaProducer(RecordSender):
     def refuse(self) -> None:
         """Raises the reason why no records are accepted."""
         if os.getpid() != self._pid:
-            raise IllegalStateError("the producer belongs to the parent process")
+            raise IllegalStateError("the producer belongs to the parent process; create a new producer after a fork")
         raise self._core.refusal()
 
     def _deadline(self, deadline: float | None) -> tuple[float, float]:

@@ -143,7 +143,7 @@ def test_a_place_in_time_is_an_offset_and_a_timestamp(broker: Broker, topic: str
 def test_keywords_that_aiokafka_has_deprecated_are_warned_of(kind: Any) -> None:
     async def main() -> None:
         for keywords in ({"loop": asyncio.get_running_loop()}, {"api_version": "auto"}):
-            with pytest.warns(DeprecationWarning, match="means nothing"):
+            with pytest.warns(DeprecationWarning, match="has no effect"):
                 kind(**keywords)
 
     asyncio.run(main())

@@ -276,7 +276,7 @@ async def test_errors_of_single_records_are_told_apart() -> None:
     assert isinstance(futures[0].exception, InvalidRecordError)
     assert str(futures[0].exception) == "a"
     assert str(futures[2].exception) == "of all"
-    assert "others of its batch" in str(futures[1].exception)
+    assert "other records of its batch" in str(futures[1].exception)
 
 
 @running

@@ -257,7 +257,7 @@ def test_a_coordinator_that_is_killed_and_comes_back(name: str) -> None:
                     broker.kill()
                     with pytest.raises(KafkaTimeoutError, match="call it again"):
                         producer.commit_transaction()
-                    with pytest.raises(IllegalStateError, match="has to be called again"):
+                    with pytest.raises(IllegalStateError, match="must be called again"):
                         producer.begin_transaction()
                     broker.start()
                 insist(producer.commit_transaction)
