@@ -13,6 +13,7 @@ from waiting import until, until_not
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.errors import ErrorCode, KafkaError
+from kafkapy.metadata.store import StoreUnavailableError
 from kafkapy.metadata.znodes import delete_topic_path, topic_path
 from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid
 
@@ -312,5 +313,36 @@ def test_the_partitions_added_by_a_request_share_its_number(with_cluster: Runner
             "c": ErrorCode.NONE,
             "d": ErrorCode.POLICY_VIOLATION,
         }
+
+    with_cluster(test)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_becomes_of_a_request_after_its_time_is_said_when_it_fails(
+    with_cluster: Runner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Nobody else hears of it."""
+    monkeypatch.setattr("kafkapy.controller.topic_admin.MIN_DECISION_S", 0.0)
+
+    async def test(cluster: Any) -> None:
+        gate = asyncio.Event()
+        blocking = asyncio.create_task(cluster.controller.submit("Blocking", gate.wait))
+        await asyncio.sleep(0)
+        result = await cluster.topic_admin.create_topics([NewTopic("t", 1, 1)], timeout_ms=0)
+        assert code(result["t"]) is ErrorCode.REQUEST_TIMED_OUT
+        if fails:
+
+            async def no_disk(operations: Any) -> Any:
+                raise StoreUnavailableError("/", "the disk is full")
+
+            monkeypatch.setattr(cluster.store, "commit", no_disk)
+        gate.set()
+        await blocking
+        await until(lambda: not cluster.topic_admin._running, "the request has ended")
+        await asyncio.sleep(0)
+        said = [each for each in caplog.records if "had timed out failed in the end" in each.message]
+        assert [str(each.exc_info[1]) for each in said if each.exc_info] == ["the disk is full"] * fails
+        monkeypatch.undo()
+        assert (await cluster.store.exists(topic_path("t")) is None) == fails
 
     with_cluster(test)

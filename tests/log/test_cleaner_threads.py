@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import WAIT_S
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import ConfigError
 from kafkapy.log.cleaner import Cleaner, LogCleaner, check_reconfiguration
-from kafkapy.log.cleaner_manager import log_to_clean
+from kafkapy.log.cleaner_checkpoint import CleanerCheckpoints
+from kafkapy.log.cleaner_manager import LogCleanerManager, log_to_clean
 from kafkapy.log.log_manager import LogManager
 from kafkapy.records.batches import RecordBatchBuilder, iter_records
 from kafkapy.types import TopicPartition
@@ -240,3 +242,32 @@ def test_the_number_of_threads_changes_in_steps(current: int, wanted: int, allow
     else:
         with pytest.raises(ConfigError, match=r"log\.cleaner\.threads"):
             check_reconfiguration(old, new)
+
+
+@pytest.mark.parametrize("known", ["at the claim", "later"])
+def test_a_pause_ends_the_cleaning_and_waits_for_its_end(known: str) -> None:
+    """A cleaning of a large log takes long, and a move or a truncation must not wait for all of it."""
+    tp = TopicPartition("t", 0)
+    manager = LogCleanerManager(dict, lambda _: None, CleanerCheckpoints())
+    stopped, events = threading.Event(), []
+    assert manager.claim(tp, stopped.set if known == "at the claim" else None)
+    assert not manager.claim(tp)
+    if known == "later":
+        manager.on_stop(tp, stopped.set)
+
+    def clean() -> None:
+        events.append("stopped" if stopped.wait(WAIT_S) else "never stopped")
+        manager.release(tp)
+
+    cleaner = threading.Thread(target=clean)
+    cleaner.start()
+    manager.pause(tp)
+    events.append("paused")
+    cleaner.join()
+    assert events == ["stopped", "paused"]
+    manager.pause(tp)
+    assert not manager.claim(tp)
+    manager.resume(tp)
+    assert not manager.claim(tp), "paused twice"
+    manager.resume(tp)
+    assert manager.claim(tp)

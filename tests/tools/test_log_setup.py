@@ -7,6 +7,7 @@ import logging
 import os
 import pty
 import re
+import select
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,7 @@ def test_on_a_terminal_a_start_is_one_block_and_lines_are_short(monkeypatch: pyt
         logging.getLogger("kafka.controller").info("Topic orders\x1b[2J created")
         said = ""
         while not said.endswith("created\r\n"):
+            assert select.select([screen], [], [], 60)[0], f"nothing more is said after {said!r}"
             said += os.read(screen, 65_536).decode()
     os.close(screen)
     warning, *block, after = said.splitlines()
