@@ -81,7 +81,7 @@ def test_the_bugs_of_a_module() -> None:
 
 
 def test_every_bug_of_a_module_compiles_and_changes_it() -> None:
-    for path in ("kafkapy/controller/events.py", "kafkapy/log/retention.py", "kafkapy/coordinator/timer.py"):
+    for path in ("kafkapy/controller/event_queue.py", "kafkapy/log/retention.py", "kafkapy/coordinator/timer.py"):
         source = (ROOT / path).read_text(encoding="utf-8")
         before = ast.dump(ast.parse(source))
         made = mutant_kinds.python_mutants(path, source)

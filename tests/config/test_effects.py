@@ -40,11 +40,15 @@ TABLES = {
 CLIENT_KEYS = {"admin.py", "clients.py", "consumer.py", "producer.py"}
 """Files that name keys and do nothing with their values, and keys of clients that have the same names."""
 NO_BROKER = {"clients", "tools", "testing"}
+LIMITS_OF_CHANGES = "thread_counts.py"
+"""Names the keys whose changes are limited, whether they have an effect or not."""
 
 
 def broker_sources() -> Iterator[Path]:
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).parts
+        if parts[-1] == LIMITS_OF_CHANGES:
+            continue
         if parts[0] not in NO_BROKER and not (parts[0] == "config" and parts[-1] in TABLES | CLIENT_KEYS):
             yield path
 

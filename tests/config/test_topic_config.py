@@ -172,10 +172,8 @@ def test_a_bound_that_is_set_goes_over_the_deprecated_key(before: str) -> None:
 def test_a_brokers_bound_that_is_set_goes_over_the_deprecated_key(before: str) -> None:
     difference = {"log.message.timestamp.difference.max.ms": "5"}
     broker = BrokerConfig({**difference, "log.message.timestamp.before.max.ms": before})
-    assert (broker.log_message_timestamp_before_max_ms, broker.log_message_timestamp_after_max_ms) == (int(before), 5)
     topic = LogConfig.create(broker)
     assert (topic.timestamp_before_max_ms, topic.timestamp_after_max_ms) == (int(before), 5)
     broker = BrokerConfig({**difference, "log.message.timestamp.after.max.ms": before})
-    assert (broker.log_message_timestamp_before_max_ms, broker.log_message_timestamp_after_max_ms) == (5, int(before))
     topic = LogConfig.create(broker, {"message.timestamp.before.max.ms": "9"})
     assert (topic.timestamp_before_max_ms, topic.timestamp_after_max_ms) == (9, int(before))

@@ -105,7 +105,7 @@ def test_answers_that_come_at_once_all_count(with_cluster: Runner) -> None:
         async def busy() -> None:
             for broker_id, broker in enumerate(gated, 1):
                 broker.gate.set()
-                await cluster.controller.channels.drain(broker_id)
+                await cluster.controller.current.channels.drain(broker_id)
 
         await cluster.controller.submit("Busy", busy)
         assert await deleting == {"t": None}

@@ -78,7 +78,8 @@ def spoiled(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "ALLOCATION_FAULTS": str(directory / "orders"),
         "ALLOCATION_FAULTS_THREADS": "kafka-",
     }
-    keys = {"num.partitions": "1", "kafkapy.validate.compressed": "full"}
+    # The records are of 2023, and the broker runs for longer than it waits with its first look for old segments.
+    keys = {"num.partitions": "1", "kafkapy.validate.compressed": "full", "log.retention.ms": "-1"}
     broker = BrokerProcess(directory / "data", keys, environment=environment)
     with broker:
         client = RawClient(broker.bootstrap)

@@ -241,7 +241,7 @@ def test_a_job_under_spark_submit(
     [
         (("profile", "nowhere", "-X", "bootstrap.timeout.ms=1000"), "does not host topic nowhere"),
         (("profile", "t", "--gap", "soon"), "--gap must be a time such as 500ms"),
-        (("profile", "t", "--since", "noon"), "'noon' is no time"),
+        (("profile", "t", "--since", "noon"), "'noon' is not a time"),
         (("profile", "t", "--master", "local[1]"), "--master cannot be given where a Spark session is there already"),
         (("profile", "t", "--kafka", "auto.offset.reset=latest"), "'auto.offset.reset' is not supported"),
         (("latest", "t", "/nowhere", "--option", "maxTasks=0"), "maxTasks must be positive"),

@@ -33,7 +33,7 @@ class Noted:
     ("given", "options"),
     [
         ({"topic": "t", "n": 1}, {"topic": "t", "n": "1"}),
-        ({"txnAppId": "a"}, {"txnAppId": "a", "txnVersion": "7"}),
+        ({"txnAppId": "a"}, {"txnAppId": "a", "txnVersion": "7", "ignoreSinkState": "false"}),
         ({"txnappid": "a", "TXNVERSION": 3}, {"txnappid": "a", "TXNVERSION": "3"}),
     ],
 )

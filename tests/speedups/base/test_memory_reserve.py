@@ -16,9 +16,9 @@ from kafkapy._speedups.base.event_queue import EventQueue
 memory_reserve.install()
 queue = EventQueue()
 assert not memory_reserve.is_short()
-pages = int(open("/proc/self/statm").read().split()[0])
-resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), resource.RLIM_INFINITY))
 text = b"x" * 100_000
+pages = int(open("/proc/self/statm").read().split()[0]) + 512      # room for Python's own objects
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), resource.RLIM_INFINITY))
 posted = 0
 while memory_reserve.counters()["taken"] == 0:      # the queue takes what it is given: C++ objects
     queue.post(3, 0, 0, text)

@@ -227,7 +227,7 @@ def test_offsets_that_cannot_be_read_for_now_are_asked_for_again(run: Run, code:
             commits = by_hand(core).commits
             await commits.commit(at(5))
             coordinator.refuse(FETCH, code, code)
-            assert await commits.committed(tps("a0")) == {TopicPartition("a", 0): OffsetAndMetadata(5, "", -1)}
+            assert await commits.committed(tps("a0")) == {TopicPartition("a", 0): OffsetAndMetadata(5, "", 3)}
             assert len(coordinator.seen(FETCH)) == 3
 
     run(scenario())
