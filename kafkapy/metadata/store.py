@@ -294,7 +294,8 @@ class MetadataStore(ABC):
     ) -> str:
         """Create a node and return its path.
 
-        NodeExistsError; NoNodeError when the parent is missing. With `make_parents` missing parents are created first, empty and persistent.
+        NodeExistsError; NoNodeError when the parent is missing. With `make_parents` missing parents are created first,
+        empty and persistent.
         """
         operation = Create(path, value, ephemeral, sequential)
         try:
