@@ -104,6 +104,6 @@ class Group(ABC):
         del error
 
     def offset_commit_seen(self, member_id: str) -> bool:
-        """Note a member's commit; whether it counts as a heartbeat."""
+        """Whether a commit of the member counts as a heartbeat."""
         del member_id
         return False

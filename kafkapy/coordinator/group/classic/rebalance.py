@@ -302,7 +302,7 @@ class ClassicRebalance:
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup) -> Records:
-        """Start the sessions of a loaded group, as if every member had just sent a heartbeat."""
+        """Start the sessions of a loaded group, as after a heartbeat of every member."""
         for member in group.members.values():
             self.schedule_heartbeat(group, member)
         if len(group.members) > self._config.max_size:
