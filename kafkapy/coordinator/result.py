@@ -126,7 +126,7 @@ class Later(Generic[T]):
 
 
 class ProducerStamp(NamedTuple):
-    """The producer and the transaction's state that records are written with."""
+    """The producer whose transaction the records belong to."""
 
     producer_id: int
     producer_epoch: int

@@ -1,4 +1,4 @@
-"""The runtime under every coordinator: a shard for each led partition of an internal topic.
+"""The runtime of every coordinator: a shard per led partition of an internal topic.
 
 Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime. All of it happens on the control loop's thread,
 so a shard needs no lock.
@@ -26,7 +26,7 @@ succeed. It may change memory that is lost with the broker (who has joined, who 
 records, and only `apply` changes it. Records are applied as soon as the operation has returned, so the next operation
 sees them; they are written at the end of the loop's turn, many operations in one batch. The disk may be slow: the
 writer appends on its own threads, one append to a partition at a time, and records that operations of that partition
-write meanwhile go into the next. While the disk is quick, the loop waits for the appends of a turn, all at once. The reply
+write meanwhile go into the next. While the disk is quick, the loop waits for the appends of a turn together. The reply
 goes out when the high watermark has passed the records. A `read` sees everything applied, and its reply waits until
 that is committed.
 
@@ -254,7 +254,7 @@ class CoordinatorRuntime(Generic[S]):
             self._load(partition, leader_epoch)
 
     def stop(self) -> None:
-        """Unload all shards: waiting requests fail, unwritten records are written."""
+        """Write pending records, and unload all shards; waiting requests get NOT_COORDINATOR."""
         self._stopped = True
         for hosted in list(self._hosted.values()):
             self._flush(hosted)
@@ -686,7 +686,7 @@ _TRANSLATED: Final = {
 
 
 def translated(error: KafkaError) -> KafkaError:
-    """A coordinator's error for an error of the log: retriable."""
+    """The retriable error for an error of the log; it makes clients look for the coordinator."""
     code = _TRANSLATED.get(error.code)
     return error if code is None else errors.error_for(code, error.message)
 
