@@ -686,7 +686,7 @@ _TRANSLATED: Final = {
 
 
 def translated(error: KafkaError) -> KafkaError:
-    """The retriable error for an error of the log; it makes clients look for the coordinator."""
+    """The retriable error for a log's error; clients then look for the coordinator."""
     code = _TRANSLATED.get(error.code)
     return error if code is None else errors.error_for(code, error.message)
 

@@ -56,7 +56,7 @@ class ClassicMembers:
     # --- JoinGroup --------------------------------------------------------------------------------------------------
 
     def join(self, client: ClientInfo, request: JoinGroupRequest, group: ConsumerGroup) -> JoinResult:
-        """Let a classic member join a consumer group that has members, or join it again."""
+        """Let a classic member join, or rejoin, a consumer group that has members."""
         try:
             return self._rebalance.announced(group.group_id, self._join(client, request, group))
         except KafkaError as error:

@@ -64,7 +64,7 @@ def partitions_by_id(
     listed: Iterable[ConsumerProtocolAssignment.TopicPartitions | ConsumerProtocolSubscription.TopicPartitions],
     snapshot: MetadataSnapshot,
 ) -> dict[UUID, frozenset[int]]:
-    """Partitions with topic ids for names. Topics that are gone are left out."""
+    """Partitions with topic ids in place of names; deleted topics are left out."""
     found: dict[UUID, frozenset[int]] = {}
     for each in listed:
         topic = snapshot.topic(each.topic)

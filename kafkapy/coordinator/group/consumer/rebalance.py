@@ -63,7 +63,7 @@ Each assignment costs time for every member, so that a thousand members that joi
 much as one. Kafka 4.1 computes one for each change.
 """
 MEMBERS_PER_MS: Final = 5
-"""Members per ms: a large group's assignments are at least its size divided by this apart."""
+"""A large group's assignments are at least one ms apart for each of so many members."""
 
 _SETTLED: Final = (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
 
