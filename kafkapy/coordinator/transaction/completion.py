@@ -76,7 +76,7 @@ class Completions:
 
     @property
     def waiting_markers(self) -> int:
-        """Markers for partitions that cannot take them yet: the leader is unknown, or not ready."""
+        """Markers for partitions whose leader is unknown, or not ready yet."""
         return sum(len(job.remaining - job.in_flight) for job in list(self._jobs.values()))
 
     @property

@@ -65,7 +65,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def bumps_epochs(self) -> bool:
-        """Whether each transaction of the id has a new epoch (KIP-890)."""
+        """Whether the present or last transaction got a new epoch (KIP-890)."""
         return self.client_version >= TRANSACTION_VERSION_2
 
     def timed_out(self, now_ms: int) -> bool:
@@ -86,7 +86,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def rotated(self, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """The id with a new producer id, as the old one's epochs have run out."""
+        """The id with a new producer id, after the last epoch of the old one."""
         return self._to(
             TransactionState.EMPTY,
             producer_id=producer_id,
