@@ -162,7 +162,7 @@ class Controllership:
         def done(each: asyncio.Future[None]) -> None:
             waiters.discard(each)
             if not each.cancelled():
-                each.exception()  # whoever waited may have given up; then nobody asks for the outcome
+                each.exception()  # the waiter may have given up; then no one reads the outcome
 
         waiter.add_done_callback(done)
         return waiter

@@ -80,7 +80,7 @@ class ControllerEventQueue:
                 known = await self._failed(error)
                 if future is not None and not future.done():
                     future.set_exception(error)
-                    future.exception()  # whoever waited may have gone: not an error of its own then
+                    future.exception()  # the waiter may be gone: that is no further error
                 elif not known:
                     logger.exception("Error processing event %s", name)
             else:

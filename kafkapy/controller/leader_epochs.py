@@ -1,4 +1,4 @@
-"""Leader epochs rise after a possible loss of records, so consumers notice (KIP-320).
+"""Leader epochs rise after a possible loss of records (KIP-320).
 
 A consumer asks with OffsetForLeaderEpoch, or with the last epoch in its fetches, whether the log still holds its
 position. A log that lost unsynced records to a power failure and went on in the same epoch would say yes, and the

@@ -9,7 +9,7 @@ from kafkapy.metadata.store import MetadataStore, NoNodeError
 
 
 async def read(store: MetadataStore, path: str) -> tuple[list[str], list[bytes]]:
-    """The names of the nodes below `path`, and the data of the present ones."""
+    """The nodes below `path`: all names, and the data still present."""
     names = await store.children(path)
     found = await store.get_many([f"{path}/{name}" for name in names])
     return names, [each[0] for each in found if each is not None]

@@ -47,7 +47,7 @@ class ReplicaStateMachine:
         self._batch = batch
 
     async def startup(self) -> None:
-        """Give every replica its first state and tell brokers of the online ones."""
+        """Give every replica its first state; tell brokers of online ones."""
         context = self._context
         online = []
         for replica in context.replicas_for(context.all_partitions()):

@@ -125,7 +125,7 @@ class TopicAdmin:
         return topic_id
 
     async def _in_cache(self, topics: Mapping[str, int]) -> None:
-        """Return when the metadata cache shows the topics' partitions, each with a leader.
+        """Return when the metadata cache shows every partition with a leader.
 
         `topics` maps a name to its number of partitions. An earlier topic of the same name does not count.
         """

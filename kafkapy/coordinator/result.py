@@ -1,4 +1,4 @@
-"""The result of a coordinator's operation: records, and a reply now or later."""
+"""A coordinator operation's result: records, and a reply now or later."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Later(Generic[T]):
             self._call()
 
     def then(self, callback: Callable[[Later[T]], None]) -> None:
-        """Call back with this reply when it is done; at once if it is."""
+        """Call back with this reply, at once if it is done."""
         if self.done:
             callback(self)
         elif self._callbacks is None:

@@ -1,4 +1,4 @@
-"""The runtime of every coordinator: a shard per led partition of an internal topic.
+"""The runtime of every coordinator: a shard per led internal partition.
 
 Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime. All of it happens on the control loop's thread,
 so a shard needs no lock.
@@ -617,7 +617,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         high_watermark = self._writer.high_watermark(hosted.partition)
         waiting = hosted.uncommitted
-        # What is finished here may run operations, which may put more into the queue: it is looked at anew each time.
+        # A finished operation may run others, which may put more into the queue: it is read again each time.
         while waiting and 0 <= waiting[0].end_offset <= high_watermark:
             self._finish(waiting.popleft())
 
@@ -686,7 +686,7 @@ _TRANSLATED: Final = {
 
 
 def translated(error: KafkaError) -> KafkaError:
-    """The retriable error for a log's error; clients then look for the coordinator."""
+    """The retriable error for a log's error; clients search the coordinator."""
     code = _TRANSLATED.get(error.code)
     return error if code is None else errors.error_for(code, error.message)
 

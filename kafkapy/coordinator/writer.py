@@ -30,7 +30,7 @@ Appended = Callable[["int | Exception"], None]
 
 
 class LoadedBatch(NamedTuple):
-    """One batch of the log: keys and values, or a transaction's end marker."""
+    """One batch: keys and values, or a transaction's end marker."""
 
     records: list[tuple[bytes, bytes | None]]
     producer_id: int = -1
@@ -100,7 +100,7 @@ class PartitionWriter(Protocol):
         """
 
     def on_committed(self, listener: CommittedListener) -> None:
-        """Call the listener when a partition's high watermark may have reached an append's end.
+        """Call the listener when an append may have become committed.
 
         That is an end that `append` gave and that `high_watermark` did not cover yet.
         """

@@ -1,4 +1,4 @@
-"""The configuration of the group coordinator: the broker's keys and single groups' keys."""
+"""The group coordinator's configuration: the broker's and single groups' keys."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class GroupConfig(NamedTuple):
 
 
 class GroupOverrides:
-    """The keys of single groups (resource type GROUP), over those of the broker.
+    """The keys of single groups, over those of the broker (type GROUP).
 
     Made by the broker, changed and read on the control loop. Source:
     org.apache.kafka.coordinator.group.GroupConfigManager.

@@ -1,4 +1,4 @@
-"""Removes the offsets of deleted topics, so that no new topic inherits them.
+"""Removes deleted topics' offsets, so that no new topic inherits them.
 
 A topic's name is free again only when every shard has written tombstones for its offsets and synced them (see
 TopicDeletionManager): then neither a crash, nor a power failure, nor a shard that was being loaded brings them back.

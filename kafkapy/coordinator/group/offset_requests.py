@@ -42,7 +42,7 @@ class NewOffset(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    """An OffsetCommit of a member, or of a client without a group membership.
+    """An OffsetCommit of a member, or of a client outside of the group.
 
     The latter has generation -1 and no member id.
     """

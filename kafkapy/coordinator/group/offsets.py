@@ -52,7 +52,7 @@ class OffsetStore:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int = NO_PRODUCER) -> None:
-        """Apply a record: an offset, an offset of a transaction, or a tombstone."""
+        """Apply a record: an offset, a transactional offset, or a tombstone."""
         self._sequence += 1
         partition = TopicPartition(key.topic, key.partition)
         if value is None:

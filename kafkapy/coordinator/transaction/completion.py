@@ -1,4 +1,4 @@
-"""The completion of decided transactions: markers to all partitions, then the last record.
+"""The completion of decided transactions: all markers, then the last record.
 
 Source: kafka.coordinator.transaction.TransactionMarkerChannelManager and
 TransactionMarkerRequestCompletionHandler.

@@ -139,7 +139,7 @@ class TransactionCoordinator:
             self._expire_some(partition, shard, iter(list(shard.transactions)))
 
     def _expire_some(self, partition: int, shard: TransactionShard, ids: Iterator[str]) -> None:
-        """Check some ids, and the ids behind them in a later turn of the loop."""
+        """Expire the next ids, and the rest in later turns of the loop."""
         looked_at = list(islice(ids, EXPIRED_AT_ONCE))
         if not looked_at or self.runtime.shards().get(partition) is not shard:
             return

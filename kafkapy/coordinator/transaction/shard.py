@@ -218,7 +218,7 @@ class TransactionShard:
     def _fence(
         self, metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None, now_ms: int
     ) -> Result[ProducerIdAndEpoch | None]:
-        """Abort the transaction; the client gets an error once committed, and asks again.
+        """Abort the transaction; the client gets an error and asks again.
 
         Only the producer of the aborted transaction, if it is the one that asks, gets the fencing epoch.
         """
@@ -345,7 +345,7 @@ class TransactionShard:
         return [name for name, metadata in self.transactions.items() if metadata.timed_out(now_ms)]
 
     def abort_timed_out(self, transactional_id: str, now_ms: int) -> Result[bool]:
-        """Abort a timed out transaction and fence its producer; whether there was one.
+        """Abort a timed out transaction and fence its producer; whether it did.
 
         A producer that knows KIP-890 may ask for the next epoch, or abort, and go on.
         """
@@ -397,7 +397,7 @@ def _is_the_same(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) ->
 
 
 def _is_retry(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
-    """Whether an EndTxn of a KIP-890 client is a repeated one, by its epoch.
+    """Whether a KIP-890 client repeats an EndTxn, by its epoch.
 
     INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """

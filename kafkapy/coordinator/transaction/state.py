@@ -11,7 +11,7 @@ from typing import Final
 
 
 class TransactionState(Enum):
-    """The state of a transactional id; the value is the number in its record.
+    """The state of a transactional id; records hold the value.
 
     PrepareEpochFence and Dead are never written: fencing a producer and preparing the abort of its transaction are one
     step here, and a forgotten id leaves a tombstone.

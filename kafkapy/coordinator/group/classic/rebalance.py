@@ -302,7 +302,7 @@ class ClassicRebalance:
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup) -> Records:
-        """Start the sessions of a loaded group, as after a heartbeat of every member."""
+        """Start the sessions of all members of a loaded group."""
         for member in group.members.values():
             self.schedule_heartbeat(group, member)
         if len(group.members) > self._config.max_size:

@@ -56,7 +56,7 @@ class ClassicMembers:
     # --- JoinGroup --------------------------------------------------------------------------------------------------
 
     def join(self, client: ClientInfo, request: JoinGroupRequest, group: ConsumerGroup) -> JoinResult:
-        """Let a classic member join, or rejoin, a consumer group that has members."""
+        """Let a classic member join, or rejoin, a non-empty consumer group."""
         try:
             return self._rebalance.announced(group.group_id, self._join(client, request, group))
         except KafkaError as error:

@@ -146,7 +146,7 @@ class ConsumerGroup(Group):
         return NO_PARTITIONS if member_id is None else self.target.get(member_id, NO_PARTITIONS)
 
     def is_owned(self, topic_id: UUID, partition: int) -> bool:
-        """Whether a member has the partition, or has yet to give it up."""
+        """Whether a member has the partition, or is giving it up."""
         partitions = self._owners.get(topic_id)
         return partitions is not None and partition in partitions
 
@@ -164,7 +164,7 @@ class ConsumerGroup(Group):
 
     @property
     def subscribed_regexes(self) -> Mapping[str, int]:
-        """Expression to the number of members that subscribe with it; not to be changed."""
+        """Expression to its number of subscribers; not to be changed."""
         return self._regexes
 
     def subscriptions(

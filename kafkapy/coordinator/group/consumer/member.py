@@ -1,4 +1,4 @@
-"""One member of a consumer group, and its steps to its target assignment (KIP-848).
+"""A consumer group's member, and its steps to its target (KIP-848).
 
 Source: org.apache.kafka.coordinator.group.modern.consumer.ConsumerGroupMember and CurrentAssignmentBuilder, and
 org.apache.kafka.coordinator.group.modern.MemberState.
@@ -25,7 +25,7 @@ NO_PARTITIONS: Final[Partitions] = {}
 
 
 class MemberState(IntEnum):
-    """A member's state on the way to the target; the log stores the values."""
+    """A member's progress to its target assignment; records hold the values."""
 
     STABLE = 0
     """The member has all of its target assignment of its epoch."""

@@ -144,7 +144,7 @@ class ConsumerMigration:
         return left > 0 and group.all_classic_without(gone) and self._may_downgrade(group, left)
 
     def may_downgrade_by_replacing(self, group: ConsumerGroup, replaced: ConsumerGroupMember) -> bool:
-        """Whether the group becomes classic when a classic member replaces a static one."""
+        """Whether the group becomes classic when a classic member replaces one."""
         last_one = replaced.classic is None and group.all_classic_without([replaced])
         return last_one and self._may_downgrade(group, len(group.members))
 

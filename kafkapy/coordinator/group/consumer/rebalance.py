@@ -155,7 +155,7 @@ class ConsumerRebalance:
     def static_member_to_join(
         self, group: ConsumerGroup, member_id: str, instance_id: str, records: Records, *, classic: bool
     ) -> ConsumerGroupMember:
-        """The static member that joins: new, or in the place of its predecessor.
+        """The joining static member: new, or in its predecessor's place.
 
         The predecessor has the same instance id. UNRELEASED_INSTANCE_ID when it has not left; a member of one protocol
         may always replace a member of the other.
@@ -276,7 +276,7 @@ class ConsumerRebalance:
         return epoch
 
     def _assignment_wait_ms(self, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
-        """Delay of a new epoch's target assignment in ms; 0 in small groups.
+        """Delay of a new target assignment in ms; 0 in small groups.
 
         Classic members never wait: they would join again and again until the assignment exists.
         """
@@ -455,7 +455,7 @@ class ConsumerRebalance:
         self._fence_after("consumer-rebalance", group_id, member.member_id, timeout, reason, epoch)
 
     def schedule_join(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """Fence a member that does not join in time after it was told to.
+        """Fence a member that does not join in time.
 
         The first request to join counts.
         """
@@ -488,7 +488,7 @@ class ConsumerRebalance:
     def _fence_after(
         self, name: str, group_id: str, member_id: str, timeout_ms: int, reason: str, epoch: int | None = None
     ) -> None:
-        """Fence a member after a time; with `epoch`, only if it is still in that epoch."""
+        """Fence a member after a time, unless it has left `epoch`."""
         may_convert = True
 
         def due(shard: object, now_ms: int) -> Result[None]:
@@ -513,7 +513,7 @@ class ConsumerRebalance:
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ConsumerGroup) -> None:
-        """Start the sessions of a loaded group, as after a heartbeat of every member."""
+        """Start the sessions of all members of a loaded group."""
         self._is_news(group)
         for member in group.members.values():
             self.schedule_session(group, member)

@@ -159,7 +159,7 @@ class ConsumerRequests:
     def _said(
         self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest, member: ConsumerGroupMember
     ) -> ConsumerGroupMember:
-        """The member with the request's changes; fields left out stay as they are."""
+        """The member with the request's changes; missing fields stay unchanged."""
         names, timeout = request.subscribed_topic_names, request.rebalance_timeout_ms
         said: dict[str, Any] = {
             "instance_id": request.instance_id,
@@ -260,7 +260,7 @@ def _is_blank(text: str | None) -> bool:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request has all fields, as a join and a retry after an error do."""
+    """Whether the request has all fields, as a join has."""
     return (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that an expression matched, and the time in ms since the epoch.
+    """The topics that an expression matched, and the time (ms).
 
     `version` is the metadata version in Kafka's own counting; this broker has no such number and writes 0.
     """
