@@ -686,7 +686,7 @@ _TRANSLATED: Final = {
 
 
 def translated(error: KafkaError) -> KafkaError:
-    """The retriable error for a log's error; clients search the coordinator."""
+    """The retriable error for a log's error; clients look it up again."""
     code = _TRANSLATED.get(error.code)
     return error if code is None else errors.error_for(code, error.message)
 

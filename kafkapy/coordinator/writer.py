@@ -102,7 +102,7 @@ class PartitionWriter(Protocol):
     def on_committed(self, listener: CommittedListener) -> None:
         """Call the listener when an append may have become committed.
 
-        That is an end that `append` gave and that `high_watermark` did not cover yet.
+        The high watermark may have reached an end that `append` gave and that `high_watermark` did not cover yet.
         """
 
 

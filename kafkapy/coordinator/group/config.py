@@ -84,9 +84,9 @@ class GroupConfig(NamedTuple):
 
 
 class GroupOverrides:
-    """The keys of single groups, over those of the broker (type GROUP).
+    """The keys of single groups, over those of the broker.
 
-    Made by the broker, changed and read on the control loop. Source:
+    Their resource type is GROUP. Made by the broker, changed and read on the control loop. Source:
     org.apache.kafka.coordinator.group.GroupConfigManager.
     """
 

@@ -86,7 +86,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def rotated(self, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """The id with a new producer id, whose epochs start again."""
+        """The id with a new producer id, after the old one's last epoch."""
         return self._to(
             TransactionState.EMPTY,
             producer_id=producer_id,

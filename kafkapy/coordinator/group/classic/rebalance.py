@@ -302,7 +302,10 @@ class ClassicRebalance:
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup) -> Records:
-        """Start the sessions of all members of a loaded group."""
+        """Start the sessions of all members of a loaded group.
+
+        They begin as if each member had just sent a heartbeat.
+        """
         for member in group.members.values():
             self.schedule_heartbeat(group, member)
         if len(group.members) > self._config.max_size:

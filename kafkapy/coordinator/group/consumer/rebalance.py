@@ -513,7 +513,10 @@ class ConsumerRebalance:
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ConsumerGroup) -> None:
-        """Start the sessions of all members of a loaded group."""
+        """Start the sessions of all members of a loaded group.
+
+        They begin as if each member had just sent a heartbeat.
+        """
         self._is_news(group)
         for member in group.members.values():
             self.schedule_session(group, member)

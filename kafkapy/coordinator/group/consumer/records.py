@@ -120,7 +120,7 @@ def target(group_id: str, member_id: str, partitions: Partitions) -> Coordinator
 
 
 def current_assignment(group_id: str, each: ConsumerGroupMember) -> CoordinatorRecord:
-    """The record of a member's assigned and pending revoked partitions."""
+    """The record of a member's partitions, kept and to be revoked."""
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=each.member_epoch,
         previous_member_epoch=each.previous_member_epoch,

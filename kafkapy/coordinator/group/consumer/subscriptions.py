@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that an expression matched, and the time (ms).
+    """The topics that an expression matched, and the time.
 
-    `version` is the metadata version in Kafka's own counting; this broker has no such number and writes 0.
+    The time is in ms since the epoch. `version` is the metadata version in Kafka's own counting; this broker
+    has no such number and writes 0.
     """
 
     topics: frozenset[str]
