@@ -220,8 +220,8 @@ class TransactionShard:
     ) -> Result[ProducerIdAndEpoch | None]:
         """Abort the transaction; the client gets an error and asks again.
 
-        The error is sent when the abort is committed. Only the producer of the aborted transaction, if it is the one that
-        asks, gets the fencing epoch.
+        The error is sent when the abort is committed. Only the producer of the aborted transaction, if it is the one
+        that asks, gets the fencing epoch.
         """
         ask_again: Later[ProducerIdAndEpoch | None] = Later.failure(error_for(ErrorCode.CONCURRENT_TRANSACTIONS))
         if expected == metadata.producer:
